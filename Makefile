@@ -1,0 +1,62 @@
+# Every target sets up what it needs in .venv first; that takes no time when nothing changed.
+# PYTHON=/path/to/python chooses the interpreter, otherwise the first of python3.11, 3.12, 3.13, python3 that works.
+
+PY := .venv/bin/python
+SETUP := sh tools/python tools/setup_env.py
+.DEFAULT_GOAL := help
+export PYTHON
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
+		printf '%-20s %s\n' "$$target" "$$text"; done
+
+.PHONY: setup-run setup-dev
+setup-run:
+	@$(SETUP) run
+setup-dev:
+	@$(SETUP) dev
+
+.PHONY: demo
+demo: setup-run ## evaluate a small program of rules and show what follows from it
+	.venv/bin/manglecp eval examples/first/incident.mg --time
+
+.PHONY: test
+test: setup-dev ## everything that has to hold: lint, types, import contract, docs, tests with coverage
+	@$(PY) tools/check.py
+
+.PHONY: lint fmt types docs
+lint: setup-dev ## style and import contract
+	@$(PY) tools/check.py lint imports
+fmt: setup-dev ## format the code and fix what can be fixed
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+types: setup-dev ## strict type check
+	@$(PY) tools/check.py types
+docs: setup-dev ## build the documentation into build/docs
+	@$(PY) tools/check.py docs
+
+.PHONY: bench
+bench: setup-dev ## run every benchmark and print its table
+	@set -e; for script in benchmarks/[!_]*.py; do \
+		test -e "$$script" || { echo "no benchmarks yet"; break; }; \
+		printf '\n== %s\n' "$$script"; $(PY) "$$script"; done
+
+.PHONY: requirements
+requirements: setup-dev ## which requirements have a test, by area
+	@$(PY) -m tests.requirements
+
+.PHONY: soak fuzz
+soak: setup-dev ## the tests that take minutes
+	.venv/bin/pytest -m soak || { test $$? -eq 5 && echo "no soak tests yet"; }
+fuzz: setup-dev ## two million random inputs for the parser
+	$(PY) tests/fuzz/fuzz_parser.py --count 2000000
+
+.PHONY: pins
+pins: setup-dev ## pin the newest allowed versions in requirements/
+	$(PY) tools/update_pins.py
+
+.PHONY: clean
+clean: ## remove .venv, builds and caches
+	rm -rf .venv build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,49 @@
+"""Run the project's checks, all of them or the steps named, and say at the end which ones failed."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv" / "bin"
+
+STEPS: dict[str, list[list[str]]] = {
+    "lint": [["ruff", "check", "."], ["ruff", "format", "--check", "."]],
+    "types": [["mypy"]],
+    "imports": [["lint-imports", "--no-logo"]],
+    "docs": [["mkdocs", "build", "--strict", "--quiet", "--clean"]],
+    "tests": [
+        [
+            *("pytest", "-n", "2", "--dist", "worksteal", "--durations", "10"),
+            *("--cov", "--cov-report", "term"),
+        ]
+    ],
+}
+
+
+def main(chosen: list[str]) -> int:
+    if unknown := [step for step in chosen if step not in STEPS]:
+        print(f"unknown step: {', '.join(unknown)} (there are: {', '.join(STEPS)})", file=sys.stderr)
+        return 2
+    report: list[tuple[str, bool, float]] = []
+    for step in chosen or STEPS:
+        started = time.monotonic()
+        results = [run(step, command) for command in STEPS[step]]
+        report.append((step, all(results), time.monotonic() - started))
+    print()
+    for step, passed, seconds in report:
+        print(f"{step:10} {'ok' if passed else 'FAILED':8} {seconds:6.1f} s")
+    failed = [step for step, passed, _ in report if not passed]
+    if failed:
+        print(f"\nFAILED: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def run(step: str, command: list[str]) -> bool:
+    print(f"\n== {step}: {' '.join(command)}", flush=True)
+    return subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
