@@ -1,0 +1,5 @@
+"""What every test has: the `req` mark and the option that lists it (tests/requirements/plugin.py)."""
+
+from tests.requirements.plugin import pytest_addoption, pytest_collection_modifyitems, pytest_configure
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
