@@ -1,0 +1,659 @@
+"""The bounds checker: no rule may hand a predicate what its declaration forbids.
+
+The checker follows each rule in the order its premises run and keeps, for every variable, the type it can still have.
+A predicate offers alternatives: its declared rows, or what was seen in its facts and inferred from its rules. Each
+premise splits the possibilities by alternative and drops those that cannot be; when none is left, the rule can never
+hold and is refused. At the end the head must fit a declared row under every possibility.
+
+It refuses what it can prove wrong and nothing else: an application whose type it cannot tell is an error in a body
+(write a test first, or declare the type), but only ``/any`` in a head or a ``let``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from manglecp.mangle import printer
+from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS
+from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.errors import Diagnostic, ValueFault
+from manglecp.mangle.packages import Key
+from manglecp.mangle.parser import argument_span, parse
+from manglecp.mangle.source import Source, Span
+from manglecp.mangle.syntax import (
+    Apply,
+    Atom,
+    Clause,
+    Decl,
+    Equality,
+    Literal,
+    Premise,
+    Term,
+    Transform,
+    Variable,
+    bound_variables,
+)
+from manglecp.mangle.types import (
+    ANY,
+    BOT,
+    DURATION,
+    EMPTY,
+    FLOAT,
+    NAME,
+    NUMBER,
+    STRING,
+    TIME,
+    ListType,
+    MapType,
+    NameType,
+    OptionType,
+    PairType,
+    Singleton,
+    StructType,
+    Type,
+    TypeVariable,
+    Union,
+    Vocabulary,
+    conforms,
+    meet,
+    member,
+    parts,
+    read_type,
+    tuple_type,
+    union,
+    upper,
+    widen,
+)
+from manglecp.mangle.values import Name
+
+if TYPE_CHECKING:
+    from manglecp.mangle.program import GivenFact, Rule
+
+Types: TypeAlias = tuple[Type, ...]
+State: TypeAlias = dict[str, Type]
+
+MOST_STATES: Final = 200
+_ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
+_COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
+_EXACT: Final[Mapping[str, Type]] = {
+    **dict.fromkeys(("fn:plus", "fn:minus", "fn:mult", "fn:div", "fn:mod", "fn:sum", "fn:min", "fn:max"), NUMBER),
+    **dict.fromkeys(("fn:float:plus", "fn:float:mult", "fn:float:div"), FLOAT),
+    **dict.fromkeys(("fn:float:sum", "fn:float:min", "fn:float:max"), FLOAT),
+    **dict.fromkeys(("fn:duration:sum", "fn:duration:min", "fn:duration:max"), DURATION),
+    **dict.fromkeys(("fn:time:min", "fn:time:max"), TIME),
+}
+
+
+def check_types(
+    predicates: Mapping[Key, Predicate], rules: Sequence[Rule], facts: Sequence[GivenFact]
+) -> list[Diagnostic]:
+    """Everything the types forbid."""
+    checker = _Checker(predicates, rules, facts)
+    checker.run()
+    return checker.diagnostics
+
+
+class _Infeasible(Exception):
+    """No possibility is left; the message says which premise or argument ended the last one."""
+
+    def __init__(self, message: str, span: Span | None = None, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.span = span
+        self.fix = fix
+
+
+class _TooManyPossibilities(Exception):
+    """A rule has more alternatives than are worth following."""
+
+
+def _signature(types: Iterable[str]) -> Types:
+    """Parameter types of a built-in, from their text."""
+    text = ", ".join(types)
+    (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).items
+    assert isinstance(decl, Decl)
+    return tuple(read_type(term) for term in decl.bounds[0])
+
+
+class _Checker:
+    def __init__(self, predicates: Mapping[Key, Predicate], rules: Sequence[Rule], facts: Sequence[GivenFact]) -> None:
+        self.predicates = predicates
+        self.diagnostics: list[Diagnostic] = []
+        self.rules: dict[Key, list[Rule]] = {}
+        for rule in rules:
+            self.rules.setdefault(rule.head.key, []).append(rule)
+        self.facts = facts
+        self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
+        self.observed: dict[Key, dict[Types, None]] = {}
+        self.alternatives: dict[Key, tuple[Types, ...]] = {}
+        self.in_progress: set[Key] = set()
+        self.signatures: dict[str, tuple[Types, Type | None, Type]] = {}
+
+    def run(self) -> None:
+        for fact in self.facts:
+            self._fact(fact)
+        for key in sorted(self.rules):
+            self._infer(key)
+
+    def complain(self, clause: Clause, message: str, span: Span | None, fix: str | None = None) -> None:
+        where = span or clause.span
+        self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(clause), fix))
+
+    # --- facts and alternatives ------------------------------------------------------------------------------------
+
+    def _fact(self, fact: GivenFact) -> None:
+        predicate = self.predicates[fact.key]
+        try:
+            args = fact.values(0)
+        except ValueFault:
+            return  # depends on the evaluation time; reported when that is known
+        if predicate.decl is None:
+            types = tuple(self.vocabulary.value(arg, exact=False) for arg in args)
+            self.observed.setdefault(fact.key, {})[types] = None
+            return
+        if all(row == (ANY,) * predicate.arity for row in predicate.rows):
+            return
+        types = tuple(self.vocabulary.value(arg) for arg in args)
+        if not any(_row_accepts(row, types) for row in predicate.rows):
+            self._misfit(fact.clause, predicate, types)
+
+    def _misfit(self, clause: Clause, predicate: Predicate, types: Types) -> None:
+        """Say which argument does not fit, if one alone is to blame."""
+        head = clause.head
+        if len(predicate.rows) == 1:
+            for position, (type_, wanted) in enumerate(zip(types, predicate.rows[0], strict=True)):
+                if not conforms(type_, wanted):
+                    shown = printer.term(head.args[position])
+                    message = f"argument {position + 1} of {predicate.name} is {wanted}, but {shown} is {type_}"
+                    self.complain(clause, message, argument_span(head, position))
+                    return
+        given = ", ".join(map(str, types))
+        wanted_rows = " or ".join(f"({', '.join(map(str, row))})" for row in predicate.rows)
+        self.complain(clause, f"{predicate.name} takes {wanted_rows}, not ({given})", head.span)
+
+    def rows(self, key: Key) -> tuple[Types, ...]:
+        """What a premise on this predicate can meet."""
+        predicate = self.predicates[key]
+        if predicate.decl is not None:
+            return predicate.rows
+        if key in self.in_progress:
+            return ((ANY,) * predicate.arity,)
+        return self._infer(key)
+
+    def _infer(self, key: Key) -> tuple[Types, ...]:
+        """Check the rules of a predicate; what they and its facts can give."""
+        if key in self.alternatives:
+            return self.alternatives[key]
+        self.in_progress.add(key)
+        found = dict(self.observed.get(key, {}))
+        for rule in self.rules.get(key, []):
+            try:
+                found.update(dict.fromkeys(_RuleCheck(self, rule).head_types()))
+            except _Infeasible as failure:
+                self.complain(rule.clause, str(failure), failure.span, failure.fix)
+            except _TooManyPossibilities:  # nothing is proven, so nothing is refused
+                found[(ANY,) * key[1]] = None
+        self.in_progress.discard(key)
+        self.alternatives[key] = _most_general(found)
+        return self.alternatives[key]
+
+    # --- types of expressions --------------------------------------------------------------------------------------
+
+    def type_of(self, term: Term, state: State) -> Type:
+        """The type of a term; :data:`EMPTY` for an application that cannot be typed."""
+        if isinstance(term, Variable):
+            return state.get(term.name, ANY)
+        if not isinstance(term, Apply):
+            return self.vocabulary.constant(term)
+        args = [self.type_of(arg, state) for arg in term.args]
+        return EMPTY if EMPTY in args else self._apply(term, args)
+
+    def _apply(self, term: Apply, args: list[Type]) -> Type:
+        name = term.function
+        if name == "fn:list":
+            return ListType(upper(args))
+        if name == "fn:map":
+            return MapType(upper(args[::2]), upper(args[1::2]))
+        if name in ("fn:tuple", "fn:pair"):
+            return tuple_type(args) if args else EMPTY
+        if name == "fn:struct":
+            return self._struct(term, args)
+        if name == "fn:struct:get":
+            return self._field_of(args[0], term.args[1]) if len(args) == 2 else EMPTY
+        exact = _EXACT.get(name)
+        if exact is not None:
+            return exact if all(widen(arg) == exact for arg in args) else EMPTY
+        return self._registered(name, args)
+
+    def _struct(self, term: Apply, args: list[Type]) -> Type:
+        labels = term.args[::2]
+        if any(isinstance(label, Variable | Apply) for label in labels):
+            return ANY
+        fields = zip(labels, args[1::2], strict=True)
+        return StructType(tuple((label, type_) for label, type_ in fields))  # type: ignore[misc]  # constants only
+
+    def _field_of(self, struct: Type, label: Term) -> Type:
+        if isinstance(label, Variable | Apply):
+            return EMPTY
+        members = struct.members if isinstance(struct, Union) else (struct,)
+        found = [m.field(label) if isinstance(m, StructType) else None for m in members]
+        present = [type_ for type_ in found if type_ is not None]
+        return union(present) if present and all(isinstance(m, StructType) for m in members) else EMPTY
+
+    def _registered(self, name: str, args: list[Type]) -> Type:
+        function = FUNCTIONS.get(name)
+        if function is None:
+            return EMPTY
+        params, rest, result = self._function_signature(name)
+        wanted = [*params, *([rest] * (len(args) - len(params)) if rest is not None else [])]
+        binding: State = {}
+        for param, arg in zip(wanted, args, strict=False):
+            if not _shapes_agree(param, arg, binding):
+                return EMPTY
+        return _instantiate(result, binding)
+
+    def _function_signature(self, name: str) -> tuple[Types, Type | None, Type]:
+        if name not in self.signatures:
+            entry = FUNCTIONS[name]
+            rest = None if entry.rest is None else _signature([entry.rest])[0]
+            self.signatures[name] = _signature(entry.params), rest, _signature([entry.result])[0]
+        return self.signatures[name]
+
+
+def _shapes_agree(param: Type, arg: Type, binding: State) -> bool:
+    """Does an argument have the constructor a function wants? Kinds of constants are left to the run time."""
+    if isinstance(param, TypeVariable):
+        known = binding.get(param.name)
+        binding[param.name] = arg if known is None else upper((known, arg))
+        return True
+    if isinstance(arg, Union) and isinstance(param, ListType | PairType | MapType):
+        return bool(arg.members) and all(_shapes_agree(param, one, binding) for one in arg.members)
+    if isinstance(param, ListType):
+        return isinstance(arg, ListType) and _shapes_agree(param.element, arg.element, binding)
+    if isinstance(param, PairType):
+        if not isinstance(arg, PairType):
+            return False
+        return _shapes_agree(param.first, arg.first, binding) and _shapes_agree(param.second, arg.second, binding)
+    if isinstance(param, MapType):
+        if not isinstance(arg, MapType):
+            return False
+        return _shapes_agree(param.key, arg.key, binding) and _shapes_agree(param.value, arg.value, binding)
+    return True
+
+
+def _instantiate(type_: Type, binding: State) -> Type:
+    if isinstance(type_, TypeVariable):
+        return binding.get(type_.name, ANY)
+    if isinstance(type_, ListType):
+        return ListType(_instantiate(type_.element, binding))
+    if isinstance(type_, OptionType):
+        return OptionType(_instantiate(type_.some, binding))
+    if isinstance(type_, PairType):
+        return PairType(_instantiate(type_.first, binding), _instantiate(type_.second, binding))
+    if isinstance(type_, MapType):
+        return MapType(_instantiate(type_.key, binding), _instantiate(type_.value, binding))
+    if isinstance(type_, Union):
+        return union(_instantiate(m, binding) for m in type_.members)
+    if isinstance(type_, StructType):
+        return StructType(
+            tuple((label, _instantiate(t, binding)) for label, t in type_.required),
+            tuple((label, _instantiate(t, binding)) for label, t in type_.optional),
+        )
+    return type_
+
+
+def _row_accepts(row: Types, types: Types) -> bool:
+    """Do the types fit a declared row, with its type variables agreeing?"""
+    binding: State = {}
+    return all(_fits(wanted, type_, binding) for wanted, type_ in zip(row, types, strict=True))
+
+
+def _fits(wanted: Type, type_: Type, binding: State) -> bool:
+    if isinstance(wanted, TypeVariable):
+        known = binding.get(wanted.name)
+        wide = widen(type_)
+        if known is None or conforms(known, wide):
+            binding[wanted.name] = wide
+            return True
+        return conforms(wide, known)
+    if _has_variables((wanted,)):
+        return _fits_inside(wanted, type_, binding)
+    return conforms(type_, wanted)
+
+
+def _fits_inside(wanted: Type, type_: Type, binding: State) -> bool:
+    """A constructor that mentions type variables."""
+    if isinstance(wanted, Union):
+        return any(_fits(m, type_, binding) for m in wanted.members)
+    if isinstance(wanted, OptionType):
+        return _fits(wanted.some, type_.some if isinstance(type_, OptionType) else type_, binding)
+    if isinstance(wanted, ListType) and isinstance(type_, ListType):
+        return _fits(wanted.element, type_.element, binding)
+    if isinstance(wanted, PairType) and isinstance(type_, PairType):
+        return _fits(wanted.first, type_.first, binding) and _fits(wanted.second, type_.second, binding)
+    if isinstance(wanted, MapType) and isinstance(type_, MapType):
+        return _fits(wanted.key, type_.key, binding) and _fits(wanted.value, type_.value, binding)
+    if isinstance(wanted, StructType) and isinstance(type_, StructType):
+        return all(
+            (own := type_.field(label)) is not None and _fits(t, own, binding) for label, t in wanted.required
+        ) and all((own := type_.field(label)) is None or _fits(t, own, binding) for label, t in wanted.optional)
+    return False
+
+
+def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
+    """Without rows that another row covers, in a fixed order."""
+    kept: list[Types] = []
+    for row in dict.fromkeys(rows):
+        if any(all(conforms(a, b) for a, b in zip(row, other, strict=True)) for other in kept):
+            continue
+        kept = [other for other in kept if not all(conforms(a, b) for a, b in zip(other, row, strict=True))]
+        kept.append(row)
+    return tuple(sorted(kept, key=str))
+
+
+class _RuleCheck:
+    """Follows one rule."""
+
+    def __init__(self, checker: _Checker, rule: Rule) -> None:
+        self.checker = checker
+        self.rule = rule
+        self.clause = rule.clause
+        self.predicate = checker.predicates[rule.head.key]
+
+    def head_types(self) -> list[Types]:
+        """The types the head can have, one tuple per possibility; reports what a declaration forbids."""
+        states = self._initial()
+        for premise in self.rule.premises:
+            states = self._through(premise, states)
+        for transform in self.clause.transforms:
+            states = [self._transform(transform, state) for state in states]
+        found: dict[Types, None] = {}
+        for state in states:
+            self._head_interval(state)
+            found[tuple(self._lenient(arg, state) for arg in self.clause.head.args)] = None
+        if self.predicate.decl is not None:
+            for types in found:
+                if not any(_row_accepts(row, types) for row in self.predicate.rows):
+                    self.checker._misfit(self.clause, self.predicate, types)
+                    break
+        return [tuple(widen(t) for t in types) for types in found]
+
+    def _initial(self) -> list[State]:
+        """Arguments that the caller provides have their declared types."""
+        inputs = list(self.predicate.inputs())
+        states = []
+        for row in self.predicate.rows if inputs else ():
+            state: State = {}
+            for position in inputs:
+                arg = self.clause.head.args[position]
+                if isinstance(arg, Variable) and not isinstance(row[position], TypeVariable):
+                    state[arg.name] = meet(state.get(arg.name, ANY), row[position])
+            states.append(state)
+        return states or [{}]
+
+    def _through(self, premise: Premise, states: list[State]) -> list[State]:
+        """Every possibility behind a premise."""
+        after: dict[tuple[tuple[str, Type], ...], State] = {}
+        failure: _Infeasible | None = None
+        for state in states:
+            try:
+                for new in self._premise(premise, state):
+                    after.setdefault(tuple(sorted(new.items(), key=lambda item: item[0])), new)
+            except _Infeasible as reason:
+                failure = failure or reason
+        if not after:
+            raise failure or _Infeasible(f"{printer.premise(premise)} can never hold", premise.span)
+        if len(after) > MOST_STATES:
+            raise _TooManyPossibilities
+        return list(after.values())
+
+    def _premise(self, premise: Premise, state: State) -> Iterable[State]:
+        if isinstance(premise, Equality):
+            return [self._equality(premise, state)]
+        name = premise.atom.predicate
+        if name in _COMPARISONS:
+            return [self._comparison(premise, state)]
+        if name in (":match_field", ":match_entry"):
+            return [self._entry(premise, state)]
+        if name == ":match_prefix":
+            return [self._prefix(premise, state)]
+        if name.startswith(":"):
+            rows: Sequence[Types] = [_signature(PREDICATES[name].params)]
+        else:
+            rows = self.checker.rows(premise.atom.key)
+        return self._alternatives(premise, rows, state)
+
+    def _alternatives(self, premise: Literal, rows: Sequence[Types], state: State) -> list[State]:
+        feasible = []
+        for row in rows:
+            new = self._row(premise.atom, row, state)
+            if new is not None:
+                feasible.append(state if premise.negated else new)
+        if rows and not feasible:
+            raise self._never(premise, rows, state)
+        if premise.annotation is not None:
+            feasible = [self._instants(premise, s) for s in feasible]
+        if premise.operator is not None:
+            for variable in bound_variables(premise.operator.bounds):
+                feasible = [self._narrow(s, variable, Union((TIME, DURATION)), premise) for s in feasible]
+        return feasible or [state]
+
+    def _never(self, premise: Literal, rows: Sequence[Types], state: State) -> _Infeasible:
+        atom = premise.atom
+        for position, arg in enumerate(atom.args):
+            if isinstance(arg, Apply):
+                continue
+            own = self.checker.type_of(arg, state)
+            if all(_narrowed(own, arg, row[position], {}) == EMPTY for row in rows):
+                wanted = " or ".join(dict.fromkeys(str(row[position]) for row in rows))
+                shown = printer.term(arg)
+                message = f"argument {position + 1} of {atom.predicate} is {wanted}, but {shown} is {own}"
+                return _Infeasible(message, argument_span(atom, position))
+        given = ", ".join(str(self.checker.type_of(arg, state)) for arg in atom.args)
+        wanted = " or ".join(f"({', '.join(map(str, row))})" for row in rows)
+        return _Infeasible(f"{printer.premise(premise)} can never hold: {wanted} never meets ({given})", premise.span)
+
+    def _row(self, atom: Atom, row: Types, state: State) -> State | None:
+        """The state behind an atom, if it matched this row; None if it cannot."""
+        binding: State = {}
+        new = dict(state)
+        # Twice, because a later argument may say what a type variable of an earlier one stands for.
+        for arg, wanted in [*zip(atom.args, row, strict=True)] * (2 if _has_variables(row) else 1):
+            if isinstance(arg, Apply):
+                continue  # not followed: its value is compared at run time
+            own = new.get(arg.name, ANY) if isinstance(arg, Variable) else self.checker.vocabulary.constant(arg)
+            narrowed = _narrowed(own, arg, wanted, binding)
+            if narrowed == EMPTY:
+                return None
+            if isinstance(arg, Variable) and not arg.anonymous:
+                new[arg.name] = narrowed
+        return new
+
+    # --- special premises ------------------------------------------------------------------------------------------
+
+    def _narrow(self, state: State, variable: Variable, type_: Type, premise: Premise) -> State:
+        if variable.anonymous:
+            return state
+        own = state.get(variable.name, ANY)
+        both = meet(own, type_)
+        if both == EMPTY:
+            text = printer.premise(premise)
+            raise _Infeasible(f"{variable.name} is {own}, {text} wants {type_}", variable.span or premise.span)
+        return {**state, variable.name: both}
+
+    def _instants(self, premise: Literal, state: State) -> State:
+        assert premise.annotation is not None
+        for variable in bound_variables(premise.annotation.bounds):
+            state = self._narrow(state, variable, TIME, premise)
+        return state
+
+    def _equality(self, premise: Equality, state: State) -> State:
+        left = self._known(premise.left, state, premise)
+        right = self._known(premise.right, state, premise)
+        variables = [side for side in (premise.left, premise.right) if isinstance(side, Variable)]
+        if not variables:
+            return state
+        both = meet(left, right)
+        if both == EMPTY:
+            verb = "differ always" if premise.negated else "are never equal"
+            raise _Infeasible(f"{printer.premise(premise)}: {left} and {right} {verb}", premise.span)
+        return {**state, **{v.name: both for v in variables if not v.anonymous}}
+
+    def _known(self, term: Term, state: State, premise: Premise) -> Type:
+        """The type of one side; an application that cannot be typed is an error in a body."""
+        type_ = self.checker.type_of(term, state)
+        if type_ != EMPTY:
+            return type_
+        assert isinstance(term, Apply)
+        args = ", ".join(str(self.checker.type_of(arg, state)) for arg in term.args)
+        raise _Infeasible(
+            f"{term.function} cannot take ({args})",
+            term.span or premise.span,
+            "declare the types with Decl … bound […], or compare the value first",
+        )
+
+    def _comparison(self, premise: Literal, state: State) -> State:
+        """Both sides are of one orderable kind (D10); a known side narrows the other."""
+        types = []
+        for arg in premise.atom.args:
+            type_ = self.checker.type_of(arg, state)
+            types.append(ANY if type_ == EMPTY else type_)
+        kinds = [kind for kind in _ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
+        if not kinds:
+            left, right = types
+            message = f"{printer.premise(premise)} compares {left} with {right}"
+            raise _Infeasible(message, premise.span, "compare two values of one kind")
+        if premise.negated:
+            return state
+        common = union(kinds)
+        new = dict(state)
+        for arg in premise.atom.args:
+            if isinstance(arg, Variable) and not arg.anonymous:
+                new[arg.name] = meet(new.get(arg.name, ANY), common)
+        return new
+
+    def _entry(self, premise: Literal, state: State) -> State:
+        """``:match_field`` and ``:match_entry``: the value has the type the struct or map gives it."""
+        container, key, value = premise.atom.args
+        own = self.checker.type_of(container, state)
+        found = self._entry_type(premise, own, key, state)
+        if found is None:
+            what = "field" if premise.atom.predicate == ":match_field" else "entry"
+            message = f"{own} has no {what} {printer.term(key)}"
+            raise _Infeasible(message, argument_span(premise.atom, 1))
+        if premise.negated or not isinstance(value, Variable):
+            return state
+        return self._narrow(state, value, found, premise)
+
+    def _entry_type(self, premise: Literal, own: Type, key: Term, state: State) -> Type | None:
+        if own in (ANY, EMPTY) or isinstance(own, TypeVariable):
+            return ANY
+        if isinstance(own, Union):
+            found = [self._entry_type(premise, m, key, state) for m in own.members]
+            present = [t for t in found if t is not None]
+            return union(present) if present else None
+        if premise.atom.predicate == ":match_field":
+            if isinstance(key, Variable | Apply) or not isinstance(own, StructType):
+                return ANY if isinstance(own, StructType) else None
+            return own.field(key)
+        if not isinstance(own, MapType):
+            return None
+        asked = self.checker.type_of(key, state)
+        if own.key != BOT and asked != EMPTY and meet(asked, own.key) == EMPTY:
+            return None
+        return ANY if own.value == BOT else own.value
+
+    def _prefix(self, premise: Literal, state: State) -> State:
+        """``:match_prefix(X, /p)`` leaves X the names below /p, negated the others."""
+        arg, prefix = premise.atom.args
+        if not isinstance(prefix, Name):
+            message = ":match_prefix takes a name as its second argument"
+            raise _Infeasible(message, argument_span(premise.atom, 1))
+        own = self.checker.type_of(arg, state)
+        if own != EMPTY and meet(own, NAME) == EMPTY:
+            message = f"argument 1 of :match_prefix is /name, but {printer.term(arg)} is {own}"
+            raise _Infeasible(message, argument_span(premise.atom, 0))
+        if not isinstance(arg, Variable) or arg.anonymous:
+            return state
+        below = NameType(prefix.text)
+        if premise.negated:
+            if isinstance(own, Union):
+                rest = [m for m in own.members if not conforms(m, below)]
+                return {**state, arg.name: union(rest)} if rest else state
+            return state
+        narrowed = meet(own, below)
+        return {**state, arg.name: meet(own, NAME) if narrowed == EMPTY else narrowed}
+
+    # --- transforms and head ---------------------------------------------------------------------------------------
+
+    def _lenient(self, term: Term, state: State) -> Type:
+        type_ = self.checker.type_of(term, state)
+        return ANY if type_ == EMPTY else type_
+
+    def _transform(self, transform: Transform, state: State) -> State:
+        for let in transform.lets:
+            expression = let.expression
+            reducer = REDUCERS.get(expression.function) if transform.do is not None else None
+            type_ = self._lenient(expression, state) if reducer is None else self._reduced(expression, state)
+            state = {**state, let.variable.name: type_}
+        return state
+
+    def _reduced(self, expression: Apply, state: State) -> Type:
+        name = expression.function
+        args = [self._lenient(arg, state) for arg in expression.args]
+        if name in ("fn:count", "fn:count_distinct"):
+            return NUMBER
+        if name == "fn:avg":
+            return FLOAT
+        if name in ("fn:collect", "fn:collect_distinct") and args:
+            return ListType(tuple_type(args))
+        if name == "fn:collect_to_map" and len(args) == 2:
+            return MapType(args[0], args[1])
+        if name == "fn:pick_any" and args:
+            return args[0]
+        exact = _EXACT.get(name, ANY)
+        return exact if all(widen(arg) == exact for arg in args) else ANY
+
+    def _head_interval(self, state: State) -> None:
+        annotation = self.clause.annotation
+        for variable in () if annotation is None else bound_variables(annotation.bounds):
+            own = state.get(variable.name, ANY)
+            if not variable.anonymous and meet(own, TIME) == EMPTY:
+                message = f"{variable.name} is {own}, an interval is between times"
+                raise _Infeasible(message, variable.span)
+
+
+def _has_variables(types: Iterable[Type]) -> bool:
+    return any(isinstance(part, TypeVariable) for type_ in types for part in parts(type_))
+
+
+def _narrowed(own: Type, arg: Term, wanted: Type, binding: State) -> Type:
+    """What an argument can still be if it stands where ``wanted`` is; empty if nothing."""
+    if not isinstance(arg, Variable | Apply):
+        if _has_variables((wanted,)):
+            return _matched(wanted, own, binding)
+        return Singleton(arg) if member(arg, wanted) else EMPTY
+    return _matched(wanted, own, binding)
+
+
+def _matched(wanted: Type, own: Type, binding: State) -> Type:
+    """The meet, with the type variables of ``wanted`` bound on the way."""
+    if isinstance(wanted, TypeVariable):
+        both = meet(binding.get(wanted.name, ANY), own)
+        if both != EMPTY:
+            binding[wanted.name] = both
+        return both
+    if not _has_variables((wanted,)):
+        return meet(own, wanted)
+    if isinstance(own, Union):
+        return union(_matched(wanted, m, binding) for m in own.members)
+    if own == ANY or isinstance(own, TypeVariable):
+        return _instantiate(wanted, binding)
+    if isinstance(wanted, ListType) and isinstance(own, ListType):
+        inner = own.element if own.element == BOT else _matched(wanted.element, own.element, binding)
+        return EMPTY if inner == EMPTY else ListType(inner)
+    if isinstance(wanted, PairType) and isinstance(own, PairType):
+        first = _matched(wanted.first, own.first, binding)
+        second = _matched(wanted.second, own.second, binding)
+        return EMPTY if EMPTY in (first, second) else PairType(first, second)
+    return meet(own, _instantiate(wanted, {}))

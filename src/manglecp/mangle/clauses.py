@@ -1,0 +1,271 @@
+"""Checks that look at one clause at a time: names, functions, annotations, transforms and safety."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from manglecp.mangle import printer
+from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS
+from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.errors import Diagnostic, nearest
+from manglecp.mangle.packages import Key, package_of
+from manglecp.mangle.parser import argument_span
+from manglecp.mangle.safety import Ordering, order, unbound_in_head
+from manglecp.mangle.source import Span
+from manglecp.mangle.syntax import (
+    Annotation,
+    Apply,
+    Atom,
+    Clause,
+    Equality,
+    Literal,
+    Premise,
+    Term,
+    Transform,
+    Variable,
+    premise_variables,
+    term_variables,
+)
+from manglecp.mangle.values import Duration
+
+GROUP_BY = "fn:group_by"
+
+
+@dataclass
+class ClauseCheck:
+    """Everything that is wrong with one clause, and the order of its premises."""
+
+    clause: Clause
+    predicates: Mapping[Key, Predicate]
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def run(self) -> Ordering:
+        clause = self.clause
+        self._head()
+        for premise in clause.premises:
+            self._premise(premise)
+        if clause.is_fact:
+            self._fact()
+            return Ordering((), frozenset())
+        if self.diagnostics:  # names first: the rest would only repeat the complaint in other words
+            return Ordering(clause.premises, frozenset())
+        ordering = order(clause, self.predicates)
+        self.diagnostics += ordering.diagnostics
+        known = self._transforms(ordering.bound)
+        if not ordering.diagnostics:
+            self._head_variables(known)
+        return ordering
+
+    def complain(self, message: str, span: Span | None, fix: str | None = None) -> None:
+        where = span or self.clause.span
+        self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(self.clause), fix))
+
+    # --- head ------------------------------------------------------------------------------------------------------
+
+    def _head(self) -> None:
+        clause = self.clause
+        predicate = self.predicates[clause.head.key]
+        if predicate.extensional and not clause.is_fact:
+            self.complain(
+                f"{predicate.name} is extensional: it takes facts, not rules",
+                clause.head.span,
+                "derive another predicate, or drop extensional() from its Decl",
+            )
+        if predicate.external and not clause.is_fact:
+            self.complain(f"{predicate.name} is external: it is answered from outside, not by rules", clause.head.span)
+        annotation = clause.annotation
+        if predicate.temporal and annotation is None:
+            self.complain(f"{predicate.name} is temporal: say when it holds", clause.head.span, "add @[start, end]")
+        elif annotation is not None and not predicate.temporal and not annotation.eternal:
+            self.complain(
+                f"{predicate.name} is not temporal and takes no annotation",
+                annotation.span,
+                f"declare it with Decl {printer.atom(clause.head)} temporal"
+                if predicate.decl is None
+                else "add temporal to its Decl",
+            )
+        self._no_durations(annotation)
+
+    def _no_durations(self, annotation: Annotation | None) -> None:
+        for bound in () if annotation is None else annotation.bounds:
+            if isinstance(bound.value, Duration):
+                self.complain(
+                    f"{bound.text} is a duration, an annotation needs instants",
+                    bound.span,
+                    "durations belong into operators such as <-[5m]",
+                )
+
+    def _fact(self) -> None:
+        for variable, span in unbound_in_head(self.clause, frozenset()):
+            self.complain(f"a fact has no variables, found {variable.name}", span, "give a value, or add a body")
+
+    def _head_variables(self, known: frozenset[str]) -> None:
+        aggregated = self.clause.aggregates
+        for variable, span in unbound_in_head(self.clause, known):
+            if variable.anonymous:
+                self.complain("_ in a head has no value", span, "name the variable and bind it in the body")
+            elif aggregated:
+                fix = f"add {variable.name} to fn:group_by(…), or aggregate it with a let"
+                self.complain(f"{variable.name} is neither grouped by nor computed", span, fix)
+            else:
+                fix = f"add a positive premise that binds {variable.name}"
+                self.complain(f"{variable.name} in the head is bound by no premise", span, fix)
+
+    # --- premises --------------------------------------------------------------------------------------------------
+
+    def _premise(self, premise: Premise) -> None:
+        if isinstance(premise, Equality):
+            self._functions(premise.left, premise.right)
+            return
+        atom = premise.atom
+        self._functions(*atom.args)
+        if atom.predicate.startswith(":"):
+            self._builtin(premise)
+            return
+        predicate = self.predicates.get(atom.key)
+        if predicate is None:
+            self._unknown_predicate(atom)
+            return
+        self._visible(predicate, atom)
+        if predicate.temporal and not premise.timed and not premise.negated:
+            self.complain(
+                f"{predicate.name} is temporal: say when",
+                premise.span,
+                f"write {printer.atom(atom)}@[now], or @[_, _] for any time",
+            )
+        if premise.timed and not predicate.temporal:
+            self.complain(
+                f"{predicate.name} is not temporal: it holds always",
+                premise.span,
+                f"drop the annotation, or declare {predicate.name} temporal",
+            )
+        self._no_durations(premise.annotation)
+
+    def _unknown_predicate(self, atom: Atom) -> None:
+        arities = sorted(arity for name, arity in self.predicates if name == atom.predicate)
+        if arities:
+            wanted = " or ".join(map(str, arities))
+            self.complain(f"{atom.predicate} takes {wanted} arguments, not {len(atom.args)}", atom.span)
+            return
+        similar = nearest(atom.predicate, {name for name, _ in self.predicates})
+        arguments = ", ".join(f"X{i + 1}" for i in range(len(atom.args)))
+        fix = f"did you mean {similar}?" if similar else f"declare it: Decl {atom.predicate}({arguments})."
+        self.complain(f"unknown predicate {atom.predicate}", atom.span, fix)
+
+    def _visible(self, predicate: Predicate, atom: Atom) -> None:
+        if predicate.private and package_of(predicate.name) != package_of(self.clause.head.predicate):
+            self.complain(f"{predicate.name} is private to package {package_of(predicate.name)}", atom.span)
+
+    def _builtin(self, premise: Literal) -> None:
+        atom = premise.atom
+        builtin = PREDICATES.get(atom.predicate)
+        if builtin is None:
+            similar = nearest(atom.predicate, PREDICATES)
+            fix = f"did you mean {similar}?" if similar else None
+            self.complain(f"unknown built-in predicate {atom.predicate}", atom.span, fix)
+            return
+        if len(atom.args) != len(builtin.modes):
+            message = f"{atom.predicate} takes {len(builtin.modes)} arguments, not {len(atom.args)}"
+            self.complain(message, atom.span)
+            return
+        if premise.timed:
+            self.complain(f"{atom.predicate} holds at no particular time", premise.span, "drop the annotation")
+        for position, (arg, mode) in enumerate(zip(atom.args, builtin.modes, strict=True)):
+            if mode == "-" and not isinstance(arg, Variable) and not premise.negated:
+                self.complain(
+                    f"argument {position + 1} of {atom.predicate} is an output and takes a variable",
+                    argument_span(atom, position),
+                    f"write a variable X here and add X = {printer.term(arg)}",
+                )
+
+    def _functions(self, *terms: Term) -> None:
+        for apply in _applications(*terms):
+            function = FUNCTIONS.get(apply.function)
+            if function is None:
+                self._unknown_function(apply, FUNCTIONS)
+            elif not function.accepts(len(apply.args)):
+                self.complain(f"{apply.function} does not take {len(apply.args)} arguments", apply.span)
+
+    def _unknown_function(self, apply: Apply, known: Mapping[str, object]) -> None:
+        similar = nearest(apply.function, known)
+        fix = f"did you mean {similar}?" if similar else None
+        if apply.function in REDUCERS:
+            fix = "aggregate behind |> do fn:group_by(…), let …"
+        self.complain(f"unknown function {apply.function}", apply.span, fix)
+
+    # --- transforms ------------------------------------------------------------------------------------------------
+
+    def _transforms(self, bound: frozenset[str]) -> frozenset[str]:
+        """Follow the ``|>`` steps; what is known behind the last one."""
+        known = bound
+        mentioned = {v.name for p in self.clause.premises for v in premise_variables(p)}
+        for step in self.clause.transforms:
+            if step.do is not None:
+                known = self._group_by(step, step.do, known)
+            else:
+                for position, let in enumerate(step.lets):
+                    self._new_variable(let.variable, known | mentioned)
+                    self._expression(let.expression, known, reducers=False)
+                    if position and let.expression.function in REDUCERS:
+                        fix = f"aggregate behind |> do {GROUP_BY}(…)"
+                        self.complain(f"{let.expression.function} reduces many rows to one", let.expression.span, fix)
+                    known |= {let.variable.name}
+        return known - {"_"}
+
+    def _new_variable(self, variable: Variable, taken: frozenset[str] | set[str]) -> None:
+        if not variable.anonymous and variable.name in taken:
+            message = f"let defines {variable.name}, which already has a value"
+            self.complain(message, variable.span, "choose another variable")
+
+    def _group_by(self, step: Transform, do: Apply, known: frozenset[str]) -> frozenset[str]:
+        if do.function != GROUP_BY:
+            self.complain(f"do takes {GROUP_BY}, not {do.function}", do.span, f"write do {GROUP_BY}(…), let …")
+            return known
+        keys: list[str] = []
+        for arg in do.args:
+            if not isinstance(arg, Variable) or arg.anonymous:
+                self.complain(f"{GROUP_BY} takes variables", do.span)
+            elif arg.name in keys:
+                self.complain(f"{GROUP_BY} names {arg.name} twice", arg.span)
+            elif arg.name not in known:
+                self._not_known(arg)
+            else:
+                keys.append(arg.name)
+        after = frozenset(keys)
+        for let in step.lets:
+            self._new_variable(let.variable, known | after)
+            reduces = let.expression.function in REDUCERS
+            self._expression(let.expression, known | after if reduces else after, reducers=True)
+            after |= {let.variable.name}
+        return after
+
+    def _expression(self, expression: Apply, known: frozenset[str], *, reducers: bool) -> None:
+        """A ``let`` of a transform: its function, its arguments and their variables."""
+        reducer = REDUCERS.get(expression.function)
+        if reducer is not None and reducers:
+            few, enough = len(expression.args) < len(reducer.params), len(expression.args) > len(reducer.params)
+            if few or (enough and reducer.rest is None):
+                message = f"{expression.function} takes {len(reducer.params)} arguments, not {len(expression.args)}"
+                self.complain(message, expression.span)
+            self._functions(*expression.args)
+        else:
+            self._functions(expression)
+        for variable in term_variables(*expression.args):
+            if variable.anonymous or variable.name not in known:
+                self._not_known(variable)
+
+    def _not_known(self, variable: Variable) -> None:
+        fix = None
+        if self.clause.aggregates:
+            fix = "behind do, only the grouping variables and the results of reducers remain"
+        self.complain(f"{variable.name} has no value here", variable.span, fix)
+
+
+def _applications(*terms: Term) -> Iterator[Apply]:
+    stack = list(reversed(terms))
+    while stack:
+        term = stack.pop()
+        if isinstance(term, Apply):
+            yield term
+            stack.extend(reversed(term.args))

@@ -1,0 +1,352 @@
+"""What is known about each predicate: from its ``Decl``, or from its clauses when it has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from manglecp.mangle import printer
+from manglecp.mangle.errors import Diagnostic
+from manglecp.mangle.packages import Key, package_of
+from manglecp.mangle.source import Span, Trust
+from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Term, Variable, term_variables
+from manglecp.mangle.types import ANY, Malformed, Type, read_type
+from manglecp.mangle.values import Name
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionalDependency:
+    """Facts that agree in the ``source`` columns agree in the ``target`` columns."""
+
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two values of ``column`` under one key become what ``predicate(old, new, X)`` says."""
+
+    column: int
+    predicate: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """Everything the analysis and the evaluators know about one predicate."""
+
+    name: str
+    arity: int
+    decl: Decl | None = None
+    temporal: bool = False
+    modes: str | None = None  # one of '+', '-', '?' per argument, all mode descriptors merged
+    deferred: bool = False
+    external: bool = False
+    extensional: bool = False
+    private: bool = False
+    reflects: Name | None = None
+    fundeps: tuple[FunctionalDependency, ...] = ()
+    merge: Merge | None = None
+    inclusion: tuple[Atom, ...] = ()
+    rows: tuple[tuple[Type, ...], ...] = ()  # declared types, one row per `bound`; empty without Decl
+    owner: Trust | None = None
+    doc: str | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.name, self.arity
+
+    def inputs(self) -> Iterable[int]:
+        """Positions that must be known before the predicate is asked."""
+        return () if self.modes is None else (i for i, mode in enumerate(self.modes) if mode == "+")
+
+
+_T = TypeVar("_T")
+_LEVELS: Final = {level.label: level for level in Trust}
+
+
+def declare(decl: Decl) -> tuple[Predicate, list[Diagnostic]]:
+    """Read one declaration and everything that is wrong with it."""
+    reader = _DeclReader(decl)
+    return reader.read(), reader.diagnostics
+
+
+@dataclass
+class _DeclReader:
+    decl: Decl
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def complain(self, message: str, span: Span | None = None, fix: str | None = None) -> None:
+        where = span or self.decl.span
+        self.diagnostics.append(Diagnostic("analysis", message, where, printer.decl(self.decl), fix))
+
+    def read(self) -> Predicate:
+        decl = self.decl
+        atom = decl.atom
+        self.variables = [arg.name if isinstance(arg, Variable) else "_" for arg in atom.args]
+        named = [name for name in self.variables if name != "_"]
+        if len(set(named)) != len(named):
+            self.complain(f"{atom.predicate} names an argument twice", atom.span, "give each argument its own name")
+        found: dict[str, list[Atom]] = {}
+        for descriptor in decl.descr:
+            found.setdefault(descriptor.predicate, []).append(descriptor)
+        fundeps = tuple(self._each(found, "fundep", self._fundep))
+        predicate = Predicate(
+            atom.predicate,
+            len(atom.args),
+            decl,
+            decl.temporal,
+            self._modes(found.get("mode", [])),
+            "deferred" in found,
+            "external" in found,
+            "extensional" in found,
+            "private" in found,
+            next(iter(self._each(found, "reflects", self._reflects)), None),
+            fundeps,
+            self._merge(found.get("merge", []), fundeps),
+            decl.inclusion,
+            self._rows(),
+            next(iter(self._each(found, "owner", self._owner)), None),
+            self._doc(found.get("doc", [])),
+        )
+        self._arg_docs(found.get("arg", []))
+        self._usable(predicate, found.get("mode", []))
+        self._inclusion()
+        return predicate
+
+    def _each(self, found: Mapping[str, list[Atom]], name: str, read: Callable[[Atom], _T | None]) -> list[_T]:
+        return [item for atom in found.get(name, []) if (item := read(atom)) is not None]
+
+    def _modes(self, atoms: list[Atom]) -> str | None:
+        merged: str | None = None
+        for atom in atoms:
+            if not all(isinstance(arg, str) and arg in ("+", "-", "?") for arg in atom.args):
+                continue  # as documented: a mode with any other string says nothing
+            mode = "".join(map(str, atom.args))
+            if len(mode) != len(self.variables):
+                count = len(self.variables)
+                self.complain(
+                    f"mode has {len(mode)} entries for {count} arguments", atom.span, "one string per argument"
+                )
+                continue
+            merged = (
+                mode if merged is None else "".join(a if a == b else "?" for a, b in zip(merged, mode, strict=True))
+            )
+        return merged
+
+    def _usable(self, predicate: Predicate, modes: list[Atom]) -> None:
+        if predicate.external and len(modes) != 1:
+            self.complain("an external predicate needs exactly one mode", fix='add mode("+", "-", …) to descr')
+        if predicate.deferred and predicate.modes is None and predicate.arity:
+            self.complain("a deferred predicate needs a mode", fix='add mode("+", "-", …) to descr')
+        if predicate.deferred and predicate.temporal:
+            self.complain("a deferred predicate cannot be temporal")
+        if predicate.deferred and predicate.external:
+            self.complain("a predicate is deferred or external, not both")
+        if predicate.reflects is not None and predicate.arity != 1:
+            self.complain("reflects is for predicates with one argument")
+
+    def _reflects(self, atom: Atom) -> Name | None:
+        if len(atom.args) == 1 and isinstance(atom.args[0], Name):
+            return atom.args[0]
+        self.complain("reflects takes one name", atom.span, "write reflects(/prefix)")
+        return None
+
+    def _owner(self, atom: Atom) -> Trust | None:
+        level = _LEVELS.get(atom.args[0]) if len(atom.args) == 1 and isinstance(atom.args[0], str) else None
+        if level is None:
+            known = ", ".join(f'"{label}"' for label in _LEVELS)
+            self.complain("owner takes the name of a trust level", atom.span, f"one of {known}")
+        return level
+
+    def _doc(self, atoms: list[Atom]) -> str | None:
+        for extra in atoms[1:]:
+            self.complain("doc occurs twice", extra.span, "put all text into one doc(…)")
+        if not atoms:
+            return None
+        texts = atoms[0].args
+        if not texts or not all(isinstance(text, str) for text in texts):
+            self.complain("doc takes one or more strings", atoms[0].span)
+            return None
+        return "\n".join(map(str, texts))
+
+    def _arg_docs(self, atoms: list[Atom]) -> None:
+        documented = set()
+        for atom in atoms:
+            variable, *texts = atom.args or (None,)
+            if not isinstance(variable, Variable) or not texts or not all(isinstance(text, str) for text in texts):
+                self.complain("arg takes an argument and one or more strings", atom.span, 'write arg(X, "what X is")')
+            elif variable.name not in self.variables:
+                self.complain(f"{variable.name} is not an argument of {self.decl.atom.predicate}", atom.span)
+            else:
+                documented.add(variable.name)
+        missing = [name for name in self.variables if name not in documented]
+        if atoms and missing:
+            self.complain(f"arg is missing for {', '.join(missing)}", fix="document every argument or none")
+
+    def _columns(self, term: Term, span: Span | None) -> tuple[int, ...] | None:
+        if not isinstance(term, Apply) or term.function != "fn:list":
+            self.complain("columns are written as a list of arguments, such as [X, Y]", span)
+            return None
+        columns = []
+        for arg in term.args:
+            if not isinstance(arg, Variable) or arg.name not in self.variables:
+                name = printer.term(arg)
+                self.complain(f"{name} is not an argument of {self.decl.atom.predicate}", span)
+                return None
+            columns.append(self.variables.index(arg.name))
+        return tuple(columns)
+
+    def _fundep(self, atom: Atom) -> FunctionalDependency | None:
+        if len(atom.args) != 2:
+            self.complain("fundep takes two lists", atom.span, "write fundep([Key], [Value])")
+            return None
+        source, target = (self._columns(arg, atom.span) for arg in atom.args)
+        return None if source is None or target is None else FunctionalDependency(source, target)
+
+    def _merge(self, atoms: list[Atom], fundeps: tuple[FunctionalDependency, ...]) -> Merge | None:
+        if not atoms:
+            return None
+        atom = atoms[0]
+        if len(atoms) > 1:
+            self.complain("merge occurs twice", atoms[1].span)
+        if len(atom.args) != 2 or not isinstance(atom.args[1], str):
+            self.complain("merge takes a column and a predicate", atom.span, 'write merge([Value], "predicate")')
+            return None
+        columns = self._columns(atom.args[0], atom.span)
+        if columns is None:
+            return None
+        if len(columns) != 1:
+            self.complain("merge takes exactly one column", atom.span)
+            return None
+        if len(fundeps) != 1 or fundeps[0].target != columns:
+            self.complain(
+                "merge needs exactly one fundep, whose target is the merged column",
+                atom.span,
+                "write fundep([Key], [Value]), merge([Value], …)",
+            )
+            return None
+        if self.decl.temporal:
+            self.complain("a temporal predicate cannot be merged", atom.span)
+            return None
+        return Merge(columns[0], (atom.args[1], 3))
+
+    def _rows(self) -> tuple[tuple[Type, ...], ...]:
+        rows = []
+        for bound in self.decl.bounds:
+            if len(bound) != len(self.variables):
+                count = len(self.variables)
+                self.complain(f"bound has {len(bound)} types for {count} arguments", fix="one type per argument")
+                continue
+            rows.append(tuple(self._type(term) for term in bound))
+        return tuple(rows) or ((ANY,) * len(self.variables),)
+
+    def _type(self, term: Term) -> Type:
+        try:
+            return read_type(term)
+        except Malformed as error:
+            span = term.span if isinstance(term, Variable | Apply) else None
+            self.complain(str(error), span)
+            return ANY
+
+    def _inclusion(self) -> None:
+        for atom in self.decl.inclusion:
+            for variable in term_variables(*atom.args):
+                if not variable.anonymous and variable.name not in self.variables:
+                    self.complain(
+                        f"{variable.name} in the inclusion is not an argument of {self.decl.atom.predicate}",
+                        variable.span or atom.span,
+                        "use _ for a column that does not matter",
+                    )
+
+
+def collect(decls: Iterable[Decl], clauses: Iterable[Clause]) -> tuple[dict[Key, Predicate], list[Diagnostic]]:
+    """All predicates that are declared or have clauses, with what is wrong among them."""
+    predicates: dict[Key, Predicate] = {}
+    diagnostics: list[Diagnostic] = []
+    for decl in decls:
+        if decl.atom.key in predicates:
+            first = predicates[decl.atom.key].decl
+            where = "" if first is None or first.span is None else f" (first in {_place(first.span)})"
+            message = f"{decl.atom.predicate}/{len(decl.atom.args)} is declared twice{where}"
+            diagnostics.append(Diagnostic("analysis", message, decl.span, fix="remove one declaration"))
+            continue
+        predicate, complaints = declare(decl)
+        predicates[predicate.key] = predicate
+        diagnostics += complaints
+    declared = set(predicates)
+    first_clause: dict[str, Clause] = {}
+    for clause in clauses:
+        head = clause.head
+        if head.key not in predicates:
+            temporal = clause.annotation is not None and not clause.annotation.eternal
+            predicates[head.key] = Predicate(head.predicate, len(head.args), temporal=temporal)
+        other = first_clause.setdefault(head.predicate, clause)
+        if len(other.head.args) != len(head.args) and not {head.key, other.head.key} <= declared:
+            diagnostics.append(
+                Diagnostic(
+                    "analysis",
+                    f"{head.predicate} has {_arguments(len(head.args))} here"
+                    f" and {_arguments(len(other.head.args))} in {_place(other.span)}",
+                    head.span,
+                    printer.clause(clause),
+                    "declare both with Decl if both are meant",
+                )
+            )
+    return _with_merge_names(predicates, diagnostics), diagnostics
+
+
+def _with_merge_names(predicates: dict[Key, Predicate], diagnostics: list[Diagnostic]) -> dict[Key, Predicate]:
+    """Find each merge predicate, in the own package first."""
+    for key, predicate in predicates.items():
+        if predicate.merge is None or predicate.decl is None:
+            continue
+        name = predicate.merge.predicate[0]
+        package = package_of(predicate.name)
+        candidates = [f"{package}.{name}", name] if package else [name]
+        known = next((c for c in candidates if (c, 3) in predicates), None)
+        if known is None:
+            message = f"merge predicate {name} with three arguments does not exist"
+            diagnostics.append(
+                Diagnostic("analysis", message, predicate.decl.span, fix=f"define {name}(Old, New, Merged)")
+            )
+            known = name
+        predicates[key] = replace(predicate, merge=Merge(predicate.merge.column, (known, 3)))
+    return predicates
+
+
+def _arguments(count: int) -> str:
+    return f"{count} argument{'' if count == 1 else 's'}"
+
+
+def _place(span: Span | None) -> str:
+    return "another place" if span is None else f"{span.source.name}:{span.line}"
+
+
+def check_ownership(
+    predicates: Mapping[Key, Predicate], clauses: Iterable[Clause], owners: Mapping[str, Trust]
+) -> list[Diagnostic]:
+    """A less trusted source may not add to a predicate of a more trusted one (OPEN-74)."""
+    by_key: dict[Key, list[Clause]] = {}
+    for clause in clauses:
+        by_key.setdefault(clause.head.key, []).append(clause)
+    diagnostics = []
+    for key, own in by_key.items():
+        top = min(own, key=_trust)
+        declared = predicates[key].owner
+        owner = owners.get(key[0], declared if declared is not None else _trust(top))
+        for clause in own:
+            if _trust(clause) <= owner:
+                continue
+            if _trust(top) <= owner:
+                because = f"is owned by {owner.label}, see {_place(top.span)}"
+            else:
+                because = f"is owned by {owner.label}"
+            message = f"{key[0]} {because}; a {_trust(clause).label} source may not add to it"
+            fix = "move the clause to that level, or derive another predicate"
+            diagnostics.append(Diagnostic("analysis", message, clause.span, printer.clause(clause), fix))
+    return diagnostics
+
+
+def _trust(clause: Clause) -> Trust:
+    return Trust.DOMAIN if clause.span is None else clause.span.source.trust

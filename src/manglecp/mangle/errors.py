@@ -1,0 +1,122 @@
+"""What can be wrong with a program, as data (D28).
+
+    MangleError                 one or more diagnostics of one stage
+    ├── ParseError              the text is not Mangle
+    ├── AnalysisError           names, declarations, safety, types
+    ├── StratificationError     negation or aggregation through recursion
+    └── EvalError               a run-time error
+        └── LimitError          more facts, intervals or time than allowed
+
+A stage reports everything it finds before it stops. A diagnostic knows where it is, what is wrong, and what would fix
+it where that is known; :meth:`Diagnostic.render` writes it with the line and a caret under the place.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from manglecp.mangle.source import Span
+
+Stage = Literal["parse", "analysis", "stratification", "eval"]
+
+_WIDEST_LINE = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    stage: Stage
+    message: str
+    span: Span | None = None
+    clause: str | None = None
+    fix: str | None = None
+    severity: Literal["error", "warning"] = "error"
+
+    def render(self) -> str:
+        """``error[stage]: file:line:column: message``, the line, a caret, the clause and the fix."""
+        head = f"{self.severity}[{self.stage}]: "
+        if self.span is None:
+            lines = [head + self.message]
+        else:
+            number, column = self.span.source.position(self.span.start)
+            lines = [f"{head}{self.span.source.name}:{number}:{column}: {self.message}"]
+            lines += _excerpt(self.span, number, column)
+        if self.clause is not None:
+            lines.append(f"  in: {_shorten(self.clause)}")
+        if self.fix is not None:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+
+def _excerpt(span: Span, number: int, column: int) -> list[str]:
+    text = span.source.line(number)
+    width = max(1, min(span.end - span.start, len(text) - column + 1))
+    first = 0
+    if len(text) > _WIDEST_LINE:  # a window around the place
+        first = max(0, min(column - 1 - _WIDEST_LINE // 3, len(text) - _WIDEST_LINE))
+        text = text[first : first + _WIDEST_LINE]
+    shown = "".join(c if c.isprintable() else ("\t" if c == "\t" else "\N{REPLACEMENT CHARACTER}") for c in text)
+    at = column - 1 - first
+    pad = "".join("\t" if c == "\t" else " " for c in shown[:at])
+    margin = f"{number} | "
+    return [f"  {margin}{shown}", f"  {' ' * (len(margin) - 2)}| {pad}{'^' * min(width, len(shown) - at or 1)}"]
+
+
+def _shorten(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _WIDEST_LINE else flat[: _WIDEST_LINE - 1] + "…"
+
+
+class MangleError(Exception):
+    """A program was refused, or its evaluation stopped."""
+
+    stage: ClassVar[Stage]
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        return "\n".join(d.render() for d in self.diagnostics)
+
+
+class ParseError(MangleError):
+    stage = "parse"
+
+
+class AnalysisError(MangleError):
+    stage = "analysis"
+
+
+class StratificationError(MangleError):
+    stage = "stratification"
+
+
+class EvalError(MangleError):
+    stage = "eval"
+
+
+class LimitError(EvalError):
+    """A limit was passed; nothing of the evaluation remains."""
+
+    def __init__(self, limit: int, consumed: int, unit: str, span: Span | None = None) -> None:
+        self.limit = limit
+        self.consumed = consumed
+        self.unit = unit
+        message = f"limit of {limit} {unit} passed ({consumed} reached)"
+        super().__init__([Diagnostic("eval", message, span, fix="raise the limit, or bound the recursion")])
+
+
+class ValueFault(Exception):
+    """A function, built-in predicate or reducer met a value it cannot take.
+
+    It says what is wrong; whoever evaluates the clause adds where, and raises :class:`EvalError`.
+    """
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like ``name``, for "did you mean"."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return found[0] if found else None

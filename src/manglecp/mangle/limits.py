@@ -1,0 +1,17 @@
+"""How much an evaluation may use (D24)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    derived_facts: int = 10_000_000
+    """Distinct derived facts; a temporal fact counts once per interval as derived."""
+    intervals: int = 1_000
+    """Intervals of one fact, after joining those that touch."""
+    merge_steps: int = 1_000_000
+    """Values replaced by a merge; a merge that never settles ends here."""
+    call_depth: int = 10_000
+    """How deep deferred predicates may call each other."""

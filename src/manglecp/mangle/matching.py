@@ -1,0 +1,134 @@
+"""How a fact meets a premise: arguments, operators and annotations.
+
+A premise compares what is known with the fact and binds what is free. In time, a known end of an annotation must lie in
+the interval of the fact and a free variable becomes that end of it (D16); an operator asks whether the fact holds some
+time, or all the time, in a window around the evaluation time (D18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.intervals import Interval, clamp
+from manglecp.mangle.syntax import Annotation, Literal, Now, Operator, Term, TimeBound, Variable
+from manglecp.mangle.terms import evaluate
+from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
+
+Args: TypeAlias = tuple[Value, ...]
+Fact: TypeAlias = tuple[Args, Interval | None]
+"""Arguments and, for a temporal fact, when they hold."""
+Row: TypeAlias = dict[str, Value]
+"""What the variables of a rule stand for."""
+
+
+def unify(patterns: list[Term], values: Args, row: Row, now: int) -> Row | None:
+    """``row`` with free variables bound, or None if a value differs from what is known."""
+    for pattern, value in zip(patterns, values, strict=True):
+        if isinstance(pattern, Variable) and pattern.name not in row:
+            if not pattern.anonymous:
+                row = {**row, pattern.name: value}
+        elif evaluate(pattern, row, now) != value:
+            return None
+    return row
+
+
+class Matcher:
+    """Matches facts against one premise. Every row at a premise binds the same variables, so one row tells which."""
+
+    def __init__(self, premise: Literal, row: Row, now: int) -> None:
+        self.premise = premise
+        self.now = now
+        args = list(enumerate(premise.atom.args))
+        self.known = [(i, arg) for i, arg in args if not isinstance(arg, Variable) or arg.name in row]
+        self.free = [(i, arg) for i, arg in args if isinstance(arg, Variable) and arg.name not in row]
+
+    def key(self, row: Row) -> Args:
+        return tuple(evaluate(arg, row, self.now) for _, arg in self.known)
+
+    def fact_key(self, args: Args) -> Args:
+        return tuple(args[i] for i, _ in self.known)
+
+    def index(self, facts: Iterable[Fact]) -> dict[Args, list[Fact]]:
+        """The facts by what they have in the known columns."""
+        index: dict[Args, list[Fact]] = {}
+        for args, interval in facts:
+            index.setdefault(self.fact_key(args), []).append((args, interval))
+        return index
+
+    def match(self, row: Row, args: Args, interval: Interval | None) -> Row | None:
+        """``row`` with what the fact binds, or None."""
+        bound = unify([arg for _, arg in self.free], tuple(args[i] for i, _ in self.free), row, self.now)
+        if bound is None or interval is None or not self.premise.timed:
+            return bound
+        if self.premise.operator is not None and not in_window(self.premise.operator, bound, interval, self.now):
+            return None
+        return (
+            bound if self.premise.annotation is None else annotate(self.premise.annotation, bound, interval, self.now)
+        )
+
+
+def _instant(bound: TimeBound, row: Row, now: int) -> int | None:
+    """The instant a bound denotes; None for ``_`` and for a variable without value."""
+    value = bound.value
+    if isinstance(value, Now):
+        return now
+    if isinstance(value, Variable):
+        known = row.get(value.name)
+        if known is None:
+            return None
+        if isinstance(known, int):  # a number is an instant in nanoseconds
+            return known
+        value = known  # type: ignore[assignment]
+    if isinstance(value, Time):
+        return value.ns
+    raise ValueFault(f"{bound.text} is not a time")
+
+
+def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
+    ends = []
+    for bound, infinite in ((annotation.start, INT_MIN), (annotation.end, INT_MAX)):
+        if isinstance(bound.value, Variable) and bound.value.anonymous:
+            ends.append(infinite)
+            continue
+        instant = _instant(bound, row, now)
+        if instant is None:
+            raise ValueFault(f"{bound.text} has no value")
+        ends.append(instant)
+    return ends[0], ends[1]
+
+
+def in_window(operator: Operator, row: Row, interval: Interval, now: int) -> bool:
+    """Does the fact hold some time, or all the time, in the window? (D18)"""
+    sign = 1 if operator.is_future else -1
+    ends = [now] if len(operator.bounds) == 1 else []
+    for bound in operator.bounds:
+        value = row.get(bound.value.name) if isinstance(bound.value, Variable) else bound.value
+        if isinstance(value, Duration):
+            ends.append(clamp(now + sign * value.ns))
+        else:
+            instant = _instant(bound, row, now)
+            if instant is None:
+                raise ValueFault(f"{bound.text} has no value")
+            ends.append(instant)
+    first, last = min(ends), max(ends)
+    start, end = interval
+    return start <= first and last <= end if operator.is_box else start <= last and first <= end
+
+
+def annotate(annotation: Annotation, row: Row, interval: Interval, now: int) -> Row | None:
+    """A known end must lie in the interval, a free variable becomes that end of it (D16)."""
+    start, end = interval
+    free: dict[str, int] = {}
+    for bound, own in ((annotation.start, start), (annotation.end, end)):
+        if isinstance(bound.value, Variable) and bound.value.anonymous:
+            continue
+        instant = _instant(bound, row, now)
+        if instant is None:
+            assert isinstance(bound.value, Variable)
+            if free.setdefault(bound.value.name, own) != own:
+                return None  # one free variable for both ends: a point
+        elif not start <= instant <= end:
+            return None
+    return {**row, **{name: Time(ns) for name, ns in free.items()}} if free else row

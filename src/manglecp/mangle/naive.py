@@ -1,0 +1,452 @@
+"""The naive evaluator: the least model by repeated application, and the oracle for every faster engine.
+
+It is meant to be obviously right, not fast. A relation is a set; a rule is applied by carrying a list of rows from
+premise to premise; a component is applied again and again until nothing new appears. The ideas that are not in every
+textbook:
+
+*Time.* A temporal relation keeps the intervals as they were given and derived. What a later component reads, and what
+is printed, is coalesced; inside its own recursive component a predicate is read as derived, so no order of rules,
+facts or rounds matters (D12).
+
+*Deferred predicates* run on demand. A body is a generator that yields the calls it needs answered, and a loop with
+a stack of its own drives them, so that depth is bounded by a limit and not by Python.
+
+*Merge.* In a component with merged predicates the ordinary predicates are the least model over the merged relation as
+it stands; new values are merged into it, and this repeats until the merged relation is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import TypeAlias, TypeVar
+
+from manglecp.mangle import printer
+from manglecp.mangle.builtins import PREDICATES, REDUCERS
+from manglecp.mangle.constraints import violations
+from manglecp.mangle.declarations import Merge, Predicate
+from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, LimitError, ValueFault
+from manglecp.mangle.intervals import Interval, holds_somewhere
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.matching import Args, Fact, Matcher, Row, head_interval, unify
+from manglecp.mangle.model import Relation, Result, Statistics
+from manglecp.mangle.packages import Key
+from manglecp.mangle.program import GivenFact, Program, Rule
+from manglecp.mangle.source import Span
+from manglecp.mangle.stratify import Component
+from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Literal, Premise, Term, Transform, Variable
+from manglecp.mangle.terms import evaluate as value_of
+from manglecp.mangle.text import fact_text
+from manglecp.mangle.values import order_key
+
+Call: TypeAlias = tuple[Key, Args]
+Solving: TypeAlias = Generator[Call, list[Args], list[Row]]
+_Answer = TypeVar("_Answer")
+
+
+def evaluate(program: Program, *, now: int, limits: Limits | None = None) -> Result:
+    """Every fact that follows from the program at the instant ``now`` (nanoseconds since 1970)."""
+    evaluation = _Evaluation(program, now, limits or Limits())
+    evaluation.run()
+    return Result(program, evaluation.relations, evaluation.statistics, now)
+
+
+class _Evaluation:
+    def __init__(self, program: Program, now: int, limits: Limits) -> None:
+        self.program = program
+        self.now = now
+        self.limits = limits
+        self.statistics = Statistics(strata=len(program.components))
+        self.relations: dict[Key, Relation] = {}
+        self.rules: dict[Key, list[Rule]] = {}
+        for rule in program.rules:
+            self.rules.setdefault(rule.head.key, []).append(rule)
+        self.answers: dict[Call, list[Args]] = {}  # of deferred predicates, while the relations stay as they are
+        self.derived = 0  # in the components that are done
+        self.merge_steps = 0
+
+    def relation(self, key: Key) -> Relation:
+        return self.relations.setdefault(key, Relation())
+
+    def predicate(self, key: Key) -> Predicate:
+        return self.program.predicates[key]
+
+    # --- the whole -------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        for fact in self.program.facts:
+            self._give(fact)
+        self.statistics.given = sum(map(len, self.relations.values()))
+        for key in [key for key in self.relations if key not in self.rules]:
+            if self.predicate(key).merge is not None:
+                self._merge_into(key, list(self.relation(key).facts), afresh=True)
+            self._finish(key)
+        for component in self.program.components:
+            self._component(component)
+        self._constraints()
+        self.statistics.derived = self.derived
+
+    def _constraints(self) -> None:
+        def holds(atom: Atom, row: Row) -> bool:
+            return bool(self._drive(self._solve(Literal(atom), [row])))
+
+        self.answers.clear()
+        broken = [
+            v for key in sorted(self.relations) for v in violations(self.predicate(key), self.relation(key), holds)
+        ]
+        if broken:
+            raise EvalError(broken)
+
+    def _give(self, fact: GivenFact) -> None:
+        try:
+            args = fact.values(self.now)
+        except ValueFault as fault:  # only facts that mention the time get here
+            raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span)]) from None
+        interval: Interval | None = None
+        if self.predicate(fact.key).temporal:
+            assert fact.clause.annotation is not None  # checked at load
+            start, end = head_interval(fact.clause.annotation, {}, self.now)
+            if not holds_somewhere(start, end):
+                raise self._error("the interval ends before it starts", fact.clause.annotation.span, fact.clause)
+            interval = (start, end)
+        self.relation(fact.key).add(args, interval)
+
+    def _finish(self, key: Key) -> None:
+        """Nothing more will be added: coalesce and check the number of intervals."""
+        relation = self.relation(key)
+        for args, intervals in relation.finish().items():
+            if len(intervals) > self.limits.intervals:
+                raise LimitError(self.limits.intervals, len(intervals), f"intervals of {fact_text(key[0], args)}")
+
+    def _component(self, component: Component) -> None:
+        keys = [key for key in component.predicates if not self.predicate(key).deferred]
+        rules = [rule for key in keys for rule in self.rules[key]]
+        if any(self.predicate(key).merge is not None for key in keys):
+            self._merging_component(keys, rules)
+        else:
+            self.derived += self._fixpoint(keys, rules)
+        for key in keys:
+            self._finish(key)
+
+    def _fixpoint(self, keys: list[Key], rules: list[Rule]) -> int:
+        """Apply the rules of some predicates until nothing is new; the number of facts that are.
+
+        What aggregates reads only finished relations, so once is enough for it.
+        """
+        given = self._size(keys)
+        self.answers.clear()
+        for rule in [r for r in rules if r.clause.aggregates]:
+            self._add(rule, self._apply(rule))
+        self._check_limit(self.derived + self._size(keys) - given)
+        plain = [r for r in rules if not r.clause.aggregates]
+        news = bool(plain)
+        while news:
+            self.statistics.rounds += 1
+            self.answers.clear()
+            found = [(rule, self._apply(rule)) for rule in plain]
+            news = False
+            for rule, facts in found:
+                news |= self._add(rule, facts)
+            self._check_limit(self.derived + self._size(keys) - given)
+        return self._size(keys) - given
+
+    def _size(self, keys: Iterable[Key]) -> int:
+        return sum(len(self.relation(key)) for key in keys)
+
+    def _add(self, rule: Rule, facts: list[Fact]) -> bool:
+        """Is any of them new?"""
+        relation = self.relation(rule.head.key)
+        news = False
+        for args, interval in facts:
+            news |= relation.add(args, interval)
+        return news
+
+    def _check_limit(self, derived: int) -> None:
+        if derived > self.limits.derived_facts:
+            raise LimitError(self.limits.derived_facts, derived, "derived facts")
+
+    # --- merge -----------------------------------------------------------------------------------------------------
+
+    def _merging_component(self, keys: list[Key], rules: list[Rule]) -> None:
+        merged = [key for key in keys if self.predicate(key).merge is not None]
+        ordinary = [key for key in keys if key not in merged]
+        given = {key: {args: set(at) for args, at in self.relation(key).facts.items()} for key in keys}
+        for key in merged:
+            self._merge_into(key, list(given[key]), afresh=True)
+        changed = True
+        while changed:
+            self.statistics.rounds += 1
+            for key in ordinary:  # the least model over the merged relations as they stand
+                self.relation(key).facts = {args: set(at) for args, at in given[key].items()}
+            self._fixpoint(ordinary, [rule for rule in rules if rule.head.key in ordinary])
+            self.answers.clear()
+            found = {key: [args for r in rules if r.head.key == key for args, _ in self._apply(r)] for key in merged}
+            changed = False
+            for key, new in found.items():
+                changed |= self._merge_into(key, new)
+        for key in keys:
+            self.derived += sum(len(at - given[key].get(args, set())) for args, at in self.relation(key).facts.items())
+        self._check_limit(self.derived)
+
+    def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
+        """Merge facts into a relation; did it change? Values are taken in their order, so the result is one."""
+        relation = self.relation(key)
+        merge = self.predicate(key).merge
+        assert merge is not None
+        columns = self.predicate(key).fundeps[0].source
+        groups: dict[Args, list[Args]] = {}
+        for args in () if afresh else relation.facts:
+            groups.setdefault(tuple(args[c] for c in columns), []).append(args)
+        for args in sorted(new, key=lambda args: [order_key(value) for value in args]):
+            group = tuple(args[c] for c in columns)
+            groups[group] = self._merged(groups.get(group, []), args, merge)
+        facts: dict[Args, set[Interval | None]] = {args: {None} for group in groups.values() for args in group}
+        changed = facts.keys() != relation.facts.keys()
+        relation.facts = facts
+        return changed
+
+    def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
+        """``group`` with one more fact; what stays incomparable stands beside the others."""
+        if args in group:
+            return group
+        for old in group:
+            results = self._drive(self._ask(merge.predicate, (old[merge.column], args[merge.column])))
+            values = [answer[2] for answer in results]
+            if not values:
+                continue
+            value = next((v for v in values if v != old[merge.column]), old[merge.column])
+            if value == old[merge.column]:
+                return group
+            self.merge_steps += 1
+            if self.merge_steps > self.limits.merge_steps:
+                raise LimitError(self.limits.merge_steps, self.merge_steps, "merge steps")
+            rest = [other for other in group if other != old]
+            return self._merged(rest, (*args[: merge.column], value, *args[merge.column + 1 :]), merge)
+        return [*group, args]
+
+    def _ask(self, key: Key, inputs: Args) -> Generator[Call, list[Args], list[Args]]:
+        """The facts of a merge predicate that start with these two values."""
+        if self.predicate(key).deferred:
+            answers = yield (key, tuple(inputs[i] for i in self.predicate(key).inputs() if i < 2))
+        else:
+            answers = [args for args, _ in self.relation(key)]
+        return [args for args in answers if args[:2] == inputs]
+
+    # --- one rule --------------------------------------------------------------------------------------------------
+
+    def _apply(self, rule: Rule) -> list[Fact]:
+        """Everything the rule derives from the relations as they are."""
+        rows = self._drive(self._rows(rule, [{}]))
+        clause = rule.clause
+        temporal = self.predicate(clause.head.key).temporal
+        facts: list[Fact] = []
+        for row in rows:
+            args = self._head(clause, row)
+            interval: Interval | None = None
+            if temporal:
+                assert clause.annotation is not None  # checked at load
+                try:
+                    interval = head_interval(clause.annotation, row, self.now)
+                except ValueFault as fault:
+                    raise self._error(str(fault), clause.annotation.span, clause) from None
+                if not holds_somewhere(*interval):
+                    self.statistics.skipped_inverted += 1
+                    continue
+            facts.append((args, interval))
+        return facts
+
+    def _head(self, clause: Clause, row: Row) -> Args:
+        try:
+            return tuple(value_of(arg, row, self.now) for arg in clause.head.args)
+        except ValueFault as fault:
+            raise self._error(str(fault), clause.head.span, clause) from None
+
+    def _error(self, message: str, span: Span | None, clause: Clause) -> EvalError:
+        return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
+
+    def _rows(self, rule: Rule, rows: list[Row]) -> Solving:
+        """The rows the head is built from: the body solved, then the transforms applied."""
+        clause = rule.clause
+        for premise in rule.premises:
+            try:
+                rows = yield from self._solve(premise, rows)
+            except ValueFault as fault:
+                raise self._error(str(fault), premise.span, clause) from None
+            if not self._rows_are_facts(rule):
+                rows = _distinct(rows)
+        for transform in clause.transforms:
+            try:
+                rows = self._transform(transform, rows)
+            except ValueFault as fault:
+                raise self._error(str(fault), transform.span, clause) from None
+        return rows
+
+    def _rows_are_facts(self, rule: Rule) -> bool:
+        """With one positive premise every matching fact is a row; otherwise rows are distinct bindings (D6)."""
+        if len(rule.premises) != 1 or not rule.clause.aggregates:
+            return False
+        premise = rule.premises[0]
+        return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
+
+    def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
+        if not rows:
+            return []
+        if isinstance(premise, Equality):
+            return [new for row in rows if (new := self._equate(premise, row)) is not None]
+        atom = premise.atom
+        if atom.predicate.startswith(":"):
+            return [new for row in rows for new in self._builtin(premise, row)]
+        if self.predicate(atom.key).deferred:
+            return (yield from self._deferred(premise, rows))
+        matcher = Matcher(premise, rows[0], self.now)
+        candidates = matcher.index(self.relation(atom.key))
+        solved: list[Row] = []
+        for row in rows:
+            facts = candidates.get(matcher.key(row), ())
+            matches = (new for args, interval in facts if (new := matcher.match(row, args, interval)) is not None)
+            if premise.negated:
+                if next(matches, None) is None:
+                    solved.append(row)
+            else:
+                solved.extend(matches)
+        return solved
+
+    def _equate(self, premise: Equality, row: Row) -> Row | None:
+        for free, other in ((premise.left, premise.right), (premise.right, premise.left)):
+            if isinstance(free, Variable) and free.name not in row and not premise.negated:
+                value = value_of(other, row, self.now)
+                return row if free.anonymous else {**row, free.name: value}
+        equal = value_of(premise.left, row, self.now) == value_of(premise.right, row, self.now)
+        return row if equal != premise.negated else None
+
+    def _builtin(self, premise: Literal, row: Row) -> Iterator[Row]:
+        builtin = PREDICATES[premise.atom.predicate]
+        pairs = list(zip(premise.atom.args, builtin.modes, strict=True))
+        outputs = [arg for arg, mode in pairs if mode == "-"]
+        inputs = tuple(value_of(arg, row, self.now) for arg, mode in pairs if mode == "+")
+        solutions = (
+            new for values in builtin.solve(inputs) if (new := unify(outputs, values, row, self.now)) is not None
+        )
+        if not premise.negated:
+            yield from solutions
+        elif next(solutions, None) is None:
+            yield row
+
+    def _transform(self, transform: Transform, rows: list[Row]) -> list[Row]:
+        if transform.do is None:
+            return [self._let(transform, row) for row in rows]
+        keys = [arg.name for arg in transform.do.args if isinstance(arg, Variable)]
+        groups: dict[Args, list[Row]] = {}
+        for row in rows:
+            groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+        return [
+            self._reduce(transform, dict(zip(keys, group, strict=True)), members) for group, members in groups.items()
+        ]
+
+    def _let(self, transform: Transform, row: Row) -> Row:
+        for let in transform.lets:
+            row = {**row, let.variable.name: value_of(let.expression, row, self.now)}
+        return row
+
+    def _reduce(self, transform: Transform, group: Row, members: list[Row]) -> Row:
+        for let in transform.lets:
+            reducer = REDUCERS.get(let.expression.function)
+            if reducer is None:
+                value = value_of(let.expression, group, self.now)
+            else:
+                rows = self._reducer_rows(let.expression, group, members, reducer.skips_failing_rows)
+                value = reducer.reduce(rows)
+            group = {**group, let.variable.name: value}
+        return group
+
+    def _reducer_rows(self, expression: Apply, group: Row, members: list[Row], lenient: bool) -> list[Args]:
+        if not expression.args:
+            return [tuple(row[name] for name in sorted(row)) for row in members]
+        rows = []
+        for row in members:
+            try:
+                rows.append(tuple(value_of(arg, {**row, **group}, self.now) for arg in expression.args))
+            except ValueFault:
+                if not lenient:
+                    raise
+        return rows
+
+    # --- deferred predicates ---------------------------------------------------------------------------------------
+
+    def _deferred(self, premise: Literal, rows: list[Row]) -> Solving:
+        key = premise.atom.key
+        solved: list[Row] = []
+        for row in rows:
+            inputs = tuple(value_of(premise.atom.args[i], row, self.now) for i in self.predicate(key).inputs())
+            answers = yield (key, inputs)
+            matcher = Matcher(premise, row, self.now)
+            wanted = matcher.key(row)
+            matches = [
+                new
+                for args in answers
+                if matcher.fact_key(args) == wanted and (new := matcher.match(row, args, None)) is not None
+            ]
+            if not premise.negated:
+                solved.extend(matches)
+            elif not matches:
+                solved.append(row)
+        return solved
+
+    def _drive(self, work: Generator[Call, list[Args], _Answer]) -> _Answer:
+        """Run a generator, answering the calls it yields."""
+        stack: list[tuple[Generator[Call, list[Args], object], Call | None]] = [(work, None)]
+        reply: object = None
+        while True:
+            current, call = stack[-1]
+            try:
+                wanted = current.send(reply)  # type: ignore[arg-type]  # the first reply is None
+            except StopIteration as stop:
+                stack.pop()
+                reply = stop.value
+                if call is None:
+                    return stop.value  # type: ignore[no-any-return]
+                self.answers[call] = stop.value
+                continue
+            if wanted in self.answers:
+                reply = self.answers[wanted]
+                continue
+            if len(stack) > self.limits.call_depth:
+                raise LimitError(self.limits.call_depth, len(stack), f"nested calls of {wanted[0][0]}")
+            stack.append((self._call(wanted), wanted))
+            reply = None
+
+    def _call(self, call: Call) -> Generator[Call, list[Args], list[Args]]:
+        """All facts of a deferred predicate whose input columns have the given values."""
+        key, inputs = call
+        positions = list(self.predicate(key).inputs())
+        answers: dict[Args, None] = {}
+        for args, _ in self.relation(key):
+            if tuple(args[i] for i in positions) == inputs:
+                answers[args] = None
+        for rule in self.rules.get(key, []):
+            columns = [rule.head.args[i] for i in positions]
+            row = _bind_inputs(columns, inputs)
+            if row is None:
+                continue
+            for solution in (yield from self._rows(rule, [row])):
+                args = self._head(rule.clause, {**row, **solution} if not rule.clause.aggregates else solution)
+                if tuple(args[i] for i in positions) == inputs:
+                    answers[args] = None
+        return list(answers)
+
+
+def _distinct(rows: list[Row]) -> list[Row]:
+    """Without repeated bindings. Rows at one place bind the same variables."""
+    names = sorted(rows[0]) if rows else []
+    seen: dict[Args, Row] = {}
+    for row in rows:
+        seen.setdefault(tuple(row[name] for name in names), row)
+    return list(seen.values())
+
+
+def _bind_inputs(columns: list[Term], inputs: Args) -> Row | None:
+    """The row a deferred rule starts with; an expression in its head is compared when the body is solved."""
+    row: Row | None = {}
+    for column, value in zip(columns, inputs, strict=True):
+        if row is not None and not isinstance(column, Apply):
+            row = unify([column], (value,), row, 0)
+    return row

@@ -1,0 +1,661 @@
+"""Tokens to a syntax tree: recursive descent over the grammar in ``docs/reference/mangle.md``.
+
+A clause that cannot be read is reported and skipped, and reading goes on behind its full stop, so that one run reports
+every broken clause. Plain ground facts, which large programs mostly consist of, take a short cut: one regular
+expression recognises the whole fact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, TypeVar, cast
+
+from manglecp.mangle.errors import Diagnostic, ParseError
+from manglecp.mangle.lexer import CONSTANT, KEYWORDS, SPACE, Lexer, UnterminatedString
+from manglecp.mangle.source import Source, Span, Trust
+from manglecp.mangle.syntax import (
+    NOW,
+    Annotation,
+    Apply,
+    Atom,
+    Clause,
+    Constant,
+    Decl,
+    Equality,
+    Let,
+    Literal,
+    Now,
+    Operator,
+    OperatorKind,
+    Package,
+    Premise,
+    Term,
+    TimeBound,
+    Transform,
+    Unit,
+    Variable,
+)
+from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time
+
+MAX_NESTING: Final = 200
+MAX_ERRORS: Final = 50
+
+COMPARISONS: Final = {"<": ":lt", "<=": ":le", ">": ":gt", ">=": ":ge"}
+UNITS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+
+_GAP: Final = r"[ \t\r\n\f]*+"
+_ARG: Final = rf'(?:(?:{CONSTANT}|-?\d{{1,18}})(?=[ \t\r\n\f,)])|"[^"\\\r]*")'
+_FACT: Final = re.compile(
+    SPACE + rf"([a-z][A-Za-z0-9_]*)\({_GAP}({_ARG}(?:{_GAP},{_GAP}{_ARG})*+){_GAP}\)" + rf"{_GAP}\.(?![^ \t\r\n\f#])",
+    re.ASCII,
+)
+_ARGS: Final = re.compile(_ARG, re.ASCII)
+
+_Node = TypeVar("_Node")
+
+
+def parse(source: Source) -> Unit:
+    """The syntax tree of a source, or a :class:`ParseError` with everything that is wrong in it."""
+    return _Parser(source).unit()
+
+
+def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
+    """The bytes of a file as a source: UTF-8, with or without a byte order mark."""
+    try:
+        return Source(name, data.decode("utf-8-sig"), trust)
+    except UnicodeDecodeError as error:
+        readable = Source(name, data.decode("utf-8-sig", errors="replace"), trust)
+        at = len(data[: error.start].decode("utf-8-sig", errors="replace"))
+        message = f"not UTF-8: byte {data[error.start]:#04x}"
+        raise ParseError([Diagnostic("parse", message, Span(readable, at, at + 1))]) from None
+
+
+class _Constants(dict[str, Constant]):
+    """Plain constants by their text, each read once."""
+
+    def __missing__(self, text: str) -> Constant:
+        first = text[0]
+        value = self[text] = Name(text) if first == "/" else text[1:-1] if first == '"' else int(text)
+        return value
+
+
+class _Parser:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.lex = Lexer(source)
+        self.errors: list[Diagnostic] = []
+        self.constants = _Constants()
+        self.nesting = 0
+
+    # --- the unit, with recovery -----------------------------------------------------------------------------------
+
+    def unit(self) -> Unit:
+        self._refuse_surrogates()
+        package: Package | None = None
+        uses: list[Package] = []
+        items: list[Decl | Clause] = []
+        lex = self.lex
+        try:
+            self._recover(lex.advance)
+            if lex.kind == "Package":
+                package = self._recover(lambda: self.package("Package"))
+            while lex.kind == "Use":
+                use = self._recover(lambda: self.package("Use"))
+                if use is not None:
+                    uses.append(use)
+            while lex.kind != "end":
+                self._facts(items)
+                if lex.kind == "end":
+                    break
+                item = self._recover(self.item)
+                if item is not None:
+                    items.append(item)
+        except UnterminatedString as error:
+            self.errors.extend(error.diagnostics)
+        except _TooManyErrors:
+            pass
+        if self.errors:
+            raise ParseError(self.errors)
+        return Unit(package, tuple(uses), tuple(items), self.source)
+
+    def _refuse_surrogates(self) -> None:
+        text = self.source.text
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            span = Span(self.source, error.start, error.end)
+            raise ParseError([Diagnostic("parse", "lone surrogates are not text", span)]) from None
+
+    def _recover(self, read: Callable[[], _Node]) -> _Node | None:
+        """Run ``read``; on a syntax error note it and go on behind the clause."""
+        try:
+            return read()
+        except UnterminatedString:
+            raise
+        except ParseError as error:
+            self.errors.extend(error.diagnostics)
+            if len(self.errors) >= MAX_ERRORS:
+                raise _TooManyErrors from None
+            self._skip_clause()
+            return None
+
+    def _skip_clause(self) -> None:
+        """Move to the token after the next full stop (or exclamation mark of a package line)."""
+        lex = self.lex
+        lex.depth = self.nesting = 0
+        while lex.kind != "end":
+            ends = lex.kind == "." or (lex.kind == "!" and self.source.text[lex.end : lex.end + 1] in ("", "\n"))
+            while True:
+                try:
+                    lex.advance()
+                    break
+                except UnterminatedString:
+                    raise
+                except ParseError:
+                    pass  # one complaint per clause is enough
+            if ends:
+                return
+
+    def _facts(self, items: list[Decl | Clause]) -> None:
+        """The short cut: take plain ground facts while they last."""
+        lex = self.lex
+        if lex.kind != "name":
+            return
+        source, text, constant = self.source, self.source.text, self.constants.__getitem__
+        match_fact, find_args = _FACT.match, _ARGS.findall
+        position = lex.start
+        while True:
+            match = match_fact(text, position)
+            if match is None:
+                break
+            predicate = match[1]
+            if predicate in KEYWORDS:
+                break
+            # One character more than the arguments, because each is known by what follows it.
+            args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
+            start, position = match.start(1), match.end()
+            span = Span(source, start, position)
+            items.append(Clause(Atom(predicate, args, span), None, (), (), span))
+        if position != lex.start:
+            self._recover(lambda: lex.read_at(position))
+
+    # --- statements ------------------------------------------------------------------------------------------------
+
+    def package(self, keyword: str) -> Package:
+        start = self.lex.start
+        self.expect(keyword)
+        name = self.lex.text
+        if self.lex.kind in ("variable", "dot_type"):
+            self.lex.fail("a package name is written in lower case")
+        self.expect("name", "a package name")
+        if name != name.lower() or name.startswith((":", "fn:")):
+            self.lex.fail(f"{name} is not a package name", fix="use lower-case letters, digits, '_' and dots")
+        attributes = self.atoms() if self.lex.kind == "[" else ()
+        end = self.lex.end
+        self.expect("!")
+        return Package(name, attributes, Span(self.source, start, end))
+
+    def item(self) -> Decl | Clause:
+        lex = self.lex
+        lex.depth = self.nesting = 0
+        if lex.kind == "Decl":
+            return self.decl()
+        if lex.kind in ("Package", "Use"):
+            lex.fail(f"{lex.kind} stands only at the top of a file", fix="move it before the first clause")
+        return self.clause()
+
+    def decl(self) -> Decl:
+        lex = self.lex
+        start = lex.start
+        lex.advance()
+        atom = self.atom("a declaration")
+        for argument in atom.args:
+            if not isinstance(argument, Variable):
+                lex.fail("arguments of a Decl are variables", atom.span, "write Decl p(X, Y) …")
+        temporal = self.accept("temporal")
+        descr = self.atoms() if self.accept("descr") else ()
+        bounds: list[tuple[Term, ...]] = []
+        while self.accept("bound"):
+            self.open("[")
+            bounds.append(self.terms("]"))
+        inclusion = self.atoms() if self.accept("inclusion") else ()
+        if lex.kind in ("temporal", "descr", "bound"):
+            lex.fail(
+                f"{lex.kind} stands in the wrong place",
+                fix="the order is: atom, temporal, descr […], bound […], inclusion […]",
+            )
+        end = lex.end
+        self.full_stop()
+        return Decl(atom, temporal, descr, tuple(bounds), inclusion, Span(self.source, start, end))
+
+    def clause(self) -> Clause:
+        lex = self.lex
+        start = lex.start
+        head = self.atom("a clause")
+        annotation = self.annotation() if lex.kind == "@" else None
+        premises: list[Premise] = []
+        transforms: list[Transform] = []
+        if self.accept(":-"):
+            premises.append(self.premise())
+            while self.accept(","):
+                if lex.kind in (".", "|>"):
+                    break  # a trailing comma
+                premises.append(self.premise())
+            while lex.kind == "|>":
+                transforms.append(self.transform())
+        end = lex.end
+        self.full_stop()
+        return Clause(head, annotation, tuple(premises), tuple(transforms), Span(self.source, start, end))
+
+    def transform(self) -> Transform:
+        lex = self.lex
+        start = lex.start
+        lex.advance()
+        do: Apply | None = None
+        if self.accept("do"):
+            expression = self.term()
+            if not isinstance(expression, Apply):
+                lex.fail("do takes a function", fix="write do fn:group_by(X), let …")
+            do = expression
+        elif lex.kind != "let":
+            lex.fail("a transform starts with do or let", fix="write |> do fn:group_by(X), let N = fn:count()")
+        lets: list[Let] = []
+        if do is None:
+            lets.append(self.let())
+        while lex.kind == ",":
+            lex.advance()
+            lets.append(self.let())
+        return Transform(do, tuple(lets), Span(self.source, start, self.lex.previous_end))
+
+    def let(self) -> Let:
+        lex = self.lex
+        start = lex.start
+        self.expect("let")
+        if lex.kind != "variable":
+            lex.fail("let binds a variable", fix="write let X = fn:…")
+        variable = self.variable()
+        self.expect("=")
+        expression = self.term()
+        if not isinstance(expression, Apply):
+            span = Span(self.source, start, self.lex.previous_end)
+            lex.fail("let needs a function application", span, "a plain value can be bound in the body with X = …")
+        return Let(variable, expression, Span(self.source, start, self.lex.previous_end))
+
+    def premise(self) -> Premise:
+        lex = self.lex
+        start = lex.start
+        if self.accept("!"):
+            operator = self.operator() if lex.kind in ("<-", "<+", "[-", "[+") else None
+            atom = self.atom("a negated premise")
+            if lex.kind in COMPARISONS or lex.kind in ("=", "!="):
+                lex.fail("a comparison cannot be negated", fix="use the opposite comparison")
+            annotation = self.annotation() if lex.kind == "@" else None
+            return Literal(atom, True, operator, annotation, self.span_from(start))
+        operator = self.operator() if lex.kind in ("<-", "<+", "[-", "[+") else None
+        left = self.term_or_atom()
+        annotation = self.annotation() if lex.kind == "@" else None
+        comparison = lex.kind
+        if comparison in COMPARISONS or comparison in ("=", "!="):
+            if isinstance(left, Atom):
+                lex.fail(f"{left.predicate}(…) is an atom and has no value to compare", left.span)
+            if operator is not None or annotation is not None:
+                lex.fail("a comparison holds at no particular time", self.span_from(start), "drop the annotation")
+            lex.advance()
+            right = self.term()
+            span = self.span_from(start)
+            if comparison in COMPARISONS:
+                return Literal(Atom(COMPARISONS[comparison], (left, right), span), span=span)
+            return Equality(left, right, comparison == "!=", span)
+        if not isinstance(left, Atom):
+            lex.fail("a premise is an atom or a comparison", self.span_from(start))
+        return Literal(left, False, operator, annotation, self.span_from(start))
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def annotation(self) -> Annotation:
+        start = self.lex.start
+        self.expect("@")
+        bounds = self.time_bounds()
+        return Annotation(bounds, self.span_from(start))
+
+    def operator(self) -> Operator:
+        start = self.lex.start
+        kind = cast(OperatorKind, self.lex.kind)
+        self.lex.advance()
+        bounds = self.time_bounds()
+        return Operator(kind, bounds, self.span_from(start))
+
+    def time_bounds(self) -> tuple[TimeBound, ...]:
+        self.expect("[")
+        first = self.time_bound()
+        bounds = (first, self.time_bound()) if self.accept(",") else (first,)
+        self.expect("]")
+        return bounds
+
+    def time_bound(self) -> TimeBound:
+        lex = self.lex
+        kind, text, span = lex.kind, lex.text, lex.span()
+        value: Time | Duration | Variable | Now
+        if kind == "timestamp":
+            value = self.timestamp(text)
+        elif kind == "duration":
+            value = self.duration(text)
+        elif kind == "now":
+            value = NOW
+        elif kind == "variable":
+            value = Variable(text, span)
+        else:
+            lex.fail(
+                f"{self.found()} is not a time",
+                fix="write a timestamp such as 2026-01-31T12:00:00Z, a duration such as 5m, a variable, now, or _",
+            )
+        lex.advance()
+        if kind == "timestamp" and lex.kind in ("+", "-", "number") and lex.start == span.end:
+            lex.fail("a timestamp has no zone offset", fix="write it in UTC")
+        return TimeBound(value, text, span)
+
+    def timestamp(self, text: str) -> Time:
+        date, _, clock = text.rstrip("Z").partition("T")
+        clock, _, fraction = clock.partition(".")
+        try:
+            moment = datetime.fromisoformat(f"{date}T{clock or '00:00:00'}").replace(tzinfo=UTC)
+        except ValueError:
+            self.lex.fail(f"{text} is not a date")
+        ns = int(moment.timestamp()) * 10**9 + int((fraction + "0" * 9)[:9])
+        if not INT_MIN <= ns <= INT_MAX:
+            self.lex.fail(f"{text} is out of range", fix="times lie between 1677-09-21 and 2262-04-11")
+        return Time(ns)
+
+    def duration(self, text: str) -> Duration:
+        digits = text.rstrip("dhms")
+        significant = digits.lstrip("0")
+        ns = int(significant or "0") * UNITS[text[len(digits) :]] if len(significant) <= 19 else INT_MAX + 1
+        if ns > INT_MAX:
+            self.lex.fail("duration does not fit into 64 bits of nanoseconds", fix="durations reach about 292 years")
+        return Duration(ns)
+
+    # --- terms -----------------------------------------------------------------------------------------------------
+
+    def atom(self, place: str) -> Atom:
+        start = self.lex.start
+        if self.lex.kind != "name":
+            fix = None
+            if self.lex.kind in KEYWORDS:
+                fix = f"{self.lex.kind} is a reserved word: choose another name"
+            self.lex.fail(f"{place} needs a predicate, found {self.found()}", fix=fix)
+        term = self.term_or_atom()
+        if not isinstance(term, Atom):
+            self.lex.fail(f"{place} needs a predicate, not a function", self.span_from(start))
+        return term
+
+    def atoms(self) -> tuple[Atom, ...]:
+        """``[a(), b(X)]``, a trailing comma allowed."""
+        atoms: list[Atom] = []
+        self.open("[")
+        while self.lex.kind != "]":
+            atoms.append(self.atom("this list"))
+            if not self.accept(",") and self.lex.kind != "]":
+                self.lex.fail(f"']' or ',' is needed here, found {self.found()}")
+        self.close("]")
+        return tuple(atoms)
+
+    def term(self) -> Term:
+        term = self.term_or_atom()
+        if isinstance(term, Atom):
+            self.lex.fail(
+                f"{term.predicate}(…) is an atom, a value is needed here",
+                term.span,
+                "functions are written fn:name(…)",
+            )
+        return term
+
+    def term_or_atom(self) -> Term | Atom:
+        lex = self.lex
+        kind = lex.kind
+        if kind == "variable":
+            return self.variable()
+        if kind == "name":
+            return self.application()
+        if kind == "constant":
+            name = self.constants[lex.text]
+            lex.advance()
+            return name
+        if kind == "number":
+            number = lex.number_value()
+            lex.advance()
+            return number
+        if kind == "string":
+            string = lex.string_value()
+            lex.advance()
+            return string
+        if kind == "[":
+            return self.bracketed()
+        if kind == "{":
+            return self.struct()
+        if kind == "float":
+            value = Float(float(lex.text))
+            lex.advance()
+            return value
+        if kind == "bytes":
+            data = Bytes(lex.bytes_value())
+            lex.advance()
+            return data
+        if kind == "dot_type":
+            return self.dot_type()
+        fix = None
+        if kind in ("timestamp", "duration"):
+            made = "fn:time:parse_rfc3339" if kind == "timestamp" else "fn:duration:parse"
+            fix = f'as a value write {made}("…")'
+        elif kind in KEYWORDS:
+            fix = f"{kind} is a reserved word"
+        return lex.fail(f"a term is needed here, found {self.found()}", fix=fix)
+
+    def variable(self) -> Variable:
+        variable = Variable(self.lex.text, self.lex.span())
+        self.lex.advance()
+        return variable
+
+    def application(self) -> Apply | Atom:
+        lex = self.lex
+        start, name = lex.start, lex.text
+        lex.advance()
+        if lex.kind != "(":
+            span = Span(self.source, start, start + len(name))
+            lex.fail(f"{name} needs parentheses", span, f"write {name}(…), or {name}() without arguments")
+        self.open("(")
+        args = self.modes() if name == "mode" and lex.kind in ("+", "-", "?") else self.terms(")")
+        span = self.span_from(start)
+        return Apply(name, args, span) if name.startswith("fn:") else Atom(name, args, span)
+
+    def modes(self) -> tuple[Term, ...]:
+        """``mode(+, -)`` as in the manual means ``mode("+", "-")``."""
+        modes: list[Term] = []
+        while self.lex.kind in ("+", "-", "?"):
+            modes.append(self.lex.kind)
+            self.lex.advance()
+            if not self.accept(","):
+                break
+        self.close(")")
+        return tuple(modes)
+
+    def terms(self, closing: str) -> tuple[Term, ...]:
+        """Terms up to ``closing``, whose opening bracket was just read; a trailing comma is allowed."""
+        lex = self.lex
+        args: list[Term] = []
+        while lex.kind != closing:
+            args.append(self.term())
+            if lex.kind == ",":
+                lex.advance()
+            elif lex.kind != closing:
+                lex.fail(f"'{closing}' or ',' is needed here, found {self.found()}")
+        self.close(closing)
+        return tuple(args)
+
+    def bracketed(self) -> Apply:
+        """A list, or a map if the first element has a colon behind it."""
+        lex = self.lex
+        start = lex.start
+        self.open("[")
+        if self._lone_comma("]"):
+            self.close("]")
+            return Apply("fn:list", (), self.span_from(start))
+        if lex.kind == "]":
+            self.close("]")
+            return Apply("fn:list", (), self.span_from(start))
+        first = self.term()
+        if not self._at_colon():
+            if self.accept(","):
+                rest = self.terms("]")
+            elif lex.kind == "]":
+                self.close("]")
+                rest = ()
+            else:
+                lex.fail(f"',' or ']' is needed here, found {self.found()}")
+            return Apply("fn:list", (first, *rest), self.span_from(start))
+        entries = self.entries("]", first)
+        return Apply("fn:map", entries, self.span_from(start))
+
+    def struct(self) -> Apply:
+        start = self.lex.start
+        self.open("{")
+        if self._lone_comma("}"):
+            self.close("}")
+            return Apply("fn:struct", (), self.span_from(start))
+        return Apply("fn:struct", self.entries("}", None), self.span_from(start))
+
+    def _lone_comma(self, closing: str) -> bool:
+        """``[,]`` and ``{,}`` are the manual's empty list and struct."""
+        lex = self.lex
+        if lex.kind != ",":
+            return False
+        lex.advance()
+        if lex.kind != closing:
+            lex.fail(f"a term is needed before ',', found {self.found()}")
+        return True
+
+    def entries(self, closing: str, first: Term | None) -> tuple[Term, ...]:
+        lex = self.lex
+        flat: list[Term] = []
+        while first is not None or lex.kind != closing:
+            key = self.term() if first is None else first
+            first = None
+            self.colon()
+            flat += (key, self.term())
+            if not self.accept(",") and lex.kind != closing:
+                lex.fail(f"'{closing}' or ',' is needed here, found {self.found()}")
+        self.close(closing)
+        return tuple(flat)
+
+    def dot_type(self) -> Apply:
+        """``.Struct</a : /number, opt /b : /string>`` is ``fn:Struct(/a, /number, fn:opt(/b, /string))``."""
+        lex = self.lex
+        start, name = lex.start, lex.text[1:]
+        lex.advance()
+        if lex.kind != "<":
+            lex.fail(
+                f".{name} starts a type and needs '<', found {self.found()}",
+                Span(self.source, start, start + len(name) + 1),
+                "after a full stop leave a space",
+            )
+        self.open("<")
+        args: list[Term] = []
+        while lex.kind != ">":
+            member = lex.start
+            if self.accept("opt"):
+                label = self.term()
+                self.colon()
+                args.append(Apply("fn:opt", (label, self.term()), self.span_from(member)))
+            else:
+                args.append(self.term())
+                if self._at_colon():
+                    self.colon()
+                    args.append(self.term())
+            if not self.accept(",") and lex.kind != ">":
+                lex.fail(f"'>' or ',' is needed here, found {self.found()}")
+        self.close(">")
+        return Apply(f"fn:{name}", tuple(args), self.span_from(start))
+
+    # --- small moves -----------------------------------------------------------------------------------------------
+
+    def open(self, bracket: str) -> None:
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            self.lex.fail(f"nested more than {MAX_NESTING} deep")
+        self.lex.depth += 1
+        self.expect(bracket)
+
+    def close(self, bracket: str) -> None:
+        self.nesting -= 1
+        self.lex.depth -= 1
+        self.expect(bracket)
+
+    def _at_colon(self) -> bool:
+        return self.lex.kind == ":" or (self.lex.kind == "name" and self.lex.text[0] == ":")
+
+    def colon(self) -> None:
+        """A colon, even when it is glued to the name behind it."""
+        lex = self.lex
+        if not self._at_colon():
+            lex.fail(f"':' is needed here, found {self.found()}")
+        lex.read_at(lex.start + 1)
+
+    def full_stop(self) -> None:
+        if self.lex.kind != ".":
+            fix = None
+            if self.lex.kind == "dot_type":
+                fix = "leave a space after the full stop"
+            elif self.lex.kind == "end":
+                fix = "end the clause with a full stop"
+            self.lex.fail(f"'.' is needed here, found {self.found()}", fix=fix)
+        self.lex.advance()
+
+    def accept(self, kind: str) -> bool:
+        if self.lex.kind != kind:
+            return False
+        self.lex.advance()
+        return True
+
+    def expect(self, kind: str, what: str | None = None) -> None:
+        if self.lex.kind != kind:
+            self.lex.fail(f"{what or repr(kind)} is needed here, found {self.found()}")
+        self.lex.advance()
+
+    def found(self) -> str:
+        if self.lex.kind == "end":
+            return "the end of the text"
+        text = self.lex.text
+        return f"'{text}'" if len(text) <= 40 else f"'{text[:40]}…'"
+
+    def span_from(self, start: int) -> Span:
+        return Span(self.source, start, self.lex.previous_end)
+
+
+class _TooManyErrors(Exception):
+    """Enough has been reported."""
+
+
+def argument_span(atom: Atom, index: int) -> Span | None:
+    """Where argument ``index`` of an atom was written; the atom's own span if that cannot be told."""
+    argument = atom.args[index]
+    if isinstance(argument, Variable | Apply) and argument.span is not None:
+        return argument.span
+    if atom.span is None or not atom.span.text.startswith(f"{atom.predicate}("):
+        return atom.span
+    lex = Lexer(atom.span.source)
+    lex.read_at(atom.span.start)
+    lex.advance()
+    depth = position = 0
+    while lex.end < atom.span.end:
+        if lex.kind in "([{":
+            depth += 1
+        elif lex.kind in ")]}":
+            depth -= 1
+        elif lex.kind == "," and depth == 1:
+            position += 1
+        lex.depth = depth
+        lex.advance()
+        if position == index and depth == 1 and lex.kind != ",":
+            return lex.span()
+    return atom.span

@@ -1,0 +1,192 @@
+"""A program: sources that were parsed, analysed and found sound, ready to be evaluated.
+
+Loading goes through three stages, and each reports everything it finds before the next one starts: *parse* all sources,
+*analyse* the whole (packages, declarations, ownership, clauses, temporal recursion, types), *stratify*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from manglecp.mangle import printer
+from manglecp.mangle.checker import check_types
+from manglecp.mangle.clauses import ClauseCheck
+from manglecp.mangle.declarations import Predicate, check_ownership, collect
+from manglecp.mangle.errors import (
+    AnalysisError,
+    Diagnostic,
+    ParseError,
+    StratificationError,
+    ValueFault,
+    nearest,
+)
+from manglecp.mangle.packages import Key, resolve
+from manglecp.mangle.parser import parse
+from manglecp.mangle.source import Source, Trust
+from manglecp.mangle.stratify import Component, Dependencies
+from manglecp.mangle.syntax import Apply, Atom, Clause, Premise, Unit, Variable
+from manglecp.mangle.terms import evaluate, mentions_now
+from manglecp.mangle.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A clause with a body, its premises in the order in which they run."""
+
+    clause: Clause
+    premises: tuple[Premise, ...]
+
+    @property
+    def head(self) -> Atom:
+        return self.clause.head
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFact:
+    """A fact of the program. ``args`` is None if they depend on the evaluation time."""
+
+    clause: Clause
+    args: tuple[Value, ...] | None
+
+    @property
+    def key(self) -> Key:
+        return self.clause.head.key
+
+    def values(self, now: int) -> tuple[Value, ...]:
+        if self.args is not None:
+            return self.args
+        return tuple(evaluate(arg, {}, now) for arg in self.clause.head.args)
+
+
+class Program:
+    """Immutable; made by :meth:`load`."""
+
+    def __init__(
+        self,
+        predicates: Mapping[Key, Predicate],
+        rules: Sequence[Rule],
+        facts: Sequence[GivenFact],
+        components: Sequence[Component],
+        warnings: Sequence[Diagnostic],
+    ) -> None:
+        self.predicates = predicates
+        self.rules = tuple(rules)
+        self.facts = tuple(facts)
+        self.components = tuple(components)
+        self.warnings = tuple(warnings)
+
+    def __repr__(self) -> str:
+        return f"Program({len(self.rules)} rules, {len(self.facts)} facts)"
+
+    @classmethod
+    def load(
+        cls,
+        sources: Iterable[Source],
+        *,
+        bounds: Literal["error", "off"] = "error",
+        owners: Mapping[str, Trust] | None = None,
+    ) -> Program:
+        """Parse, analyse and stratify; raise the errors of the first stage that finds any.
+
+        ``bounds="off"`` leaves the type checker out. ``owners`` gives predicates to a trust level, over what their
+        declarations and clauses say.
+        """
+        return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
+
+
+def _parse_all(sources: Iterable[Source]) -> list[Unit]:
+    units: list[Unit] = []
+    broken: list[Diagnostic] = []
+    for source in sources:
+        try:
+            units.append(parse(source))
+        except ParseError as error:
+            broken += error.diagnostics
+    if broken:
+        raise ParseError(broken)
+    return units
+
+
+class _Loader:
+    def __init__(self, units: list[Unit]) -> None:
+        self.units, self.errors = resolve(units)
+        self.clauses = [clause for unit in self.units for clause in unit.clauses]
+        self.predicates, complaints = collect((decl for unit in self.units for decl in unit.decls), self.clauses)
+        self.errors += complaints
+        self.rules: list[Rule] = []
+        self.facts: list[GivenFact] = []
+
+    def load(self, check_bounds: bool, owners: Mapping[str, Trust]) -> Program:
+        self.errors += check_ownership(self.predicates, self.clauses, owners)
+        self._inclusions()
+        for clause in self.clauses:
+            self._clause(clause)
+        dependencies = Dependencies(self.predicates, [rule.clause for rule in self.rules])
+        recursion, warnings = dependencies.temporal_recursion()
+        self.errors += recursion
+        if check_bounds and not self.errors:  # types of a program that makes no sense otherwise say nothing
+            self.errors += check_types(self.predicates, self.rules, self.facts)
+        if self.errors:
+            raise AnalysisError(_in_order(self.errors))
+        unstratifiable = dependencies.unstratifiable()
+        if unstratifiable:
+            raise StratificationError(_in_order(unstratifiable))
+        return Program(self.predicates, self.rules, self.facts, dependencies.components, warnings)
+
+    def _clause(self, clause: Clause) -> None:
+        if _is_plain_fact(clause) and self._takes_plain_facts(clause):
+            self.facts.append(GivenFact(clause, clause.head.args))  # type: ignore[arg-type]  # only constants
+            return
+        check = ClauseCheck(clause, self.predicates)
+        ordering = check.run()
+        self.errors += check.diagnostics
+        if not clause.is_fact:
+            self.rules.append(Rule(clause, ordering.premises))
+        elif not check.diagnostics:
+            self._given(clause)
+
+    def _takes_plain_facts(self, clause: Clause) -> bool:
+        return not self.predicates[clause.head.key].temporal
+
+    def _given(self, clause: Clause) -> None:
+        if any(map(mentions_now, clause.head.args)):
+            self.facts.append(GivenFact(clause, None))
+            return
+        try:
+            self.facts.append(GivenFact(clause, tuple(evaluate(arg, {}, 0) for arg in clause.head.args)))
+        except ValueFault as fault:
+            where = clause.head.span
+            self.errors.append(Diagnostic("analysis", str(fault), where, printer.clause(clause)))
+
+    def _inclusions(self) -> None:
+        for predicate in self.predicates.values():
+            for atom in predicate.inclusion:
+                if atom.key not in self.predicates:
+                    similar = nearest(atom.predicate, {name for name, _ in self.predicates})
+                    message = f"unknown predicate {atom.predicate} with {len(atom.args)} arguments in an inclusion"
+                    fix = f"did you mean {similar}?" if similar else None
+                    self.errors.append(Diagnostic("analysis", message, atom.span, fix=fix))
+
+
+def _is_plain_fact(clause: Clause) -> bool:
+    """Only constants, no annotation: nothing to evaluate and nothing to check but the types."""
+    if clause.premises or clause.annotation is not None:
+        return False
+    return not any(isinstance(arg, Variable | Apply) for arg in clause.head.args)
+
+
+def _in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """By file as loaded, then by place."""
+    files: dict[str, int] = {}
+    for diagnostic in diagnostics:
+        if diagnostic.span is not None:
+            files.setdefault(diagnostic.span.source.name, len(files))
+
+    def place(diagnostic: Diagnostic) -> tuple[int, int]:
+        if diagnostic.span is None:
+            return len(files), 0
+        return files[diagnostic.span.source.name], diagnostic.span.start
+
+    return sorted(diagnostics, key=place)

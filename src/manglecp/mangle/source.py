@@ -1,0 +1,74 @@
+"""Program text and places in it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
+
+
+class Trust(IntEnum):
+    """How much a rule file may decide; a smaller number is more trusted (OPEN-74)."""
+
+    KERNEL = 0
+    SCHEMA = 1
+    POLICY = 2
+    DOMAIN = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class Source:
+    """One named text and the trust it is given. Compared by identity."""
+
+    def __init__(self, name: str, text: str, trust: Trust = Trust.DOMAIN) -> None:
+        self.name = name
+        self.text = text
+        self.trust = trust
+
+    def __repr__(self) -> str:
+        return f"Source({self.name!r}, {len(self.text)} characters, trust={self.trust.label})"
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        starts = [0]
+        find = self.text.find
+        at = find("\n")
+        while at >= 0:
+            starts.append(at + 1)
+            at = find("\n", at + 1)
+        return starts
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of ``offset``, both counted from 1."""
+        line = bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of one line, without its line end."""
+        start = self._line_starts[number - 1]
+        end = self._line_starts[number] if number < len(self._line_starts) else len(self.text)
+        return self.text[start:end].rstrip("\r\n")
+
+
+class Span(NamedTuple):
+    """A stretch of a source, by character offsets."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.start : self.end]
+
+    @property
+    def line(self) -> int:
+        return self.source.position(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        return self.source.position(self.start)[1]

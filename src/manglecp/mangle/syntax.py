@@ -1,0 +1,248 @@
+"""The syntax tree.
+
+Nodes are frozen and compare by what they say, not by where they stand: every node carries its span, and equality and
+hashing ignore it. A constant is no node at all but the value itself (:mod:`manglecp.mangle.values`), so a ground fact
+is nearly free; :func:`manglecp.mangle.parser.argument_span` finds where an argument was written when a message
+needs it.
+
+Lists, maps and structs in brackets are applications of ``fn:list``, ``fn:map`` and ``fn:struct``; ``A < B`` is the
+atom ``:lt(A, B)``. The printer writes the short forms back.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from manglecp.mangle.source import Source, Span
+from manglecp.mangle.values import Bytes, Duration, Float, Name, Time
+
+Constant: TypeAlias = int | str | Name | Float | Bytes
+"""The values that have a literal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    name: str
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def anonymous(self) -> bool:
+        """``_`` stands for a different variable each time it is written."""
+        return self.name == "_"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function applied to terms: ``fn:plus(X, 1)``, ``[X, 2]``, ``{/a: X}``, ``.List</number>``."""
+
+    function: str
+    args: tuple[Term, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Term: TypeAlias = Constant | Variable | Apply
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    predicate: str
+    args: tuple[Term, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.predicate, len(self.args)
+
+
+class Now:
+    """The evaluation time, written ``now``. There is one, :data:`NOW`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NOW"
+
+    def __reduce__(self) -> str:
+        return "NOW"
+
+
+NOW: Final = Now()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBound:
+    """One end of an annotation or operator, with its text as written."""
+
+    value: Time | Duration | Variable | Now
+    text: str = field(compare=False)
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """``@[start, end]``; ``@[t]`` has one bound, which is both."""
+
+    bounds: tuple[TimeBound, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def start(self) -> TimeBound:
+        return self.bounds[0]
+
+    @property
+    def end(self) -> TimeBound:
+        return self.bounds[-1]
+
+    @property
+    def eternal(self) -> bool:
+        """Written ``@[_, _]`` or ``@[_]``."""
+        return all(isinstance(b.value, Variable) and b.value.anonymous for b in self.bounds)
+
+
+OperatorKind: TypeAlias = t.Literal["<-", "[-", "<+", "[+"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """``<-[a, b]`` some time and ``[-[a, b]`` all the time before now; ``<+`` and ``[+`` after it."""
+
+    kind: OperatorKind
+    bounds: tuple[TimeBound, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_box(self) -> bool:
+        return self.kind[0] == "["
+
+    @property
+    def is_future(self) -> bool:
+        return self.kind[1] == "+"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """An atom as a premise: perhaps negated, perhaps with an operator and an annotation."""
+
+    atom: Atom
+    negated: bool = False
+    operator: Operator | None = None
+    annotation: Annotation | None = None
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def timed(self) -> bool:
+        return self.operator is not None or self.annotation is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """``left = right``, or ``left != right``."""
+
+    left: Term
+    right: Term
+    negated: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+Premise: TypeAlias = Literal | Equality
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    variable: Variable
+    expression: Apply
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """One ``|>`` step: ``do fn:group_by(…), let …`` or ``let …, let …``."""
+
+    do: Apply | None
+    lets: tuple[Let, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A rule, or a fact when it has no premises."""
+
+    head: Atom
+    annotation: Annotation | None = None
+    premises: tuple[Premise, ...] = ()
+    transforms: tuple[Transform, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_fact(self) -> bool:
+        return not self.premises
+
+    @property
+    def aggregates(self) -> bool:
+        return any(t.do is not None for t in self.transforms)
+
+
+@dataclass(frozen=True, slots=True)
+class Decl:
+    atom: Atom
+    temporal: bool = False
+    descr: tuple[Atom, ...] = ()
+    bounds: tuple[tuple[Term, ...], ...] = ()
+    inclusion: tuple[Atom, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """``Package name [attributes]!``, or the same with ``Use``."""
+
+    name: str
+    attributes: tuple[Atom, ...] = ()
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One parsed source: what stands in it, in order."""
+
+    package: Package | None = None
+    uses: tuple[Package, ...] = ()
+    items: tuple[Decl | Clause, ...] = ()
+    source: Source | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def decls(self) -> Iterator[Decl]:
+        return (item for item in self.items if isinstance(item, Decl))
+
+    @property
+    def clauses(self) -> Iterator[Clause]:
+        return (item for item in self.items if isinstance(item, Clause))
+
+
+def term_variables(*terms: Term) -> Iterator[Variable]:
+    """Every variable occurrence, from left to right, ``_`` included."""
+    stack: list[Term] = list(reversed(terms))
+    while stack:
+        term = stack.pop()
+        if isinstance(term, Variable):
+            yield term
+        elif isinstance(term, Apply):
+            stack.extend(reversed(term.args))
+
+
+def bound_variables(bounds: tuple[TimeBound, ...]) -> Iterator[Variable]:
+    return (b.value for b in bounds if isinstance(b.value, Variable))
+
+
+def premise_variables(premise: Premise) -> Iterator[Variable]:
+    if isinstance(premise, Equality):
+        yield from term_variables(premise.left, premise.right)
+        return
+    if premise.operator is not None:
+        yield from bound_variables(premise.operator.bounds)
+    yield from term_variables(*premise.atom.args)
+    if premise.annotation is not None:
+        yield from bound_variables(premise.annotation.bounds)

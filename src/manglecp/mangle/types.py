@@ -1,0 +1,518 @@
+"""Types: what a bound may say, and how types relate.
+
+A type is written as an ordinary term (``/number``, ``fn:List(/string)``, ``.Struct</id : /number>``); :func:`read_type`
+turns it into the objects below and reports what is malformed. Three relations are all the checker needs: *conforms*
+(every member of one is a member of the other), *meet* (what can be in both) and *upper* (the least type above several).
+An empty union is the empty type: nothing fits.
+
+A tuple type is a pair whose second part is a pair, as tuple values are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from manglecp.mangle.syntax import Apply, Term, Variable
+from manglecp.mangle.text import value_text
+from manglecp.mangle.values import (
+    Bytes,
+    Duration,
+    Float,
+    List,
+    Map,
+    Name,
+    Pair,
+    Struct,
+    Time,
+    Value,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A kind of constant: ``/number``, ``/string``, … ; also ``/any`` and ``/bot``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class NameType:
+    """The names strictly below a prefix; with ``/name`` all names."""
+
+    prefix: str
+
+    def __str__(self) -> str:
+        return self.prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Singleton:
+    value: Value
+
+    def __str__(self) -> str:
+        return f"fn:Singleton({value_text(self.value)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    members: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"fn:Union({', '.join(map(str, self.members))})"
+
+
+@dataclass(frozen=True, slots=True)
+class PairType:
+    first: Type
+    second: Type
+
+    def __str__(self) -> str:
+        return f"fn:Pair({self.first}, {self.second})"
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    element: Type
+
+    def __str__(self) -> str:
+        return f"fn:List({self.element})"
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    key: Type
+    value: Type
+
+    def __str__(self) -> str:
+        return f"fn:Map({self.key}, {self.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    required: tuple[tuple[Value, Type], ...]
+    optional: tuple[tuple[Value, Type], ...] = ()
+
+    def __str__(self) -> str:
+        fields = [f"{value_text(label)}, {type_}" for label, type_ in self.required]
+        fields += [f"fn:opt({value_text(label)}, {type_})" for label, type_ in self.optional]
+        return f"fn:Struct({', '.join(fields)})"
+
+    def field(self, label: Value) -> Type | None:
+        for known, type_ in (*self.required, *self.optional):
+            if same(known, label):
+                return type_
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OptionType:
+    """What ``fn:list:get`` and ``fn:some`` give. An option is its value at run time, but has to be declared as one."""
+
+    some: Type
+
+    def __str__(self) -> str:
+        return f"fn:Option({self.some})"
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """The tag field of a tagged union: this name, or a name that is not known statically."""
+
+    name: Name
+
+    def __str__(self) -> str:
+        return f"fn:Singleton({self.name.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeVariable:
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Type: TypeAlias = (
+    Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | OptionType | Tag | TypeVariable
+)
+
+ANY: Final = Base("/any")
+BOT: Final = Base("/bot")
+NUMBER: Final = Base("/number")
+FLOAT: Final = Base("/float64")
+STRING: Final = Base("/string")
+BYTES: Final = Base("/bytes")
+TIME: Final = Base("/time")
+DURATION: Final = Base("/duration")
+NAME: Final = NameType("/name")
+EMPTY: Final = Union(())
+BASES: Final = {base.name: base for base in (ANY, BOT, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)}
+_KIND_TYPES: Final[Mapping[type, Type]] = {
+    int: NUMBER,
+    Float: FLOAT,
+    str: STRING,
+    Bytes: BYTES,
+    Time: TIME,
+    Duration: DURATION,
+}
+
+
+def same(left: Value, right: Value) -> bool:
+    return left is right or (type(left) is type(right) and left == right)
+
+
+# --- reading a type from a term --------------------------------------------------------------------------------------
+
+
+class Malformed(Exception):
+    """A term that is no type; the message says why."""
+
+
+def read_type(term: Term) -> Type:
+    """The type a term denotes."""
+    if isinstance(term, Variable):
+        return TypeVariable(term.name)
+    if isinstance(term, Name):
+        return BASES.get(term.text) or NameType(term.text)
+    if not isinstance(term, Apply):
+        raise Malformed(f"{value_text(term)} is not a type")
+    reader = _CONSTRUCTORS.get(term.function)
+    if reader is None:
+        raise Malformed(f"{term.function} is not a type constructor")
+    return reader(term.args)
+
+
+def _exactly(count: int, what: str, args: tuple[Term, ...]) -> list[Type]:
+    if len(args) != count:
+        raise Malformed(f"{what} takes {count} argument{'s' if count > 1 else ''}, not {len(args)}")
+    return [read_type(arg) for arg in args]
+
+
+def _read_singleton(args: tuple[Term, ...]) -> Type:
+    if len(args) != 1 or isinstance(args[0], Variable | Apply):
+        raise Malformed("fn:Singleton takes one constant")
+    return Singleton(args[0])
+
+
+def _read_union(args: tuple[Term, ...]) -> Type:
+    if not args:
+        raise Malformed("fn:Union needs at least one alternative")
+    return Union(tuple(read_type(arg) for arg in args))
+
+
+def _read_tuple(args: tuple[Term, ...]) -> Type:
+    if len(args) < 3:
+        raise Malformed("fn:Tuple takes three or more arguments; two make a fn:Pair")
+    return tuple_type([read_type(arg) for arg in args])
+
+
+def tuple_type(types: list[Type]) -> Type:
+    result = types[-1]
+    for part in reversed(types[:-1]):
+        result = PairType(part, result)
+    return result
+
+
+def _read_struct(args: tuple[Term, ...]) -> StructType:
+    required: list[tuple[Value, Type]] = []
+    optional: list[tuple[Value, Type]] = []
+    position = 0
+    while position < len(args):
+        arg = args[position]
+        if isinstance(arg, Apply) and arg.function == "fn:opt":
+            if len(arg.args) != 2:
+                raise Malformed("fn:opt takes a label and a type")
+            optional.append((_label(arg.args[0]), read_type(arg.args[1])))
+            position += 1
+            continue
+        label = _label(arg)
+        if position + 1 == len(args):
+            raise Malformed(f"field {label.text} of the struct has no type")
+        required.append((label, read_type(args[position + 1])))
+        position += 2
+    return StructType(tuple(required), tuple(optional))
+
+
+def _label(term: Term) -> Name:
+    if not isinstance(term, Name):
+        raise Malformed("the label of a struct field is a name")
+    return term
+
+
+def _read_tagged_union(args: tuple[Term, ...]) -> Type:
+    if len(args) < 3 or len(args) % 2 == 0:
+        raise Malformed("fn:TaggedUnion takes a field and then tags with their structs")
+    field = _label(args[0])
+    variants: list[Type] = []
+    tags: set[Name] = set()
+    for tag_term, struct_term in zip(args[1::2], args[2::2], strict=True):
+        if not isinstance(tag_term, Name):
+            raise Malformed("a tag of fn:TaggedUnion is a name")
+        if tag_term in tags:
+            raise Malformed(f"tag {tag_term.text} occurs twice")
+        tags.add(tag_term)
+        struct = read_type(struct_term)
+        if not isinstance(struct, StructType):
+            raise Malformed(f"the variant of tag {tag_term.text} is not a struct")
+        if struct.field(field) is not None:
+            raise Malformed(f"the variant of tag {tag_term.text} has a field {field.text} of its own")
+        variants.append(StructType(((field, Tag(tag_term)), *struct.required), struct.optional))
+    return Union(tuple(variants))
+
+
+_CONSTRUCTORS: Final = {
+    "fn:Singleton": _read_singleton,
+    "fn:Union": _read_union,
+    "fn:Pair": lambda args: PairType(*_exactly(2, "fn:Pair", args)),
+    "fn:Tuple": _read_tuple,
+    "fn:List": lambda args: ListType(*_exactly(1, "fn:List", args)),
+    "fn:Map": lambda args: MapType(*_exactly(2, "fn:Map", args)),
+    "fn:Struct": _read_struct,
+    "fn:Option": lambda args: OptionType(*_exactly(1, "fn:Option", args)),
+    "fn:TaggedUnion": _read_tagged_union,
+}
+
+
+def parts(type_: Type) -> Iterable[Type]:
+    """A type and everything inside it."""
+    yield type_
+    inner: Iterable[Type] = ()
+    if isinstance(type_, Union):
+        inner = type_.members
+    elif isinstance(type_, PairType):
+        inner = (type_.first, type_.second)
+    elif isinstance(type_, ListType):
+        inner = (type_.element,)
+    elif isinstance(type_, MapType):
+        inner = (type_.key, type_.value)
+    elif isinstance(type_, StructType):
+        inner = [t for _, t in (*type_.required, *type_.optional)]
+    elif isinstance(type_, OptionType):
+        inner = (type_.some,)
+    for part in inner:
+        yield from parts(part)
+
+
+# --- relations -------------------------------------------------------------------------------------------------------
+
+
+def conforms(left: Type, right: Type) -> bool:
+    """Is every member of ``left`` a member of ``right``?"""
+    if left in (right, BOT) or right == ANY:
+        return True
+    if isinstance(left, Union):
+        return all(conforms(member, right) for member in left.members)
+    if isinstance(right, Union):
+        return any(conforms(left, member) for member in right.members)
+    if isinstance(left, TypeVariable):
+        left = ANY  # an unconstrained variable
+    if isinstance(right, TypeVariable):
+        return True
+    if isinstance(right, OptionType):
+        return conforms(left.some if isinstance(left, OptionType) else left, right.some)
+    if isinstance(right, Tag):
+        if isinstance(left, Singleton):
+            return same(left.value, right.name)
+        return isinstance(left, NameType | Tag)
+    if isinstance(left, Tag):
+        left = Singleton(left.name)
+    if isinstance(left, Singleton):
+        return member(left.value, right)
+    if isinstance(left, NameType) and isinstance(right, NameType):
+        return right == NAME or left.prefix.startswith(right.prefix + "/")
+    if isinstance(left, PairType) and isinstance(right, PairType):
+        return conforms(left.first, right.first) and conforms(left.second, right.second)
+    if isinstance(left, ListType) and isinstance(right, ListType):
+        return conforms(left.element, right.element)
+    if isinstance(left, MapType) and isinstance(right, MapType):
+        if left == MapType(BOT, BOT):
+            return True  # the empty map
+        # A map is asked by key: whoever may ask with more keys needs a map that knows them.
+        return conforms(right.key, left.key) and conforms(left.value, right.value)
+    if isinstance(left, StructType) and isinstance(right, StructType):
+        return _struct_conforms(left, right)
+    return False
+
+
+def _struct_conforms(left: StructType, right: StructType) -> bool:
+    for label, type_ in right.required:
+        own = next((t for known, t in left.required if same(known, label)), None)
+        if own is None or not conforms(own, type_):
+            return False
+    for label, type_ in right.optional:
+        own = left.field(label)
+        if own is not None and not conforms(own, type_):
+            return False
+    return True
+
+
+def member(value: Value, type_: Type) -> bool:
+    """Does one atomic constant belong to a type?"""
+    if type_ == ANY or isinstance(type_, TypeVariable):
+        return True
+    if isinstance(type_, Union):
+        return any(member(value, m) for m in type_.members)
+    if isinstance(type_, OptionType):
+        return member(value, type_.some)
+    if isinstance(type_, Singleton):
+        return same(value, type_.value)
+    if isinstance(type_, Tag):
+        return value is type_.name
+    if isinstance(value, Name):
+        return isinstance(type_, NameType) and (type_ == NAME or value.text.startswith(type_.prefix + "/"))
+    return _KIND_TYPES.get(type(value)) == type_
+
+
+def meet(left: Type, right: Type) -> Type:
+    """What can be in both; :data:`EMPTY` if nothing can."""
+    if left == right or right == ANY:
+        return left
+    if left == ANY:
+        return right
+    if isinstance(left, TypeVariable):
+        return right
+    if isinstance(right, TypeVariable):
+        return left
+    if conforms(left, right):
+        return left
+    if conforms(right, left):
+        return right
+    if isinstance(left, Union):
+        return union(meet(m, right) for m in left.members)
+    if isinstance(right, Union):
+        return union(meet(left, m) for m in right.members)
+    if isinstance(left, OptionType) and isinstance(right, OptionType):
+        return _unless_empty(OptionType, meet(left.some, right.some))
+    if isinstance(left, Singleton) or isinstance(right, Singleton):
+        wide_left, wide_right = widen(left), widen(right)
+        return EMPTY if (wide_left, wide_right) == (left, right) else meet(wide_left, wide_right)
+    if isinstance(left, PairType) and isinstance(right, PairType):
+        return _unless_empty(PairType, meet(left.first, right.first), meet(left.second, right.second))
+    if isinstance(left, ListType) and isinstance(right, ListType):
+        return ListType(meet(left.element, right.element))  # the empty list is in both
+    if isinstance(left, MapType) and isinstance(right, MapType):
+        return MapType(meet(left.key, right.key), meet(left.value, right.value))
+    if isinstance(left, StructType) and isinstance(right, StructType):
+        return _struct_meet(left, right)
+    return EMPTY
+
+
+def _unless_empty(make: type[PairType] | type[OptionType], *inner: Type) -> Type:
+    return EMPTY if EMPTY in inner else make(*inner)
+
+
+def _struct_meet(left: StructType, right: StructType) -> Type:
+    required: dict[Value, Type] = {}
+    optional: dict[Value, Type] = {}
+    labels = [label for label, _ in (*left.required, *right.required, *left.optional, *right.optional)]
+    for label in dict.fromkeys(labels):
+        types = [t for t in (left.field(label), right.field(label)) if t is not None]
+        both = types[0] if len(types) == 1 else meet(*types)
+        if any(same(label, known) for known, _ in (*left.required, *right.required)):
+            if both == EMPTY:
+                return EMPTY
+            required[label] = both
+        elif both != EMPTY:
+            optional[label] = both
+    return StructType(tuple(required.items()), tuple(optional.items()))
+
+
+def widen(type_: Type) -> Type:
+    """The kind of a singleton; other types are themselves."""
+    if isinstance(type_, Tag):
+        return NAME
+    if not isinstance(type_, Singleton):
+        return type_
+    return NAME if isinstance(type_.value, Name) else _KIND_TYPES.get(type(type_.value), ANY)
+
+
+def union(types: Iterable[Type]) -> Type:
+    """The union of several types without members that another one covers."""
+    members: list[Type] = []
+    for type_ in types:
+        for one in type_.members if isinstance(type_, Union) else (type_,):
+            if any(conforms(one, known) for known in members):
+                continue
+            members = [known for known in members if not conforms(known, one)]
+            members.append(one)
+    if len(members) == 1:
+        return members[0]
+    return Union(tuple(sorted(members, key=str)))
+
+
+def upper(types: Iterable[Type]) -> Type:
+    """The least type above all of them; ``/bot`` above none."""
+    result = union(types)
+    return BOT if result == EMPTY else result
+
+
+# --- types of values -------------------------------------------------------------------------------------------------
+
+
+class Vocabulary:
+    """The names and singletons that the declared bounds mention; they decide how precisely a constant is typed."""
+
+    def __init__(self, declared: Iterable[Type] = ()) -> None:
+        self.prefixes: set[str] = set()
+        self.singletons: set[tuple[type, Value]] = set()
+        for type_ in declared:
+            for part in parts(type_):
+                self._note(part)
+
+    def _note(self, part: Type) -> None:
+        if isinstance(part, NameType):
+            self.prefixes.add(part.prefix)
+        elif isinstance(part, Singleton):
+            self.singletons.add((type(part.value), part.value))
+            if isinstance(part.value, Name):
+                self.prefixes.add(part.value.text)
+        elif isinstance(part, Tag):
+            self.singletons.add((Name, part.name))
+        elif isinstance(part, StructType):
+            self.prefixes |= {label.text for label, _ in (*part.required, *part.optional) if isinstance(label, Name)}
+
+    def constant(self, value: Value, exact: bool = True) -> Type:
+        """The type of an atomic constant; ``exact`` keeps singletons that some bound mentions."""
+        if exact and (type(value), value) in self.singletons:
+            return Singleton(value)
+        if not isinstance(value, Name):
+            return _KIND_TYPES[type(value)]
+        prefix = value.text
+        while (cut := prefix.rfind("/")) > 0:
+            prefix = prefix[:cut]
+            if prefix in self.prefixes:
+                return NameType(prefix)
+        return NAME
+
+    def value(self, value: Value, exact: bool = True) -> Type:
+        """The type of any value."""
+        if isinstance(value, Pair):
+            chain = [value.first]
+            rest = value.second
+            while isinstance(rest, Pair):  # a long tuple is a long chain
+                chain.append(rest.first)
+                rest = rest.second
+            if len(chain) > _LONGEST_TUPLE:
+                return PairType(self.value(value.first, exact), ANY)
+            return tuple_type([self.value(v, exact) for v in (*chain, rest)])
+        if isinstance(value, List):
+            return ListType(upper(self._distinct(value.items, exact)))
+        if isinstance(value, Map):
+            if not value.entries:
+                return MapType(BOT, BOT)
+            keys = upper(self._distinct([k for k, _ in value.entries], exact))
+            return MapType(keys, upper(self._distinct([v for _, v in value.entries], exact)))
+        if isinstance(value, Struct):
+            return StructType(tuple((label, self.value(v, exact)) for label, v in value.entries))
+        return self.constant(value, exact)
+
+    def _distinct(self, values: Iterable[Value], exact: bool) -> list[Type]:
+        return list(dict.fromkeys(self.value(v, exact) for v in values))
+
+
+_LONGEST_TUPLE: Final = 64

@@ -1,0 +1,307 @@
+"""The constants of Mangle, as Python objects.
+
+Two ideas carry this module.
+
+*Hash-consing.* ``int`` and ``str`` stand for themselves. Every other kind is an interned object: building the same
+value twice gives the same object, so equality is identity and hashing runs at C speed. This is also what keeps the
+kinds apart: ``1``, ``1.0``, ``"1"`` and ``/1`` can never be mistaken for each other, and neither can ``0.0`` and
+``-0.0``, which differ in their bits.
+
+*One flat order.* :func:`order_key` turns any value into a flat tuple whose ordinary comparison is the value order of
+the language (by kind, then by value, element by element, a prefix first). Nothing here recurses, so a value may be
+nested as deeply as memory allows.
+
+The two extreme instants are the infinities: ``NEG_INF`` and ``POS_INF`` stay infinite through variables and print as
+``_`` in annotations.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+import threading
+import weakref
+from typing import Any, ClassVar, Final, Self, TypeAlias
+
+INT_MIN: Final = -(1 << 63)
+INT_MAX: Final = (1 << 63) - 1
+
+_LOCK = threading.RLock()  # reentrant: a value may be forgotten while another is being made
+
+
+class _Reference(weakref.ref["Interned"]):
+    """A weak reference that knows which entry of which table it is."""
+
+    __slots__ = ("key", "table")
+    key: Any
+    table: dict[Any, _Reference]
+
+
+def _forget(reference: Any, lock: Any = _LOCK) -> None:
+    """Drop the entry of a value that is gone, unless the value was made anew meanwhile.
+
+    It takes no name from the module, which may be half gone when the interpreter ends.
+    """
+    with lock:
+        if reference.table.get(reference.key) is reference:
+            del reference.table[reference.key]
+
+
+class Interned:
+    """A value that exists once; subclasses say what identifies it."""
+
+    __slots__ = ("__weakref__",)
+    _known: ClassVar[dict[Any, _Reference]]
+    _setters: ClassVar[tuple[Any, ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls._known = {}
+        cls._setters = tuple(cls.__dict__[slot].__set__ for slot in cls.__slots__)
+
+    @classmethod
+    def _intern(cls, key: Any, *fields: Any) -> Self:
+        reference = cls._known.get(key)
+        found = None if reference is None else reference()
+        if found is None:
+            with _LOCK:  # two threads must not both make the value
+                reference = cls._known.get(key)
+                found = None if reference is None else reference()
+                if found is None:
+                    found = object.__new__(cls)
+                    for setter, field in zip(cls._setters, fields, strict=True):
+                        setter(found, field)
+                    reference = _Reference(found, _forget)
+                    reference.key, reference.table = key, cls._known
+                    cls._known[key] = reference
+        return found  # type: ignore[return-value]  # the table holds only this class
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, slot) for slot in self.__slots__)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(repr(getattr(self, slot)) for slot in self.__slots__)
+        return f"{type(self).__name__}({fields})"
+
+
+class Name(Interned):
+    """A name such as ``/animal/cat``; ``/true`` and ``/false`` are the booleans."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Name:
+        return cls._intern(text, text)
+
+
+class Float(Interned):
+    """An IEEE double, identified by its bits: ``0.0`` is not ``-0.0``, and there is one NaN, equal to itself."""
+
+    __slots__ = ("value",)
+    value: float
+
+    def __new__(cls, value: float) -> Float:
+        value = math.nan if math.isnan(value) else float(value)
+        return cls._intern(struct.pack("<d", value), value)
+
+
+class Bytes(Interned):
+    """A byte string, never equal to a text string."""
+
+    __slots__ = ("data",)
+    data: bytes
+
+    def __new__(cls, data: bytes) -> Bytes:
+        return cls._intern(data, data)
+
+
+class Time(Interned):
+    """An instant: nanoseconds since 1970-01-01T00:00:00Z, as int64."""
+
+    __slots__ = ("ns",)
+    ns: int
+
+    def __new__(cls, ns: int) -> Time:
+        return cls._intern(ns, ns)
+
+
+class Duration(Interned):
+    """A signed span of nanoseconds, as int64."""
+
+    __slots__ = ("ns",)
+    ns: int
+
+    def __new__(cls, ns: int) -> Duration:
+        return cls._intern(ns, ns)
+
+
+class Pair(Interned):
+    """Two values; a longer tuple is a pair whose second part is a pair."""
+
+    __slots__ = ("first", "second")
+    first: Value
+    second: Value
+
+    def __new__(cls, first: Value, second: Value) -> Pair:
+        return cls._intern((first, second), first, second)
+
+
+class List(Interned):
+    __slots__ = ("items",)
+    items: tuple[Value, ...]
+
+    def __new__(cls, items: tuple[Value, ...] = ()) -> List:
+        items = tuple(items)
+        return cls._intern(items, items)
+
+
+class _Entries(Interned):
+    """Entries in key order; a repeated key is an error."""
+
+    __slots__ = ()
+    entries: tuple[tuple[Value, Value], ...]
+
+    def get(self, key: Value) -> Value | None:
+        """The value under ``key``, or None."""
+        for known, value in self.entries:
+            if known is key or (type(key) in (int, str) and known == key):
+                return value
+        return None
+
+
+class Map(_Entries):
+    __slots__ = ("entries",)
+
+    def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Map:
+        ordered = _in_key_order(entries)
+        return cls._intern(ordered, ordered)
+
+
+class Struct(_Entries):
+    __slots__ = ("entries",)
+
+    def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Struct:
+        ordered = _in_key_order(entries)
+        return cls._intern(ordered, ordered)
+
+
+Value: TypeAlias = int | str | Name | Float | Bytes | Time | Duration | Pair | List | Map | Struct
+
+NEG_INF: Final = Time(INT_MIN)
+POS_INF: Final = Time(INT_MAX)
+TRUE: Final = Name("/true")
+FALSE: Final = Name("/false")
+
+
+class RepeatedKey(ValueError):
+    """A map or struct was given one key twice."""
+
+    def __init__(self, key: Value) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _in_key_order(entries: tuple[tuple[Value, Value], ...]) -> tuple[tuple[Value, Value], ...]:
+    ordered = tuple(sorted(((k, v) for k, v in entries), key=lambda entry: order_key(entry[0])))
+    for (left, _), (right, _) in itertools.pairwise(ordered):
+        if left is right or (type(left) is type(right) and left == right):
+            raise RepeatedKey(left)
+    return ordered
+
+
+# The kinds in the order of the language. The numbers are the tags of `order_key`; 0 closes a sequence, so that a
+# prefix comes before what it is a prefix of.
+KINDS: Final[dict[type, int]] = {
+    Name: 1,
+    str: 2,
+    Bytes: 3,
+    int: 4,
+    Float: 5,
+    Time: 6,
+    Duration: 7,
+    Pair: 8,
+    List: 9,
+    Map: 10,
+    Struct: 11,
+}
+KIND_NAMES: Final[dict[type, str]] = {
+    Name: "name",
+    str: "string",
+    Bytes: "bytes",
+    int: "number",
+    Float: "float64",
+    Time: "time",
+    Duration: "duration",
+    Pair: "pair",
+    List: "list",
+    Map: "map",
+    Struct: "struct",
+}
+_CLOSE: Final = object()
+
+
+def kind_name(value: Value) -> str:
+    """What a message calls the kind of ``value``."""
+    return KIND_NAMES[type(value)]
+
+
+def order_key(value: Value) -> tuple[Any, ...]:
+    """A flat tuple; comparing two of them compares the values."""
+    flat: list[Any] = []
+    stack: list[Any] = [value]
+    while stack:
+        v = stack.pop()
+        if v is _CLOSE:
+            flat.append(0)
+            continue
+        kind = type(v)
+        flat.append(KINDS[kind])
+        if kind is int or kind is str:
+            flat.append(v)
+        elif kind is Name:
+            flat.append(v.text)
+        elif kind is Time or kind is Duration:
+            flat.append(v.ns)
+        elif kind is Float:
+            flat.append(_float_order(v.value))
+        elif kind is Bytes:
+            flat.append(v.data)
+        elif kind is Pair:
+            stack.append(v.second)
+            stack.append(v.first)
+        elif kind is List:
+            stack.append(_CLOSE)
+            stack.extend(reversed(v.items))
+        else:
+            stack.append(_CLOSE)
+            for key, entry in reversed(v.entries):
+                stack.append(entry)
+                stack.append(key)
+    return tuple(flat)
+
+
+def _float_order(value: float) -> int:
+    """IEEE total order as an integer: flip the magnitude of negative numbers."""
+    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
+    return bits if bits >= 0 else bits ^ INT_MAX
+
+
+def tuple_of(values: tuple[Value, ...]) -> Value:
+    """``fn:tuple``: one value is itself, more are nested pairs."""
+    result = values[-1]
+    for value in reversed(values[:-1]):
+        result = Pair(value, result)
+    return result
+
+
+def wrap_int64(number: int) -> int:
+    """Two's complement wrap-around."""
+    if INT_MIN <= number <= INT_MAX:
+        return number
+    return (number - INT_MIN) % (1 << 64) + INT_MIN
