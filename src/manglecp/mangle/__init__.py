@@ -1,0 +1,52 @@
+"""The Mangle language: Datalog with types, aggregation and time. Knows nothing of MangleCP.
+
+Data meets the modules in this order:
+
+    source, lexer, term_parser, parser     text to a syntax tree                       stage parse
+    packages, declarations                 full names; what is known of a predicate    stage analysis
+    clauses, safety                        one clause at a time; the order of premises
+    types, checker                         what the bounds forbid
+    stratify                               what is evaluated together, in which order  stage stratification
+    program                                all of the above: Program.load
+    naive (matching, terms, constraints)   the least model, by repeated application    stage eval
+    model                                  the answer
+
+`values` and `text` are the constants and their canonical spelling, `syntax` the tree, `printer` and `layout` its way
+back to text, `builtins` the functions, predicates and reducers, `errors` everything that can be reported.
+"""
+
+from manglecp.mangle.errors import (
+    AnalysisError,
+    Diagnostic,
+    EvalError,
+    LimitError,
+    MangleError,
+    ParseError,
+    StratificationError,
+)
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Result, Statistics
+from manglecp.mangle.naive import evaluate
+from manglecp.mangle.parser import decode, parse
+from manglecp.mangle.program import Program
+from manglecp.mangle.source import Source, Span, Trust
+
+__all__ = [
+    "AnalysisError",
+    "Diagnostic",
+    "EvalError",
+    "LimitError",
+    "Limits",
+    "MangleError",
+    "ParseError",
+    "Program",
+    "Result",
+    "Source",
+    "Span",
+    "Statistics",
+    "StratificationError",
+    "Trust",
+    "decode",
+    "evaluate",
+    "parse",
+]

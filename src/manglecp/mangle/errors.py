@@ -13,7 +13,6 @@ it where that is known; :meth:`Diagnostic.render` writes it with the line and a 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -118,5 +117,7 @@ class ValueFault(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like ``name``, for "did you mean"."""
+    import difflib  # only needed when something is wrong
+
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return found[0] if found else None

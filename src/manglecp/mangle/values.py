@@ -9,7 +9,8 @@ kinds apart: ``1``, ``1.0``, ``"1"`` and ``/1`` can never be mistaken for each o
 
 *One flat order.* :func:`order_key` turns any value into a flat tuple whose ordinary comparison is the value order of
 the language (by kind, then by value, element by element, a prefix first). Nothing here recurses, so a value may be
-nested as deeply as memory allows.
+nested as deeply as memory allows. What is bounded is its size as text: sharing makes it easy to build a small object
+with an astronomical number of parts.
 
 The two extreme instants are the infinities: ``NEG_INF`` and ``POS_INF`` stay infinite through variables and print as
 ``_`` in annotations.
@@ -22,12 +23,20 @@ import math
 import struct
 import threading
 import weakref
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
+from manglecp.mangle.errors import ValueFault
+
+MAX_SIZE: Final = 1_000_000
 INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1
 
 _LOCK = threading.RLock()  # reentrant: a value may be forgotten while another is being made
+
+
+class TooLarge(ValueFault):
+    """A value would have more than :data:`MAX_SIZE` parts."""
 
 
 class _Reference(weakref.ref["Interned"]):
@@ -141,7 +150,27 @@ class Duration(Interned):
         return cls._intern(ns, ns)
 
 
-class Pair(Interned):
+class Composite(Interned):
+    """A value made of values. ``size`` counts its parts as they are written out, however much they share."""
+
+    __slots__ = ("size",)
+    size: int
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._setters += (Composite.__dict__["size"].__set__,)
+
+    @classmethod
+    def _compose(cls, key: Any, parts: Iterable[Value], *fields: Any) -> Self:
+        size = 1
+        for part in parts:
+            size += part.size if isinstance(part, Composite) else 1
+        if size > MAX_SIZE:
+            raise TooLarge(f"a {KIND_NAMES[cls]} of {size} parts is larger than the limit of {MAX_SIZE}")
+        return cls._intern(key, *fields, size)
+
+
+class Pair(Composite):
     """Two values; a longer tuple is a pair whose second part is a pair."""
 
     __slots__ = ("first", "second")
@@ -149,19 +178,20 @@ class Pair(Interned):
     second: Value
 
     def __new__(cls, first: Value, second: Value) -> Pair:
-        return cls._intern((first, second), first, second)
+        key = (first, second)
+        return cls._compose(key, key, first, second)
 
 
-class List(Interned):
+class List(Composite):
     __slots__ = ("items",)
     items: tuple[Value, ...]
 
     def __new__(cls, items: tuple[Value, ...] = ()) -> List:
         items = tuple(items)
-        return cls._intern(items, items)
+        return cls._compose(items, items, items)
 
 
-class _Entries(Interned):
+class _Entries(Composite):
     """Entries in key order; a repeated key is an error."""
 
     __slots__ = ()
@@ -180,7 +210,7 @@ class Map(_Entries):
 
     def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Map:
         ordered = _in_key_order(entries)
-        return cls._intern(ordered, ordered)
+        return cls._compose(ordered, itertools.chain.from_iterable(ordered), ordered)
 
 
 class Struct(_Entries):
@@ -188,7 +218,7 @@ class Struct(_Entries):
 
     def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Struct:
         ordered = _in_key_order(entries)
-        return cls._intern(ordered, ordered)
+        return cls._compose(ordered, itertools.chain.from_iterable(ordered), ordered)
 
 
 Value: TypeAlias = int | str | Name | Float | Bytes | Time | Duration | Pair | List | Map | Struct

@@ -1,0 +1,60 @@
+"""The ``manglecp`` command. Each verb is a module of this package and is imported when it is used.
+
+Answers go to standard output, everything for people to standard error. Exit status: 0 it worked, 1 the program was
+refused, 2 the command line was wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from manglecp import __version__
+
+__all__ = ["cli", "main"]
+
+VERBS: Final = {
+    "eval": "Evaluate a program and print every fact.",
+    "query": "Evaluate a program and print the facts that match an atom.",
+    "check": "Find what is wrong with a program, without evaluating it.",
+    "fmt": "Lay out files in the usual way.",
+}
+INTERRUPTED: Final = 130
+
+
+class _Verbs(click.Group):
+    """Knows its commands by name and by the line that describes them; that is enough for ``--help``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"manglecp.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+@click.group("manglecp", cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="manglecp", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Rules prove which tools an agent may use right now.
+
+    Programs are written in Mangle, in one or more FILEs; - is standard input.
+    """
+
+
+def main() -> None:
+    cli(prog_name="manglecp")

@@ -1,0 +1,55 @@
+"""Load, evaluate, ask: what ``eval`` and ``query`` have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from manglecp.cli import inputs
+from manglecp.cli.outputs import Progress, refuse
+from manglecp.mangle.errors import Diagnostic, MangleError
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Result, Statistics
+from manglecp.mangle.naive import evaluate
+from manglecp.mangle.program import Program
+
+__all__ = ["Answer", "Bounds", "answer"]
+
+Bounds = Literal["error", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    facts: list[str]
+    warnings: tuple[Diagnostic, ...]
+    statistics: Statistics
+    load_seconds: float
+    evaluation_seconds: float
+
+
+def answer(
+    files: Sequence[str],
+    ask: Callable[[Result], list[str]],
+    *,
+    now: int,
+    limit: int,
+    bounds: Bounds,
+    accept: Callable[[Program], None] = lambda program: None,  # noqa: ARG005
+) -> Answer:
+    """The facts that ``ask`` finds. ``accept`` may refuse the question before anything is evaluated."""
+    warnings: tuple[Diagnostic, ...] = ()
+    started = time.perf_counter()
+    try:
+        with Progress("loading") as progress:
+            program = Program.load(inputs.read_sources(files), bounds=bounds)
+            warnings = program.warnings
+            accept(program)
+            loaded = time.perf_counter()
+            progress.doing = "evaluating"
+            result = evaluate(program, now=now, limits=Limits(derived_facts=limit))
+            facts = ask(result)
+    except MangleError as error:
+        refuse(error, warnings)
+    return Answer(facts, warnings, result.statistics, loaded - started, time.perf_counter() - loaded)

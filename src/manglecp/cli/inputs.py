@@ -1,0 +1,96 @@
+"""What verbs are given: files, and the options they share."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from manglecp.mangle.builtins.calendar import parse_rfc3339
+from manglecp.mangle.errors import Diagnostic, ParseError
+from manglecp.mangle.parser import decode, parse
+from manglecp.mangle.source import Source
+from manglecp.mangle.values import INT_MAX, INT_MIN
+
+__all__ = ["STDIN", "bounds", "files", "limit", "now", "read", "read_sources", "source_name"]
+
+STDIN: Final = "-"
+
+
+class _Instant(click.ParamType[int]):
+    """An instant in RFC 3339, as nanoseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        ns = parse_rfc3339(value.strip().upper())
+        if ns is None:
+            self.fail(f"{value!r} is not a time such as 2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00.", param, ctx)
+        if not INT_MIN < ns < INT_MAX:
+            self.fail(f"{value!r} is out of range: times lie between 1677-09-21 and 2262-04-11.", param, ctx)
+        return ns
+
+
+files = click.argument(
+    "files",
+    metavar="FILE...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+)
+now = click.option(
+    "--now",
+    metavar="TIME",
+    type=_Instant(),
+    default=time.time_ns,
+    help="The evaluation time in RFC 3339; by default the clock, read once.",
+)
+limit = click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=10_000_000,
+    help="How many facts may be derived; by default 10,000,000.",
+)
+bounds = click.option(
+    "--bounds",
+    type=click.Choice(["error", "off"]),
+    default="error",
+    help="Whether a violated type bound refuses the program (error) or is not looked for (off).",
+)
+
+
+def source_name(file: str) -> str:
+    return "<stdin>" if file == STDIN else file
+
+
+def read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
+
+
+def read_sources(names: Iterable[str]) -> list[Source]:
+    """The files as program text; if one of them is no text, everything that keeps any of them from being parsed."""
+    sources: list[Source] = []
+    broken: list[Diagnostic] = []
+    for name in names:
+        try:
+            sources.append(decode(source_name(name), read(name)))
+        except ParseError as error:
+            broken += error.diagnostics
+    if broken:
+        for source in sources:
+            try:
+                parse(source)
+            except ParseError as error:
+                broken += error.diagnostics
+        raise ParseError(broken)
+    return sources

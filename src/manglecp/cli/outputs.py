@@ -1,0 +1,79 @@
+"""What verbs have to say: answers, diagnostics, and how it is going."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from typing import Final, NoReturn, Self
+
+import click
+
+from manglecp.mangle.errors import Diagnostic, MangleError
+
+__all__ = ["Progress", "count", "refuse", "report", "write_lines", "write_text"]
+
+PATIENCE: Final = 2.0
+"""Seconds before anyone is told that it takes longer."""
+
+
+def write_text(text: str) -> None:
+    """To standard output, as UTF-8 wherever this runs."""
+    out = sys.stdout.buffer
+    out.write(text.encode())
+    out.flush()
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    out = sys.stdout.buffer
+    out.writelines(f"{line}\n".encode() for line in lines)
+    out.flush()
+
+
+def report(diagnostics: Iterable[Diagnostic]) -> None:
+    """Errors first, then warnings."""
+    for diagnostic in sorted(diagnostics, key=lambda d: d.severity != "error"):
+        click.echo(diagnostic.render(), err=True)
+
+
+def refuse(error: MangleError, warnings: Iterable[Diagnostic] = ()) -> NoReturn:
+    report([*error.diagnostics, *warnings])
+    raise click.exceptions.Exit(1)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+class Progress:
+    """After a while, a line on the terminal that says what is being done; gone when it is done."""
+
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._done.set()
+            self._thread.join()
+
+    def _show(self) -> None:
+        started = time.monotonic()
+        if self._done.wait(PATIENCE):
+            return
+        while True:
+            seconds = round(time.monotonic() - started)
+            sys.stderr.write(f"\r{self.doing} … {seconds} s\x1b[K")
+            sys.stderr.flush()
+            if self._done.wait(1.0):
+                break
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

@@ -1,0 +1,225 @@
+"""The calendar: instants as whole nanoseconds on one side, dates, clocks and zones on the other.
+
+Nothing here knows Mangle values. Seconds go through ``datetime``, which is exact; the nanoseconds below a
+second are carried beside it, so no instant ever passes through a float.
+
+*Zones* come from the ``tzdata`` distribution and never from the machine, so that a program means the same
+everywhere. A name counts only if that distribution lists it.
+
+*A clock time that happens twice* (when clocks go back) means the first of the two. *One that never happens*
+(when they go forward) is read with the offset from before the change: 02:30 in a gap from 02:00 to 03:00 is
+03:30.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import cache
+from importlib.resources import files
+from typing import Final
+from zoneinfo import ZoneInfo
+
+SECOND: Final = 1_000_000_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+
+# What `truncated` cuts to; none of these depends on a zone.
+FIXED_UNITS: Final = {
+    "/day": 24 * HOUR,
+    "/hour": HOUR,
+    "/minute": MINUTE,
+    "/second": SECOND,
+    "/millisecond": 1_000_000,
+    "/microsecond": 1_000,
+    "/nanosecond": 1,
+}
+# How much of 2024-02-29T23:45:06.789000000 each unit shows.
+SHOWN_UNITS: Final = {
+    "/year": 4,
+    "/month": 7,
+    "/day": 10,
+    "/hour": 13,
+    "/minute": 16,
+    "/second": 19,
+    "/millisecond": 23,
+    "/microsecond": 26,
+    "/nanosecond": 29,
+}
+CIVIL_UNITS: Final = ("/year", "/month", "/week", "/day")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ONE_SECOND: Final = timedelta(seconds=1)
+_CLOCK: Final = r"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3])(?::[0-5][0-9]){2})(?:\.([0-9]+))?"
+_CIVIL: Final = re.compile(_CLOCK)
+_RFC3339: Final = re.compile(_CLOCK + r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))")
+_DURATION_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]+)")
+_DURATION_UNITS: Final = {
+    "ns": 1,
+    "us": 1_000,
+    "\N{MICRO SIGN}s": 1_000,
+    "\N{GREEK SMALL LETTER MU}s": 1_000,
+    "ms": 1_000_000,
+    "s": SECOND,
+    "m": MINUTE,
+    "h": HOUR,
+}
+
+
+# ------------------------------------------------------------------------------------------------- zones
+
+
+def zone(name: str) -> ZoneInfo | None:
+    """The zone of that name; ``""`` is UTC."""
+    name = name or "UTC"
+    return _load(name) if name in zone_names() else None
+
+
+@cache
+def zone_names() -> frozenset[str]:
+    return frozenset(files("tzdata").joinpath("zones").read_text("utf-8").split())
+
+
+@cache
+def _load(name: str) -> ZoneInfo:
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as data:
+        return ZoneInfo.from_file(data, key=name)
+
+
+def _local(seconds: int, where: ZoneInfo) -> datetime:
+    return (_EPOCH + timedelta(seconds=seconds)).astimezone(where)
+
+
+def _offset(moment: datetime) -> int:
+    offset = moment.utcoffset()
+    assert offset is not None  # every datetime here has a zone
+    return offset // _ONE_SECOND
+
+
+def _seconds(moment: datetime) -> int:
+    """Seconds since 1970, computed so that the ends of the calendar do not overflow."""
+    return (moment.replace(tzinfo=UTC, fold=0) - _EPOCH) // _ONE_SECOND - _offset(moment)
+
+
+# ------------------------------------------------------------------------------------------------- reading
+
+
+def parse_rfc3339(text: str) -> int | None:
+    """``2026-01-15T12:00:00.5+01:00``; the result may lie outside 64 bits."""
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        return None
+    clock, fraction, sign, hours, minutes = found.groups()
+    ns = _at(clock, fraction, UTC)
+    if ns is None or sign is None:
+        return ns
+    ahead = int(hours) * HOUR + int(minutes) * MINUTE
+    return ns - ahead if sign == "+" else ns + ahead
+
+
+def parse_civil(text: str, where: ZoneInfo) -> int | None:
+    """``2026-01-15T12:00:00.5`` by the clocks of a zone; the result may lie outside 64 bits."""
+    found = _CIVIL.fullmatch(text)
+    return None if found is None else _at(found[1], found[2], where)
+
+
+def _at(clock: str, fraction: str | None, where: tzinfo) -> int | None:
+    try:
+        moment = datetime.fromisoformat(clock)
+    except ValueError:  # no such day
+        return None
+    return _seconds(moment.replace(tzinfo=where)) * SECOND + _fraction(fraction or "", SECOND)
+
+
+def parse_duration(text: str) -> int | None:
+    """``-1h30m0.5s`` as Go reads it; the result may lie outside 64 bits."""
+    signed = text[:1] in ("-", "+")
+    at = 1 if signed else 0
+    if text[at:] == "0":
+        return 0
+    if at == len(text):
+        return None
+    total = 0
+    while at < len(text):
+        part = _DURATION_PART.match(text, at)
+        if part is None:
+            return None
+        whole, fraction, unit = part.groups()
+        size = _DURATION_UNITS.get(unit)
+        if size is None or not (whole or fraction):
+            return None
+        total += _whole(whole) * size + _fraction(fraction or "", size)
+        at = part.end()
+    return -total if text[0] == "-" else total
+
+
+def _whole(digits: str) -> int:
+    # More digits than these are out of every range, and Python refuses to read thousands of them.
+    return int(digits.lstrip("0")[:30] or "0")
+
+
+def _fraction(digits: str, unit: int) -> int:
+    """What the digits behind a point say, in whole nanoseconds; digits past the 18th are not read."""
+    return int(digits[:18].ljust(18, "0")) * unit // 10**18
+
+
+# ------------------------------------------------------------------------------------------------- showing
+
+
+def fields(ns: int) -> datetime:
+    """Year, month, day, hour, minute and second in UTC."""
+    return _EPOCH + timedelta(seconds=ns // SECOND)
+
+
+def shown(ns: int, where: ZoneInfo, unit: str) -> str:
+    """The instant by the clocks of a zone, down to one of SHOWN_UNITS; times of day come with the offset."""
+    seconds, below = divmod(ns, SECOND)
+    moment = _local(seconds, where)
+    text = f"{moment.replace(tzinfo=None).isoformat()}.{below:09d}"[: SHOWN_UNITS[unit]]
+    if unit == "/nanosecond":
+        text = text.rstrip("0").removesuffix(".")
+    return text + _offset_text(_offset(moment)) if SHOWN_UNITS[unit] > SHOWN_UNITS["/day"] else text
+
+
+def _offset_text(seconds: int) -> str:
+    if seconds == 0:
+        return "Z"
+    minutes = abs(seconds) // 60  # local mean times before 1900 had odd seconds, which RFC 3339 cannot say
+    sign = "-" if seconds < 0 and minutes else "+"
+    return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+# ------------------------------------------------------------------------------------------------- cutting
+
+
+def truncated(ns: int, unit: str) -> int:
+    """The last whole one of FIXED_UNITS in UTC at or before the instant."""
+    return ns - ns % FIXED_UNITS[unit]
+
+
+def civil_start(ns: int, where: ZoneInfo, unit: str) -> int:
+    """The start of the local year, month, week (Monday) or day around the instant."""
+    day = _local(ns // SECOND, where).date()
+    if unit == "/year":
+        day = day.replace(month=1, day=1)
+    elif unit == "/month":
+        day = day.replace(day=1)
+    elif unit == "/week":
+        day -= timedelta(days=day.weekday())
+    return _day_start(day, where) * SECOND
+
+
+def _day_start(day: date, where: ZoneInfo) -> int:
+    midnight = datetime(day.year, day.month, day.day, tzinfo=where)
+    start = _seconds(midnight)
+    if _local(start, where).replace(tzinfo=None) == midnight.replace(tzinfo=None):
+        return start
+    # The clocks went forward over midnight. The day starts at the change between both readings of it.
+    before, after = _seconds(midnight.replace(fold=1)), start
+    while after - before > 1:
+        middle = (before + after) // 2
+        if _local(middle, where).date() < day:
+            before = middle
+        else:
+            after = middle
+    return after

@@ -1,0 +1,118 @@
+"""Lists, pairs, maps and structs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.values import FALSE, TRUE, List, Map, Pair, RepeatedKey, Struct, Value, tuple_of
+
+from .expect import items, mapping, number, shown, struct
+from .registry import Function, pure
+
+
+def _list(_who: str, *elements: Value) -> Value:
+    return List(elements)
+
+
+def _append(who: str, front: Value, last: Value) -> Value:
+    return List((*items(who, front), last))
+
+
+def _cons(who: str, first: Value, tail: Value) -> Value:
+    return List((first, *items(who, tail)))
+
+
+def _list_get(who: str, sequence: Value, index: Value) -> Value:
+    elements, at = items(who, sequence), number(who, index)
+    if not 0 <= at < len(elements):
+        raise ValueFault(f"{who} takes an index of {shown(sequence)}, not {shown(index)}")
+    return elements[at]
+
+
+def _len(who: str, sequence: Value) -> Value:
+    return len(items(who, sequence))
+
+
+def _contains(who: str, sequence: Value, element: Value) -> Value:
+    return TRUE if element in items(who, sequence) else FALSE
+
+
+def _pair(_who: str, first: Value, second: Value) -> Value:
+    return Pair(first, second)
+
+
+def _tuple(_who: str, *parts: Value) -> Value:
+    return tuple_of(parts)
+
+
+def _map(who: str, *flat: Value) -> Value:
+    try:
+        return Map(_entries(flat))
+    except RepeatedKey as repeated:
+        raise ValueFault(f"{who} takes each key once, but {shown(repeated.key)} is repeated") from None
+
+
+def _struct(who: str, *flat: Value) -> Value:
+    try:
+        return Struct(_entries(flat))
+    except RepeatedKey as repeated:
+        raise ValueFault(f"{who} takes each label once, but {shown(repeated.key)} is repeated") from None
+
+
+def _entries(flat: tuple[Value, ...]) -> tuple[tuple[Value, Value], ...]:
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _map_get(who: str, entries: Value, key: Value) -> Value:
+    found = mapping(who, entries).get(key)
+    if found is None:
+        raise ValueFault(f"{who} takes a key of {shown(entries)}, not {shown(key)}")
+    return found
+
+
+def _struct_get(who: str, fields: Value, label: Value) -> Value:
+    found = struct(who, fields).get(label)
+    if found is None:
+        raise ValueFault(f"{who} takes a label of {shown(fields)}, not {shown(label)}")
+    return found
+
+
+def _some(_who: str, value: Value) -> Value:
+    return value  # an option has no form of its own
+
+
+_L: Final = "fn:List(X)"
+_BOOL: Final = "fn:Union(fn:Singleton(/true), fn:Singleton(/false))"
+
+COLLECTIONS: Final[tuple[Function, ...]] = (
+    pure("fn:list", (), _L, _list, "The list of the arguments; also written [a, b].", rest="X"),
+    pure("fn:list:append", (_L, "X"), _L, _append, "The list with one more element at its end."),
+    pure("fn:list:cons", ("X", _L), _L, _cons, "The list with one more element in front."),
+    pure("fn:list:get", (_L, "/number"), "fn:Option(X)", _list_get, "The element at an index, from 0."),
+    pure("fn:list:len", (_L,), "/number", _len, "How many elements the list has."),
+    pure("fn:list:contains", (_L, "X"), _BOOL, _contains, "/true if the value is in the list, else /false."),
+    pure("fn:pair", ("X", "Y"), "fn:Pair(X, Y)", _pair, "The pair of two values."),
+    pure("fn:tuple", ("X",), "/any", _tuple, "Nested pairs; of one value, the value itself.", rest="/any"),
+    pure(
+        "fn:map",
+        (),
+        "fn:Map(/any, /any)",
+        _map,
+        "The map of keys and values in turn; also written [k : v].",
+        rest="/any",
+        even=True,
+    ),
+    pure(
+        "fn:struct",
+        (),
+        "fn:Struct()",
+        _struct,
+        "The struct of labels and values in turn; also written {/l : v}.",
+        rest="/any",
+        even=True,
+    ),
+    pure("fn:map:get", ("fn:Map(K, V)", "K"), "V", _map_get, "The value under a key that the map has."),
+    pure("fn:struct:get", ("/any", "/name"), "/any", _struct_get, "The value under a label of the struct."),
+    pure("fn:some", ("X",), "fn:Option(X)", _some, "The value as an option, which is the value itself."),
+)

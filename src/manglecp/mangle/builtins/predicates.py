@@ -1,0 +1,206 @@
+"""Built-in predicates: comparisons, tests of texts and intervals, and matches that take values apart.
+
+A match that does not fit fails quietly; a comparison or a pattern of the wrong kind is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import eq, ge, gt, le, lt
+from typing import Any, Final
+
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.values import TRUE, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
+
+from .expect import duration, instant, interval, name, number, shown, string
+from .registry import Predicate, by_name
+
+Solutions = Iterable[tuple[Value, ...]]
+
+_HOLDS: Final = ((),)
+_FAILS: Final = ()
+
+
+def _test(who: str, params: tuple[str, ...], holds: Callable[..., bool], doc: str) -> Predicate:
+    """A predicate without outputs; ``holds`` gets the name, for its messages, and the arguments."""
+
+    def solve(args: tuple[Value, ...]) -> Solutions:
+        return _HOLDS if holds(who, *args) else _FAILS
+
+    return Predicate(who, "+" * len(params), params, solve, doc)
+
+
+# --------------------------------------------------------------------------------------------- comparisons
+
+# What an orderable value is compared by. Floats compare as IEEE doubles: nothing is less than NaN.
+_COMPARED_BY: Final[dict[type, Callable[[Any], Any]]] = {
+    int: lambda value: value,
+    Float: lambda value: value.value,
+    str: lambda value: value,
+    Name: lambda value: value.text,
+    Time: lambda value: value.ns,
+    Duration: lambda value: value.ns,
+}
+
+
+def _compared(holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+    def body(who: str, left: Value, right: Value) -> bool:
+        kind = type(left)
+        by = _COMPARED_BY.get(kind)
+        if by is None or type(right) is not kind:
+            raise ValueFault(
+                f"{who} takes two numbers, float64s, strings, names, times or durations, "
+                f"not {shown(left)} and {shown(right)}"
+            )
+        return holds(by(left), by(right))
+
+    return body
+
+
+def _compared_as(ns: Callable[[str, Value], int], holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+    return lambda who, left, right: holds(ns(who, left), ns(who, right))
+
+
+def _within_distance(who: str, left: Value, right: Value, distance: Value) -> bool:
+    return abs(number(who, left) - number(who, right)) < number(who, distance)
+
+
+# --------------------------------------------------------------------------------------------------- texts
+
+
+def _match_prefix(who: str, value: Value, prefix: Value) -> bool:
+    start = name(who, prefix)
+    return isinstance(value, Name) and value.text.startswith(start) and value.text != start
+
+
+def _starts_with(who: str, text: Value, pattern: Value) -> bool:
+    wanted = string(who, pattern)
+    return type(text) is str and text.startswith(wanted)
+
+
+def _ends_with(who: str, text: Value, pattern: Value) -> bool:
+    wanted = string(who, pattern)
+    return type(text) is str and text.endswith(wanted)
+
+
+def _contains(who: str, text: Value, pattern: Value) -> bool:
+    wanted = string(who, pattern)
+    return type(text) is str and wanted in text
+
+
+def _filter(_who: str, value: Value) -> bool:
+    return value is TRUE
+
+
+# ------------------------------------------------------------------------------------------------- matches
+
+
+def _member(args: tuple[Value, ...]) -> Solutions:
+    (sequence,) = args
+    return [(item,) for item in dict.fromkeys(sequence.items)] if isinstance(sequence, List) else _FAILS
+
+
+def _match_cons(args: tuple[Value, ...]) -> Solutions:
+    (sequence,) = args
+    if isinstance(sequence, List) and sequence.items:
+        return ((sequence.items[0], List(sequence.items[1:])),)
+    return _FAILS
+
+
+def _match_nil(_who: str, sequence: Value) -> bool:
+    return isinstance(sequence, List) and not sequence.items
+
+
+def _match_pair(args: tuple[Value, ...]) -> Solutions:
+    (value,) = args
+    return ((value.first, value.second),) if isinstance(value, Pair) else _FAILS
+
+
+def _match_entry(args: tuple[Value, ...]) -> Solutions:
+    entries, key = args
+    found = entries.get(key) if isinstance(entries, Map) else None
+    return _FAILS if found is None else ((found,),)
+
+
+def _match_field(args: tuple[Value, ...]) -> Solutions:
+    fields, label = args
+    found = fields.get(label) if isinstance(fields, Struct) else None
+    return _FAILS if found is None else ((found,),)
+
+
+# ----------------------------------------------------------------------------------------------- intervals
+
+Ends = tuple[int, int]
+
+
+def _related(holds: Callable[[Ends, Ends], bool]) -> Callable[..., bool]:
+    """A relation of two pairs of times, each taken as a closed interval; pairs of numbers are taken as well."""
+
+    def body(who: str, left: Value, right: Value) -> bool:
+        match left, right:
+            case Pair(first=int(s1), second=int(e1)), Pair(first=int(s2), second=int(e2)):
+                return holds((s1, e1), (s2, e2))
+        (start, end), (other_start, other_end) = interval(who, left), interval(who, right)
+        return holds((start.ns, end.ns), (other_start.ns, other_end.ns))
+
+    return body
+
+
+def _overlaps(i: Ends, j: Ends) -> bool:
+    return i[0] <= j[1] and j[0] <= i[1]
+
+
+def _during(i: Ends, j: Ends) -> bool:
+    return j[0] <= i[0] and i[1] <= j[1]
+
+
+_ORDERED: Final = ("fn:Union(/number, /float64, /string, /name, /time, /duration)",) * 2
+_TIMES: Final = ("/time", "/time")
+_SPANS: Final = ("/duration", "/duration")
+_TEXTS: Final = ("/string", "/string")
+_INTERVALS: Final = ("fn:Pair(/time, /time)",) * 2
+_BOOL: Final = "fn:Union(fn:Singleton(/true), fn:Singleton(/false))"
+_L: Final = "fn:List(X)"
+
+PREDICATES: Final[Mapping[str, Predicate]] = by_name(
+    [
+        _test(":lt", _ORDERED, _compared(lt), "The first is less; also written <."),
+        _test(":le", _ORDERED, _compared(le), "The first is not greater; also written <=."),
+        _test(":gt", _ORDERED, _compared(gt), "The first is greater; also written >."),
+        _test(":ge", _ORDERED, _compared(ge), "The first is not less; also written >=."),
+        _test(":time:lt", _TIMES, _compared_as(instant, lt), "The first is earlier."),
+        _test(":time:le", _TIMES, _compared_as(instant, le), "The first is not later."),
+        _test(":time:gt", _TIMES, _compared_as(instant, gt), "The first is later."),
+        _test(":time:ge", _TIMES, _compared_as(instant, ge), "The first is not earlier."),
+        _test(":duration:lt", _SPANS, _compared_as(duration, lt), "The first is shorter."),
+        _test(":duration:le", _SPANS, _compared_as(duration, le), "The first is not longer."),
+        _test(":duration:gt", _SPANS, _compared_as(duration, gt), "The first is longer."),
+        _test(":duration:ge", _SPANS, _compared_as(duration, ge), "The first is not shorter."),
+        _test(
+            ":within_distance",
+            ("/number",) * 3,
+            _within_distance,
+            "Two numbers differ by less than the third.",
+        ),
+        _test(":match_prefix", ("/name", "/name"), _match_prefix, "A name starts with the other and is longer."),
+        _test(":string:starts_with", _TEXTS, _starts_with, "A text starts with another."),
+        _test(":string:ends_with", _TEXTS, _ends_with, "A text ends with another."),
+        _test(":string:contains", _TEXTS, _contains, "A text has another somewhere."),
+        _test(":filter", (_BOOL,), _filter, "The value is /true."),
+        Predicate(":list:member", "-+", ("X", _L), _member, "Each element of a list, once."),
+        Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
+        _test(":match_nil", (_L,), _match_nil, "The list is empty."),
+        Predicate(":match_pair", "+--", ("fn:Pair(X, Y)", "X", "Y"), _match_pair, "The two parts of a pair."),
+        Predicate(":match_entry", "++-", ("fn:Map(K, V)", "K", "V"), _match_entry, "The value of a key."),
+        Predicate(":match_field", "++-", ("/any", "/name", "/any"), _match_field, "The value of a label."),
+        _test(":interval:before", _INTERVALS, _related(lambda i, j: i[1] < j[0]), "I ends before J starts."),
+        _test(":interval:after", _INTERVALS, _related(lambda i, j: i[0] > j[1]), "I starts after J ends."),
+        _test(":interval:meets", _INTERVALS, _related(lambda i, j: i[1] == j[0]), "I ends where J starts."),
+        _test(":interval:overlaps", _INTERVALS, _related(_overlaps), "I and J share an instant."),
+        _test(":interval:during", _INTERVALS, _related(_during), "I lies in J."),
+        _test(":interval:contains", _INTERVALS, _related(lambda i, j: _during(j, i)), "J lies in I."),
+        _test(":interval:starts", _INTERVALS, _related(lambda i, j: i[0] == j[0]), "I and J start together."),
+        _test(":interval:finishes", _INTERVALS, _related(lambda i, j: i[1] == j[1]), "I and J end together."),
+        _test(":interval:equals", _INTERVALS, _related(eq), "I and J are the same."),
+    ]
+)

@@ -1,0 +1,243 @@
+"""What becomes of the rows of a group, and of the elements of a list.
+
+Sums and extremes come in both forms: ``fn:sum`` folds a column of rows after ``do fn:group_by``, and the
+elements of one list anywhere else. A fold is written once, over a sequence of values.
+
+Rows come in any order, so nothing here depends on it: floats are added in value order, lists are collected in
+value order, and of several faulty values the least is named. A list has an order of its own, in which its
+floats are added.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.values import (
+    INT_MAX,
+    INT_MIN,
+    KIND_NAMES,
+    NEG_INF,
+    POS_INF,
+    Duration,
+    Float,
+    List,
+    Map,
+    Time,
+    Value,
+    order_key,
+    tuple_of,
+    wrap_int64,
+)
+
+from .expect import items, real, refused
+from .registry import Function, Reducer, by_name, pure
+
+Rows = Sequence[tuple[Value, ...]]
+
+_Kind = TypeVar("_Kind")
+
+
+def _all(kind: type[_Kind], who: str, values: Sequence[Value]) -> list[_Kind]:
+    """The values, if all are of one kind."""
+    fitting: list[_Kind] = []
+    faulty: list[Value] = []
+    for value in values:
+        if isinstance(value, kind):
+            fitting.append(value)
+        else:
+            faulty.append(value)
+    if faulty:
+        raise refused(who, min(faulty, key=order_key), f"{KIND_NAMES[kind]}s only")
+    return fitting
+
+
+# --------------------------------------------------------------------------------------------------- folds
+
+
+def _sum(who: str, values: Sequence[Value]) -> Value:
+    return wrap_int64(sum(_all(int, who, values)))
+
+
+def _min(who: str, values: Sequence[Value]) -> Value:
+    return min(_all(int, who, values), default=INT_MAX)
+
+
+def _max(who: str, values: Sequence[Value]) -> Value:
+    return max(_all(int, who, values), default=INT_MIN)
+
+
+def _float_sum(who: str, values: Sequence[Value]) -> Value:
+    total = 0.0
+    for value in _all(Float, who, values):
+        total += value.value
+    return Float(total)
+
+
+def _float_min(who: str, values: Sequence[Value]) -> Value:
+    return _float_extreme(min, who, values) or Float(sys.float_info.max)
+
+
+def _float_max(who: str, values: Sequence[Value]) -> Value:
+    return _float_extreme(max, who, values) or Float(-sys.float_info.max)
+
+
+def _float_extreme(pick: Callable[..., Float | None], who: str, values: Sequence[Value]) -> Float | None:
+    floats = _all(Float, who, values)
+    nan = Float(math.nan)
+    return nan if nan in floats else pick(floats, key=order_key, default=None)
+
+
+def _duration_sum(who: str, values: Sequence[Value]) -> Value:
+    ns = sum(span.ns for span in _all(Duration, who, values))
+    if not INT_MIN <= ns <= INT_MAX:
+        raise ValueFault(f"{who} of {len(values)} durations gives a duration outside the representable range")
+    return Duration(ns)
+
+
+def _duration_min(who: str, values: Sequence[Value]) -> Value:
+    return Duration(min((span.ns for span in _all(Duration, who, values)), default=INT_MAX))
+
+
+def _duration_max(who: str, values: Sequence[Value]) -> Value:
+    return Duration(max((span.ns for span in _all(Duration, who, values)), default=INT_MIN))
+
+
+def _time_min(who: str, values: Sequence[Value]) -> Value:
+    return Time(min((time.ns for time in _all(Time, who, values)), default=POS_INF.ns))
+
+
+def _time_max(who: str, values: Sequence[Value]) -> Value:
+    return Time(max((time.ns for time in _all(Time, who, values)), default=NEG_INF.ns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """A value from values of the same type: a reducer of rows and a function of a list."""
+
+    name: str
+    type: str
+    fold: Callable[[str, Sequence[Value]], Value]
+    doc: str
+    in_value_order: bool = False
+
+    def as_reducer(self) -> Reducer:
+        def reduce(rows: Rows) -> Value:
+            column = [row[0] for row in rows]
+            if self.in_value_order:
+                column.sort(key=order_key)
+            return self.fold(self.name, column)
+
+        return Reducer(self.name, (self.type,), None, self.type, self.doc, reduce)
+
+    def as_function(self) -> Function:
+        def body(who: str, sequence: Value) -> Value:
+            return self.fold(who, items(who, sequence))
+
+        return pure(self.name, (f"fn:List({self.type})",), self.type, body, self.doc)
+
+
+# ------------------------------------------------------------------------------------------- other reducers
+
+
+def _count(rows: Rows) -> Value:
+    return len(rows)
+
+
+def _count_distinct(rows: Rows) -> Value:
+    return len(set(rows))
+
+
+def _avg(rows: Rows) -> Value:
+    if not rows:
+        return Float(math.nan)
+    total = 0.0
+    for value in sorted((row[0] for row in rows), key=order_key):
+        total += real("fn:avg", value)
+    return Float(total / len(rows))
+
+
+def _pick_any(rows: Rows) -> Value:
+    if not rows:
+        raise ValueFault("fn:pick_any takes at least one row, not none")
+    return min((row[0] for row in rows), key=order_key)
+
+
+def _collect(rows: Rows) -> Value:
+    return List(tuple(sorted([tuple_of(row) for row in rows], key=order_key)))
+
+
+def _collect_distinct(rows: Rows) -> Value:
+    return List(tuple(sorted({tuple_of(row) for row in rows}, key=order_key)))
+
+
+def _collect_to_map(rows: Rows) -> Value:
+    entries: dict[Value, Value] = {}
+    for key, value in sorted(rows, key=lambda row: order_key(row[1])):
+        entries.setdefault(key, value)  # the least value of a repeated key
+    return Map(tuple(entries.items()))
+
+
+_N: Final = "/number"
+_F: Final = "/float64"
+_D: Final = "/duration"
+_T: Final = "/time"
+
+_FOLDS: Final = (
+    _Fold("fn:sum", _N, _sum, "The sum of numbers; 0 of nothing."),
+    _Fold("fn:min", _N, _min, "The least number; 2^63-1 of nothing."),
+    _Fold("fn:max", _N, _max, "The greatest number; -2^63 of nothing."),
+    _Fold("fn:float:sum", _F, _float_sum, "The sum of floats, added one by one.", in_value_order=True),
+    _Fold("fn:float:min", _F, _float_min, "The least float; NaN if there is one."),
+    _Fold("fn:float:max", _F, _float_max, "The greatest float; NaN if there is one."),
+    _Fold("fn:duration:sum", _D, _duration_sum, "All durations together."),
+    _Fold("fn:duration:min", _D, _duration_min, "The shortest duration."),
+    _Fold("fn:duration:max", _D, _duration_max, "The longest duration."),
+    _Fold("fn:time:min", _T, _time_min, "The earliest instant."),
+    _Fold("fn:time:max", _T, _time_max, "The latest instant."),
+)
+
+LIST_FOLDS: Final[tuple[Function, ...]] = tuple(fold.as_function() for fold in _FOLDS)
+
+_NUMERIC: Final = "fn:Union(/number, /float64)"
+
+REDUCERS: Final[Mapping[str, Reducer]] = by_name(
+    [fold.as_reducer() for fold in _FOLDS],
+    [
+        Reducer("fn:count", (), None, _N, "How many rows there are.", _count),
+        Reducer("fn:count_distinct", (), None, _N, "How many different bindings there are.", _count_distinct),
+        Reducer("fn:avg", (_NUMERIC,), None, _F, "The mean of numbers and floats.", _avg),
+        Reducer("fn:pick_any", ("X",), None, "X", "One of the values: the least.", _pick_any),
+        Reducer(
+            "fn:collect",
+            ("X",),
+            "/any",
+            "fn:List(X)",
+            "The values in order; tuples if there are several arguments.",
+            _collect,
+            skips_failing_rows=True,
+        ),
+        Reducer(
+            "fn:collect_distinct",
+            ("X",),
+            "/any",
+            "fn:List(X)",
+            "As fn:collect, each value once.",
+            _collect_distinct,
+            skips_failing_rows=True,
+        ),
+        Reducer(
+            "fn:collect_to_map",
+            ("K", "V"),
+            None,
+            "fn:Map(K, V)",
+            "The map of keys and values; the least value of a repeated key.",
+            _collect_to_map,
+            skips_failing_rows=True,
+        ),
+    ],
+)

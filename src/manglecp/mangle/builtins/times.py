@@ -1,0 +1,229 @@
+"""Instants, durations and intervals as values.
+
+They never wrap around: a result that does not fit is a fault. The infinite instants compare, and convert to
+numbers and back, but have no place in the calendar and no distance to anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from manglecp.mangle.errors import ValueFault, nearest
+from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Float, Time, Value
+
+from . import calendar
+from .calendar import HOUR, MINUTE, SECOND
+from .expect import (
+    duration,
+    finite_instant,
+    instant,
+    interval,
+    made_duration,
+    made_instant,
+    name,
+    number,
+    pair,
+    real,
+    refused,
+    shown,
+    string,
+)
+from .registry import Function, pure
+
+_UTC: Final = ""
+
+# ------------------------------------------------------------------------------------------------ instants
+
+
+def _now(_args: tuple[Value, ...], now: int) -> Value:
+    return Time(now)
+
+
+def _parse_rfc3339(who: str, text: Value) -> Value:
+    return _read(who, text, calendar.parse_rfc3339(string(who, text)), "2026-01-15T12:00:00Z")
+
+
+def _parse_civil(who: str, text: Value, where: Value) -> Value:
+    clock = string(who, text)
+    return _read(who, text, calendar.parse_civil(clock, _zone(who, where)), "2026-01-15T12:00:00")
+
+
+def _read(who: str, text: Value, ns: int | None, example: str) -> Value:
+    if ns is None:
+        raise refused(who, text, f"a date and time such as {example}")
+    if not INT_MIN <= ns <= INT_MAX:  # the infinities are inside: they must read back from their own text
+        raise ValueFault(f"{who} reads {shown(text)} as a time outside the representable range")
+    return Time(ns)
+
+
+def _format(who: str, time: Value, unit: Value) -> Value:
+    return _format_civil(who, time, _UTC, unit)
+
+
+def _format_civil(who: str, time: Value, where: Value, unit: Value) -> Value:
+    ns, zone = finite_instant(who, time), _zone(who, where)
+    return calendar.shown(ns, zone, _unit(who, unit, calendar.SHOWN_UNITS))
+
+
+def _trunc(who: str, time: Value, unit: Value) -> Value:
+    ns = finite_instant(who, time)
+    start = calendar.truncated(ns, _unit(who, unit, calendar.FIXED_UNITS))
+    return made_instant(who, start, time, unit)
+
+
+def _trunc_civil(who: str, time: Value, where: Value, unit: Value) -> Value:
+    ns, zone = finite_instant(who, time), _zone(who, where)
+    start = calendar.civil_start(ns, zone, _unit(who, unit, calendar.CIVIL_UNITS))
+    return made_instant(who, start, time, unit)
+
+
+def _zone(who: str, value: Value) -> ZoneInfo:
+    text = string(who, value)
+    zone = calendar.zone(text)
+    if zone is None:
+        # The likeness search is slow on long texts, and a name that long is not a misspelt zone.
+        like = nearest(text, calendar.zone_names()) if len(text) <= 40 else None
+        hint = f" (did you mean {like}?)" if like else ""
+        raise refused(who, value, f"the name of a time zone such as Europe/Berlin{hint}")
+    return zone
+
+
+def _unit(who: str, value: Value, units: Collection[str]) -> str:
+    unit = name(who, value)
+    if unit not in units:
+        raise refused(who, value, f"a unit out of {', '.join(units)}")
+    return unit
+
+
+def _field(part: str) -> Callable[..., Value]:
+    def body(who: str, time: Value) -> Value:
+        value: int = getattr(calendar.fields(finite_instant(who, time)), part)
+        return value
+
+    return body
+
+
+def _time_add(who: str, time: Value, span: Value) -> Value:
+    return made_instant(who, finite_instant(who, time) + duration(who, span), time, span)
+
+
+def _time_sub(who: str, end: Value, start: Value) -> Value:
+    return made_duration(who, finite_instant(who, end) - finite_instant(who, start), end, start)
+
+
+def _from_unix_nanos(who: str, count: Value) -> Value:
+    return Time(number(who, count))
+
+
+def _to_unix_nanos(who: str, time: Value) -> Value:
+    return instant(who, time)
+
+
+# ----------------------------------------------------------------------------------------------- durations
+
+
+def _duration_parse(who: str, text: Value) -> Value:
+    ns = calendar.parse_duration(string(who, text))
+    if ns is None:
+        raise refused(who, text, "a duration such as 1h30m or 2.5s, in units out of h, m, s, ms, us, ns")
+    return made_duration(who, ns, text)
+
+
+def _from_nanos(who: str, count: Value) -> Value:
+    return Duration(number(who, count))
+
+
+def _from(unit: int) -> Callable[..., Value]:
+    def body(who: str, count: Value) -> Value:
+        if type(count) is int:  # exact: a large number would be rounded as a float
+            return made_duration(who, count * unit, count)
+        amount = real(who, count)
+        if not math.isfinite(amount):
+            raise refused(who, count, "a finite number or float64")
+        span = amount * unit
+        return made_duration(who, int(span) if math.isfinite(span) else INT_MAX + 1, count)
+
+    return body
+
+
+def _nanos(who: str, span: Value) -> Value:
+    return duration(who, span)
+
+
+def _in(unit: int) -> Callable[..., Value]:
+    def body(who: str, span: Value) -> Value:
+        ns = duration(who, span)
+        whole, rest = divmod(abs(ns), unit)  # whole units and the rest apart: each is exact as a float
+        return Float(math.copysign(whole + rest / unit, ns))
+
+    return body
+
+
+def _duration_add(who: str, left: Value, right: Value) -> Value:
+    return made_duration(who, duration(who, left) + duration(who, right), left, right)
+
+
+def _duration_mult(who: str, span: Value, factor: Value) -> Value:
+    return made_duration(who, duration(who, span) * number(who, factor), span, factor)
+
+
+# ----------------------------------------------------------------------------------------------- intervals
+
+
+def _start(who: str, value: Value) -> Value:
+    return pair(who, value).first
+
+
+def _end(who: str, value: Value) -> Value:
+    return pair(who, value).second
+
+
+def _interval_duration(who: str, value: Value) -> Value:
+    start, end = interval(who, value)
+    return made_duration(who, finite_instant(who, end) - finite_instant(who, start), value)
+
+
+_T: Final = "/time"
+_D: Final = "/duration"
+_N: Final = "/number"
+_S: Final = "/string"
+_U: Final = "/name"
+_AMOUNT: Final = "fn:Union(/number, /float64)"
+_PAIR: Final = "fn:Pair(X, Y)"
+
+TIMES: Final[tuple[Function, ...]] = (
+    Function("fn:time:now", (), _T, _now, "The evaluation time, the same throughout one evaluation."),
+    pure("fn:time:parse_rfc3339", (_S,), _T, _parse_rfc3339, "The instant that an RFC 3339 text names."),
+    pure("fn:time:parse_civil", (_S, _S), _T, _parse_civil, "The instant of a date and time in a zone."),
+    pure("fn:time:format", (_T, _U), _S, _format, "The instant in UTC as text, down to a unit."),
+    pure("fn:time:format_civil", (_T, _S, _U), _S, _format_civil, "The instant in a zone as text."),
+    pure("fn:time:year", (_T,), _N, _field("year"), "The year in UTC."),
+    pure("fn:time:month", (_T,), _N, _field("month"), "The month in UTC, from 1."),
+    pure("fn:time:day", (_T,), _N, _field("day"), "The day of the month in UTC, from 1."),
+    pure("fn:time:hour", (_T,), _N, _field("hour"), "The hour in UTC."),
+    pure("fn:time:minute", (_T,), _N, _field("minute"), "The minute in UTC."),
+    pure("fn:time:second", (_T,), _N, _field("second"), "The second in UTC."),
+    pure("fn:time:add", (_T, _D), _T, _time_add, "The instant that is a duration later."),
+    pure("fn:time:sub", (_T, _T), _D, _time_sub, "The duration from the second instant to the first."),
+    pure("fn:time:from_unix_nanos", (_N,), _T, _from_unix_nanos, "The instant so many ns after 1970."),
+    pure("fn:time:to_unix_nanos", (_T,), _N, _to_unix_nanos, "Nanoseconds since 1970."),
+    pure("fn:time:trunc", (_T, _U), _T, _trunc, "The start of the UTC day, hour, … /nanosecond."),
+    pure("fn:time:trunc_civil", (_T, _S, _U), _T, _trunc_civil, "The start of a local year, month, week, day."),
+    pure("fn:duration:parse", (_S,), _D, _duration_parse, "The duration that a text such as 1h30m names."),
+    pure("fn:duration:from_nanos", (_N,), _D, _from_nanos, "So many nanoseconds."),
+    pure("fn:duration:from_seconds", (_AMOUNT,), _D, _from(SECOND), "So many seconds, cut to whole ns."),
+    pure("fn:duration:from_minutes", (_AMOUNT,), _D, _from(MINUTE), "So many minutes, cut to whole ns."),
+    pure("fn:duration:from_hours", (_AMOUNT,), _D, _from(HOUR), "So many hours, cut to whole ns."),
+    pure("fn:duration:nanos", (_D,), _N, _nanos, "The duration in nanoseconds."),
+    pure("fn:duration:seconds", (_D,), "/float64", _in(SECOND), "The duration in seconds."),
+    pure("fn:duration:minutes", (_D,), "/float64", _in(MINUTE), "The duration in minutes."),
+    pure("fn:duration:hours", (_D,), "/float64", _in(HOUR), "The duration in hours."),
+    pure("fn:duration:add", (_D, _D), _D, _duration_add, "Both durations together."),
+    pure("fn:duration:mult", (_D, _N), _D, _duration_mult, "The duration so many times."),
+    pure("fn:interval:start", (_PAIR,), "X", _start, "The first part of a pair."),
+    pure("fn:interval:end", (_PAIR,), "Y", _end, "The second part of a pair."),
+    pure("fn:interval:duration", ("fn:Pair(/time, /time)",), _D, _interval_duration, "End less start."),
+)

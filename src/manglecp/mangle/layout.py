@@ -1,0 +1,303 @@
+"""The canonical layout of a file, comments kept: what ``manglecp fmt`` writes.
+
+A statement stands on one line if it fits. Otherwise it is *broken*: the head on the first line, then every premise,
+transform step or part of a declaration on a line of its own. Facts that stood together on one line stay together.
+
+A statement is made of *leaves*, the stretches that no layout breaks up. That is all there is to comments: each belongs
+behind the leaf that ends on its line, or else in front of the leaf that follows it. A comment between two leaves of one
+statement breaks the statement, since nothing can follow a comment on its line; a comment inside a leaf moves in front
+of it. What separates leaves (a comma, a full stop) has no comments of its own.
+
+Everything here keeps the order of comments, and laying out a layout changes nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from manglecp.mangle import printer
+from manglecp.mangle.lexer import Lexer, comments
+from manglecp.mangle.parser import parse
+from manglecp.mangle.source import Source, Span
+from manglecp.mangle.syntax import Atom, Clause, Decl, Transform, Unit
+
+WIDTH: Final = 100
+
+
+def layout(source: Source) -> str:
+    """The text of ``source`` in canonical layout; :class:`~manglecp.mangle.errors.ParseError` if it is broken."""
+    statements = list(_statements(parse(source)))
+    rest = _attach(comments(source), statements)
+    page = _Page(source)
+    for statement in statements:
+        page.add(statement)
+    for comment in rest:
+        page.add_comment(comment)
+    return page.text()
+
+
+# --- statements and their leaves -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Leaf:
+    text: str
+    start: int
+    end: int
+    indent: int = 0
+    before: list[Span] = field(default_factory=list)
+    behind: list[Span] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Block:
+    """Leaves that share a line when they fit and no comment is in the way."""
+
+    text: str
+    leaves: list[_Leaf]
+
+    @classmethod
+    def of(cls, leaf: _Leaf) -> _Block:
+        return cls(leaf.text, [leaf])
+
+    def end_clause(self) -> None:
+        self.text = printer.end_clause(self.text)
+        self.leaves[-1].text = printer.end_clause(self.leaves[-1].text)
+
+    def lines(self) -> Iterator[str]:
+        first, last = self.leaves[0], self.leaves[-1]
+        if first.indent + len(self.text) > WIDTH or _commented_inside(self.leaves):
+            for leaf in self.leaves:
+                yield from _leaf_lines(leaf.before, leaf.indent, leaf.text, leaf.behind)
+        else:
+            yield from _leaf_lines(first.before, first.indent, self.text, last.behind)
+
+
+@dataclass(slots=True)
+class _Statement:
+    text: str
+    blocks: list[_Block]
+    end: int
+    """Behind its full stop."""
+    is_fact: bool = False
+
+    @property
+    def leaves(self) -> list[_Leaf]:
+        return [leaf for block in self.blocks for leaf in block.leaves]
+
+
+def _commented_inside(leaves: list[_Leaf]) -> bool:
+    return any(left.behind or right.before for left, right in pairwise(leaves))
+
+
+def _leaf_lines(before: Iterable[Span], indent: int, text: str, behind: Iterable[Span]) -> Iterator[str]:
+    margin = " " * indent
+    for comment in before:
+        yield margin + _comment_text(comment)
+    yield from _with_comments(margin + text, behind)
+
+
+def _with_comments(line: str, behind: Iterable[Span]) -> Iterator[str]:
+    """A line and the comment behind it, which may go on below itself."""
+    column = len(line) + 2
+    for comment in behind:
+        yield line.ljust(column) + _comment_text(comment)
+        line = ""
+    if line:
+        yield line
+
+
+def _comment_text(comment: Span) -> str:
+    return comment.text.rstrip()
+
+
+def _statements(unit: Unit) -> Iterator[_Statement]:
+    packages = [] if unit.package is None else [("Package", unit.package)]
+    for keyword, package in packages + [("Use", use) for use in unit.uses]:
+        span = _span(package.span)
+        text = printer.package(keyword, package)
+        yield _Statement(text, [_Block.of(_Leaf(text, span.start, span.end))], span.end)
+    for item in unit.items:
+        blocks = _decl_blocks(item) if isinstance(item, Decl) else _clause_blocks(item)
+        is_fact = isinstance(item, Clause) and item.is_fact
+        yield _Statement(printer.item(item), blocks, _span(item.span).end, is_fact)
+
+
+def _clause_blocks(clause: Clause) -> list[_Block]:
+    head = printer.atom(clause.head) + printer.annotation(clause.annotation) + (" :-" if clause.premises else "")
+    end = _span(clause.head.span if clause.annotation is None else clause.annotation.span).end
+    blocks = [_Block.of(_Leaf(head, _span(clause.span).start, end))]
+    for number, premise in enumerate(clause.premises, 1):
+        span = _span(premise.span)
+        comma = "," if number < len(clause.premises) else ""
+        blocks.append(_Block.of(_Leaf(printer.premise(premise) + comma, span.start, span.end, 2)))
+    blocks += map(_transform_block, clause.transforms)
+    blocks[-1].end_clause()
+    return blocks
+
+
+def _transform_block(step: Transform) -> _Block:
+    span = _span(step.span)
+    if step.do is not None:
+        first, end, lets = Transform(step.do, ()), _span(step.do.span).end, step.lets
+    else:
+        first, end, lets = Transform(None, step.lets[:1]), _span(step.lets[0].span).end, step.lets[1:]
+    leaves = [_Leaf(printer.transform(first), span.start, end, 2)]
+    for let in lets:
+        leaves[-1].text += ","
+        span = _span(let.span)
+        leaves.append(_Leaf(printer.let(let), span.start, span.end, 5))
+    return _Block(printer.transform(step), leaves)
+
+
+def _decl_blocks(decl: Decl) -> list[_Block]:
+    head, *parts = _decl_parts(decl)
+    text = f"Decl {printer.atom(decl.atom)}" + (" temporal" if decl.temporal else "")
+    blocks = [_Block.of(_Leaf(text, head.start, head.end))]
+    rows = iter(decl.bounds)
+    for part in parts:
+        if part.keyword == "bound":
+            blocks.append(_Block.of(_Leaf(f"bound {printer.row(next(rows))}", part.start, part.end, 2)))
+        elif atoms := decl.descr if part.keyword == "descr" else decl.inclusion:
+            blocks.append(_atoms_block(part, atoms))
+    blocks[-1].end_clause()
+    return blocks
+
+
+@dataclass(slots=True)
+class _DeclPart:
+    keyword: str
+    start: int
+    opened: int
+    """Behind the keyword and its bracket."""
+    end: int = 0
+
+
+def _decl_parts(decl: Decl) -> list[_DeclPart]:
+    """Where the parts of a declaration stand; the tree does not say it of bounds, whose constants have no place."""
+    span = _span(decl.span)
+    lex = Lexer(span.source)
+    lex.depth = 1  # no name in a declaration ends it
+    lex.read_at(span.start)
+    parts = [_DeclPart("Decl", span.start, lex.end)]
+    while lex.end < span.end:
+        parts[-1].end = lex.end
+        if lex.kind in ("descr", "bound", "inclusion"):
+            parts[-1].end = lex.previous_end
+            parts.append(_DeclPart(lex.kind, lex.start, lex.end))
+            lex.advance()
+            parts[-1].opened = lex.end
+        lex.advance()
+    return parts
+
+
+def _atoms_block(part: _DeclPart, atoms: tuple[Atom, ...]) -> _Block:
+    leaves = [_Leaf(f"{part.keyword} [", part.start, part.opened, 2)]
+    for atom in atoms:
+        span = _span(atom.span)
+        leaves.append(_Leaf(f"{printer.atom(atom)},", span.start, span.end, 4))
+    leaves.append(_Leaf("]", part.end - 1, part.end, 2))
+    return _Block(f"{part.keyword} {printer.atoms(atoms)}", leaves)
+
+
+def _span(span: Span | None) -> Span:
+    assert span is not None  # everything the parser makes has one
+    return span
+
+
+# --- comments ------------------------------------------------------------------------------------------------------
+
+
+def _attach(found: list[Span], statements: list[_Statement]) -> list[Span]:
+    """Give every comment to the leaf it belongs to; the rest stands at the end of the file."""
+    leaves: list[_Leaf] = []
+    stops: list[int] = []  # where the line of a leaf may end: behind the leaf, or behind the full stop after it
+    for statement in statements:
+        leaves += statement.leaves
+        stops += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
+    starts = [leaf.start for leaf in leaves]
+    rest: list[Span] = []
+    previous: Span | None = None
+    for comment in found:
+        index = bisect_right(starts, comment.start) - 1
+        following = leaves[index + 1].before if index + 1 < len(leaves) else rest
+        leaf = leaves[index] if index >= 0 else None
+        if leaf is None or following:
+            following.append(comment)
+        elif comment.start < leaf.end:
+            leaf.before.append(comment)
+        elif _goes_on(comment, previous) if leaf.behind else _behind(comment, leaf.end, stops[index]):
+            leaf.behind.append(comment)
+        else:
+            following.append(comment)
+        previous = comment
+    return rest
+
+
+def _behind(comment: Span, *ends: int) -> bool:
+    text = comment.source.text
+    return any(end <= comment.start and "\n" not in text[end : comment.start] for end in ends)
+
+
+def _goes_on(comment: Span, previous: Span | None) -> bool:
+    """Whether ``comment`` stands right below ``previous`` and in its column."""
+    return previous is not None and (comment.line, comment.column) == (previous.line + 1, previous.column)
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+class _Page:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.lines: list[str] = []
+        self.line_number = 0  # how far the source has been written
+        self.facts_end: int | None = None  # of the fact that ends the last line, if another may follow it there
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for line in self.lines)
+
+    def add_comment(self, comment: Span, at: int | None = None) -> None:
+        self._keep_blank_line(comment.start if at is None else at)
+        self.lines.append(_comment_text(comment))
+        self._written(comment.end)
+
+    def add(self, statement: _Statement) -> None:
+        leaves = statement.leaves
+        first, last = leaves[0], leaves[-1]
+        for comment in first.before:
+            self.add_comment(comment, min(comment.start, first.start))
+        if self._joins(statement):
+            line = f"{self.lines.pop()} {statement.text}"
+        else:
+            self._keep_blank_line(first.start)
+            line = statement.text
+        if len(line) > WIDTH or _commented_inside(leaves):
+            first.before = []
+            for block in statement.blocks:
+                self.lines += block.lines()
+        else:
+            self.lines += _with_comments(line, last.behind)
+        self._written(statement.end, *(comment.end for comment in last.behind))
+        if statement.is_fact and not last.behind:
+            self.facts_end = statement.end
+
+    def _joins(self, fact: _Statement) -> bool:
+        """Whether this stood on one line with the fact before it, and may stay there."""
+        if self.facts_end is None or not fact.is_fact:
+            return False
+        start = fact.blocks[0].leaves[0].start
+        together = "\n" not in self.source.text[self.facts_end : start]
+        return together and len(self.lines[-1]) + 1 + len(fact.text) <= WIDTH
+
+    def _keep_blank_line(self, start: int) -> None:
+        if self.lines and self.source.position(start)[0] > self.line_number + 1:
+            self.lines.append("")
+
+    def _written(self, *ends: int) -> None:
+        self.line_number = max(self.line_number, self.source.position(max(ends))[0])
+        self.facts_end = None

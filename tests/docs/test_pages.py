@@ -1,0 +1,78 @@
+"""The documentation says what is true: its programs run, and its tables are those of the code."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from manglecp.cli import cli
+from manglecp.mangle import Program, Source
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def fences(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return [body for _, body in FENCE.findall(text)]
+
+
+def test_the_tutorial_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = Path("services.mg")
+    commands = 0
+    *steps, broken = fences("tutorial/first-program.md")
+    for step in steps:
+        if not step.startswith("$ manglecp "):
+            program.write_text((program.read_text() if program.exists() else "") + step)
+            continue
+        command, _, expected = step.partition("\n")
+        result = CliRunner().invoke(cli, shlex.split(command)[2:])
+        assert (result.exit_code, result.stdout) == (0, expected), command
+        commands += 1
+    assert commands == 6
+    program.write_text(program.read_text() + broken)
+    result = CliRunner().invoke(cli, ["check", "services.mg"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error[analysis]: services.mg:")
+
+
+def test_programs_in_the_reference_load() -> None:
+    snippets = [body for body in fences("reference/mangle.md") if not body.startswith("program ")]
+    assert len(snippets) == 2
+    for body in snippets:
+        Program.load(
+            [Source("snippet", "Decl q(X) bound [/number]. Decl q(X, Y) bound [/name, /any]. " + body)], bounds="off"
+        )
+
+
+def test_the_page_of_built_ins_is_current() -> None:
+    generator = runpy.run_path(str(ROOT / "tools" / "builtin_reference.py"))
+    page = (ROOT / "docs" / "reference" / "builtins.md").read_text(encoding="utf-8")
+    assert page == generator["page"](), "run: .venv/bin/python tools/builtin_reference.py"
+
+
+def test_no_file_names_a_registry() -> None:
+    """Neither hosts of package registries nor paths of somebody's machine belong into the repository."""
+    forbidden = re.compile(
+        "|".join(
+            ["py" + r"pi\.org", "python" + "hosted", "npmjs" + r"\.", "deb" + r"ian\.org", "/" + "work/", "/" + "root/"]
+        )
+    )
+    found = []
+    for path in ROOT.rglob("*"):
+        inside = path.relative_to(ROOT).parts
+        if (
+            not path.is_file()
+            or inside[0] in {".git", ".venv", "build"}
+            or any(p.endswith("_cache") or p in {"__pycache__", ".hypothesis"} for p in inside)
+        ):
+            continue
+        if forbidden.search(path.read_text(encoding="utf-8", errors="replace")):
+            found.append("/".join(inside))
+    assert found == []
