@@ -19,7 +19,7 @@ setup-dev:
 
 .PHONY: demo
 demo: setup-run ## evaluate a small program of rules and show what follows from it
-	.venv/bin/manglecp eval examples/first/incident.mg --time
+	.venv/bin/manglecp eval examples/first/incident.mg --now 2026-01-15T12:00:00Z --time
 
 .PHONY: test
 test: setup-dev ## everything that has to hold: lint, types, import contract, docs, tests with coverage

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -16,39 +16,32 @@ from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.source import Source
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
-__all__ = ["STDIN", "bounds", "files", "limit", "now", "read", "read_sources", "source_name"]
+__all__ = ["FILE", "STDIN", "bounds", "files", "limit", "now", "read", "read_sources", "source_name"]
 
 STDIN: Final = "-"
 
 
-class _Instant(click.ParamType[int]):
-    """An instant in RFC 3339, as nanoseconds since 1970."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        ns = parse_rfc3339(value.strip().upper())
-        if ns is None:
-            self.fail(f"{value!r} is not a time such as 2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00.", param, ctx)
-        if not INT_MIN < ns < INT_MAX:
-            self.fail(f"{value!r} is out of range: times lie between 1677-09-21 and 2262-04-11.", param, ctx)
-        return ns
+def _instant(context: click.Context, parameter: click.Parameter, text: str | None) -> int:
+    """An instant in RFC 3339, as nanoseconds since 1970; by default this one."""
+    if text is None:
+        return time.time_ns()
+    ns = parse_rfc3339(text.strip().upper())
+    if ns is None:
+        example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
+        raise click.BadParameter(f"{text!r} is not a time such as {example}.", context, parameter)
+    if not INT_MIN < ns < INT_MAX:
+        message = f"{text!r} is out of range: times lie between 1677-09-21 and 2262-04-11."
+        raise click.BadParameter(message, context, parameter)
+    return ns
 
 
-files = click.argument(
-    "files",
-    metavar="FILE...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-)
+FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+files = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 now = click.option(
     "--now",
     metavar="TIME",
-    type=_Instant(),
-    default=time.time_ns,
+    callback=_instant,
     help="The evaluation time in RFC 3339; by default the clock, read once.",
 )
 limit = click.option(

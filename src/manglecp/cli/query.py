@@ -9,12 +9,14 @@ import click
 from manglecp.cli import inputs
 from manglecp.cli.answering import Bounds, answer
 from manglecp.cli.outputs import report, write_lines
+from manglecp.mangle.model import read_query
+from manglecp.mangle.program import Program
 
 __all__ = ["command"]
 
 
 @click.command("query")
-@inputs.files
+@click.argument("files", metavar="FILE...", nargs=-1, type=inputs.FILE)
 @click.argument("query", metavar="QUERY")
 @inputs.now
 @inputs.limit
@@ -26,7 +28,21 @@ def command(files: tuple[str, ...], query: str, now: int, limit: int, bounds: Bo
     Facts come in canonical text, sorted, one per line; if nothing matches, nothing is printed.
     """
     if query == inputs.STDIN or Path(query).is_file():
-        raise click.UsageError(f"the last argument is the query, such as 'p(X, _)', and {query!r} is a file")
-    found = answer(files, lambda result: result.query(query), now=now, limit=limit, bounds=bounds)
+        raise click.UsageError(f"{query!r} is a file, and the last argument is the query, such as 'p(X, _)'.")
+    if not files:
+        raise click.UsageError("Missing argument 'FILE...' in front of the query.")
+    found = answer(
+        files,
+        lambda result: result.query(query),
+        now=now,
+        limit=limit,
+        bounds=bounds,
+        accept=lambda program: _check_query(query, program),
+    )
     write_lines(found.facts)
     report(found.warnings)
+
+
+def _check_query(query: str, program: Program) -> None:
+    """Complain before anything is evaluated."""
+    read_query(query, program.predicates)

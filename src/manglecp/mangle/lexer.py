@@ -7,6 +7,7 @@ read again one character further on; that is how ``{/a:fn:plus(1,2)}`` is unders
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final, NoReturn
 
@@ -18,21 +19,21 @@ KEYWORDS: Final = frozenset(
     ["temporal", "descr", "inclusion", "now", "opt", "Package", "Use", "Decl", "bound", "let", "do"],
 )
 
-SPACE: Final = r"(?:[ \t\r\n\f]+|#[^\n]*)*+"
-NAME_CHARS: Final = r"[A-Za-z0-9.\-_~%]"
-CONSTANT: Final = rf"/{NAME_CHARS}+(?:/{NAME_CHARS}+)*+"
-_QUOTED: Final = r"""(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'|`[^`\\]*+(?:\\.[^`\\]*+)*+`)"""
-_INNER: Final = r"(?:[A-Za-z0-9:_]|\.[A-Za-z0-9:_])*+"
-# An operator is `<-`, `<+`, `[-` or `[+` in front of its window; elsewhere the sign belongs to a number (D25).
-_WINDOW: Final = rf"(?={SPACE}\[)"
+# No possessive or atomic groups: they match wrongly in Python 3.11 before 3.11.5. Every pattern below can match in one
+# way only, so nothing backtracks over it.
+GAP: Final = r"[ \t\r\n\f]*"
+CONSTANT: Final = r"(?:/[A-Za-z0-9.\-_~%]+)+"
+_INNER: Final = r"[A-Za-z0-9:_]*(?:\.[A-Za-z0-9:_]+)*"
+_PLAIN: Final = r"""(?:"[^"\\]*"|'[^'\\]*'|`[^`\\]*`)"""
 
 _TOKEN: Final = re.compile(
-    SPACE
+    GAP
     + "(?:"
     + "|".join(
         [
-            rf"(?P<string>{_QUOTED})",
-            rf"(?P<bytes>b{_QUOTED})",
+            rf"(?P<string>{_PLAIN})",
+            rf"(?P<bytes>b{_PLAIN})",
+            r"(?P<quote>b?[\"'`])",  # a string with escapes
             rf"(?P<constant>{CONSTANT})",
             r"(?P<timestamp>\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}:\d{2}(?:\.\d+)?Z?)?)",
             r"(?P<float>-?(?:\d+\.\d+(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+))",
@@ -40,9 +41,10 @@ _TOKEN: Final = re.compile(
             r"(?P<number>-?\d+)",
             rf"(?P<name>:?[a-z]{_INNER})",
             rf"(?P<dot_type>\.[A-Z]{_INNER})",
-            r"(?P<variable>_|[A-Z][A-Za-z0-9_]*+)",
-            rf"(?P<operator>[<\[][-+]{_WINDOW})",
+            r"(?P<variable>_|[A-Z][A-Za-z0-9_]*)",
+            r"(?P<operator>[<\[][-+])",
             r"(?P<punctuation>:-|⟸|!=|<=|>=|\|>|[()\[\]{}=,!<>@.:?+\-])",
+            r"(?P<comment>#[^\n]*)",
             r"(?P<end>\Z)",
             r"(?P<unknown>.)",
         ]
@@ -50,9 +52,9 @@ _TOKEN: Final = re.compile(
     + ")",
     re.DOTALL | re.ASCII,
 )
-_AFTER_DOT: Final = re.compile(r"[ \t\r\n\f#]|\Z")
-_CLAUSE_CAN_FOLLOW: Final = re.compile(SPACE + r"(?:[A-Za-z:]|\Z)")
-_COMMENT_OR_QUOTED: Final = re.compile(rf"#[^\n]*|{_QUOTED}", re.DOTALL)
+_GAP_ONLY: Final = re.compile(GAP)
+_COMMENT_OR_QUOTE: Final = re.compile("#[^\\n]*|[\"'`]")
+_STOPS: Final = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'`"}
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{4,6})\}|(\r\n|.))|\r\n?", re.DOTALL)
 _SIMPLE_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\"} | dict.fromkeys(
     ("\n", "\r", "\r\n"), "\n"
@@ -81,13 +83,15 @@ class Lexer:
     def read_at(self, position: int) -> None:
         """Make the token that starts at or after ``position`` the current one."""
         self.previous_end = position
-        match = _TOKEN.match(self.whole, position)
-        assert match is not None  # the last alternatives take anything
-        kind = match.lastgroup
-        assert kind is not None
-        text = match[kind]
-        self.start, self.end = match.span(kind)
-        if kind == "punctuation" or kind == "operator":
+        kind = "comment"
+        while kind == "comment":
+            match = _TOKEN.match(self.whole, position)
+            assert match is not None  # the last alternatives take anything
+            kind = match.lastgroup or "end"
+            self.start, self.end = match.span(kind)
+            position = self.end
+        text = self.whole[self.start : self.end]
+        if kind == "punctuation":
             kind = ":-" if text == "⟸" else text
         elif kind == "name" or kind == "variable":
             if text in KEYWORDS:
@@ -96,19 +100,43 @@ class Lexer:
             if text[-1] == "." and self._dot_ends_clause():
                 text = text[:-1]
                 self.end -= 1
+        elif kind == "operator":
+            # `<-`, `<+`, `[-` and `[+` stand in front of a window; elsewhere the sign belongs to a number (D25).
+            if self._next_character(self.end) != "[":
+                text = text[0]
+                self.end -= 1
+            kind = text
+        elif kind == "quote":
+            kind = "bytes" if text[0] == "b" else "string"
+            self.end = self._end_of_string(text[-1])
+            text = self.whole[self.start : self.end]
         elif kind == "unknown":
             self._refuse_character(text)
         self.kind = kind
         self.text = text
 
+    def _next_character(self, position: int) -> str:
+        """The first character that is neither space nor comment; empty at the end."""
+        at = skip_space(self.whole, position)
+        return self.whole[at : at + 1]
+
     def _dot_ends_clause(self) -> bool:
         """``/a.`` is the name ``/a`` and a full stop if a clause can end here and another begin."""
-        return (
-            self.depth == 0
-            and self.whole[self.end - 2] != "/"
-            and _AFTER_DOT.match(self.whole, self.end) is not None
-            and _CLAUSE_CAN_FOLLOW.match(self.whole, self.end) is not None
+        if self.depth or self.whole[self.end - 2] == "/":
+            return False
+        behind = self.whole[self.end : self.end + 1]
+        following = self._next_character(self.end)
+        return behind in ("", " ", "\t", "\r", "\n", "\f", "#") and (
+            following in ("", ":") or (following.isascii() and following.isalpha())
         )
+
+    def _end_of_string(self, quote: str) -> int:
+        position = self.end
+        while (stop := _STOPS[quote].search(self.whole, position)) is not None:
+            if stop[0] == quote:
+                return stop.end()
+            position = stop.end() + 1
+        return self._refuse_open_string(quote)
 
     def span(self) -> Span:
         return Span(self.source, self.start, self.end)
@@ -116,11 +144,11 @@ class Lexer:
     def fail(self, message: str, span: Span | None = None, fix: str | None = None) -> NoReturn:
         raise ParseError([Diagnostic("parse", message, span or self.span(), fix=fix)])
 
+    def _refuse_open_string(self, quote: str) -> NoReturn:
+        fix = f"add the closing {quote}"
+        raise UnterminatedString([Diagnostic("parse", "string is never closed", self.span(), fix=fix)])
+
     def _refuse_character(self, character: str) -> NoReturn:
-        if character in "\"'`":
-            raise UnterminatedString(
-                [Diagnostic("parse", "string is never closed", self.span(), fix=f"add the closing {character}")]
-            )
         shown = f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
         fix = "a name is a slash and at least one character, such as /a" if character == "/" else None
         self.fail(f"unexpected character {shown}", fix=fix)
@@ -183,22 +211,46 @@ class Lexer:
         self.fail(message, Span(self.source, start, start + len(match[0])), fix)
 
     def number_value(self) -> int:
-        digits = self.text.lstrip("-").lstrip("0")
+        digits = self.text.lstrip("-").lstrip("0") or "0"
         if len(digits) <= 19:
-            number = int(self.text)
+            number = -int(digits) if self.text[0] == "-" else int(digits)
             if INT_MIN <= number <= INT_MAX:
                 return number
         return self.fail("number does not fit into 64 bits", fix=f"numbers lie between {INT_MIN} and {INT_MAX}")
+
+    def float_value(self) -> float:
+        value = float(self.text)
+        if math.isinf(value):
+            self.fail("number does not fit into a 64-bit float")
+        return value
 
 
 class UnterminatedString(ParseError):
     """Nothing after the opening quote can be trusted to be program text."""
 
 
+def skip_space(text: str, position: int) -> int:
+    """Where the first character behind spaces and comments stands."""
+    while True:
+        gap = _GAP_ONLY.match(text, position)
+        assert gap is not None  # it may be empty
+        position = gap.end()
+        if not text.startswith("#", position):
+            return position
+        line_end = text.find("\n", position)
+        position = len(text) if line_end < 0 else line_end
+
+
 def comments(source: Source) -> list[Span]:
     """Where the comments of a well-formed source stand."""
-    return [
-        Span(source, match.start(), match.end())
-        for match in _COMMENT_OR_QUOTED.finditer(source.text)
-        if match[0][0] == "#"
-    ]
+    found: list[Span] = []
+    lex = Lexer(source)
+    position = 0
+    while (match := _COMMENT_OR_QUOTE.search(source.text, position)) is not None:
+        position = match.end()
+        if match[0][0] == "#":
+            found.append(Span(source, match.start(), match.end()))
+        else:
+            lex.start, lex.end = match.span()
+            position = lex._end_of_string(match[0])
+    return found

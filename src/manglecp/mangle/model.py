@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.declarations import Predicate
@@ -11,10 +11,10 @@ from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, ValueFa
 from manglecp.mangle.intervals import Interval, coalesce
 from manglecp.mangle.matching import Args, Fact, Matcher
 from manglecp.mangle.packages import Key
-from manglecp.mangle.parser import parse
+from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
-from manglecp.mangle.syntax import Annotation, Clause, Literal, TimeBound, Variable
+from manglecp.mangle.source import Source, Span
+from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound, Variable
 from manglecp.mangle.text import fact_text
 
 
@@ -80,7 +80,7 @@ class Result:
 
     def query(self, text: str) -> list[str]:
         """The facts that match an atom such as ``p(X, _)``, in canonical text, sorted."""
-        literal = _read_query(text, self.program.predicates)
+        literal = read_query(text, self.program.predicates)
         matcher = Matcher(literal, {}, self.now)
         try:
             wanted = matcher.key({})
@@ -94,21 +94,19 @@ class Result:
         return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
 
 
-def _read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
-    source = Source("query", f"query() :- {text.strip().removesuffix('.')}\n.")
-    items = parse(source).items
-    clause = items[0] if len(items) == 1 else None
-    if not isinstance(clause, Clause) or len(clause.premises) != 1 or clause.transforms:
-        raise AnalysisError([Diagnostic("analysis", "a query is one atom", fix="write p(X, _)")])
-    literal = clause.premises[0]
+def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
+    """An atom to match facts with, checked like a premise; a temporal one without annotation asks for any time."""
+    source = Source("query", text)
+    literal = parse_premise(source)
     if not isinstance(literal, Literal) or literal.negated or literal.atom.predicate.startswith(":"):
-        raise AnalysisError([Diagnostic("analysis", "a query is one atom of a predicate", fix="write p(X, _)")])
+        span = Span(source, 0, len(text))
+        raise AnalysisError([Diagnostic("analysis", "a query is one atom of a predicate", span, fix="write p(X, _)")])
     if not literal.timed and predicates.get(literal.atom.key, Predicate("", 0)).temporal:
         anything = TimeBound(Variable("_"), "_")
-        literal = Literal(literal.atom, annotation=Annotation((anything, anything)), span=literal.span)
-        clause = Clause(clause.head, None, (literal,))
-    check = ClauseCheck(clause, {**predicates, ("query", 0): Predicate("query", 0)})
+        literal = replace(literal, annotation=Annotation((anything, anything)))
+    question = Atom("query", ())
+    check = ClauseCheck(Clause(question, None, (literal,)), {**predicates, question.key: Predicate(*question.key)})
     check.run()
     if check.diagnostics:
-        raise AnalysisError(check.diagnostics)
+        raise AnalysisError([replace(diagnostic, clause=None) for diagnostic in check.diagnostics])
     return literal

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import gc
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Final, TypeVar
 
 from manglecp.mangle.errors import Diagnostic, ParseError
-from manglecp.mangle.lexer import CONSTANT, KEYWORDS, SPACE, Lexer, UnterminatedString
+from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
 from manglecp.mangle.source import Source, Span, Trust
 from manglecp.mangle.syntax import (
     Apply,
@@ -31,20 +32,21 @@ from manglecp.mangle.syntax import (
     Unit,
     Variable,
 )
-from manglecp.mangle.term_parser import TermParser
+from manglecp.mangle.term_parser import EmptyPart, TermParser
 
 MAX_ERRORS: Final = 50
 _LONG_TEXT: Final = 100_000
 
 COMPARISONS: Final = {"<": ":lt", "<=": ":le", ">": ":gt", ">=": ":ge"}
 
-_GAP: Final = r"[ \t\r\n\f]*+"
-_ARG: Final = rf'(?:(?:{CONSTANT}|-?\d{{1,18}})(?=[ \t\r\n\f,)])|"[^"\\\r]*")'
+_ARG: Final = r'(?:(?:/[A-Za-z0-9.\-_~%/]+|-?\d{1,18})(?=[ \t\r\n\f,)])|"[^"\\\r]*")'
 _FACT: Final = re.compile(
-    SPACE + rf"([a-z][A-Za-z0-9_]*)\({_GAP}({_ARG}(?:{_GAP},{_GAP}{_ARG})*+){_GAP}\)" + rf"{_GAP}\.(?![^ \t\r\n\f#])",
-    re.ASCII,
+    rf"{GAP}([a-z][A-Za-z0-9_]*)\({GAP}({_ARG}(?:{GAP},{GAP}{_ARG})*){GAP}(\)){GAP}\.(?![^ \t\r\n\f#])", re.ASCII
 )
 _ARGS: Final = re.compile(_ARG, re.ASCII)
+
+# What can be passed over on the way to the end of a broken clause without being read as tokens.
+_DULL: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+""")
 
 _Node = TypeVar("_Node")
 
@@ -53,6 +55,17 @@ def parse(source: Source) -> Unit:
     """The syntax tree of a source, or a :class:`ParseError` with everything that is wrong in it."""
     with _collector_paused() if len(source.text) > _LONG_TEXT else nullcontext():
         return _Parser(source).unit()
+
+
+def parse_premise(source: Source) -> Premise:
+    """One premise and nothing else, such as a question from a command line; a full stop may follow."""
+    parser = _Parser(source)
+    parser.lex.advance()
+    premise = parser.premise()
+    parser.accept(".")
+    if parser.lex.kind != "end":
+        parser.lex.fail(f"one premise is enough, found {parser.found()}")
+    return premise
 
 
 @contextmanager
@@ -69,11 +82,12 @@ def _collector_paused() -> Iterator[None]:
 
 def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
     """The bytes of a file as a source: UTF-8, with or without a byte order mark."""
+    data = data.removeprefix(BOM_UTF8)
     try:
-        return Source(name, data.decode("utf-8-sig"), trust)
+        return Source(name, data.decode(), trust)
     except UnicodeDecodeError as error:
-        readable = Source(name, data.decode("utf-8-sig", errors="replace"), trust)
-        at = len(data[: error.start].decode("utf-8-sig", errors="replace"))
+        readable = Source(name, data.decode(errors="replace"), trust)
+        at = len(data[: error.start].decode())
         message = f"not UTF-8: byte {data[error.start]:#04x}"
         raise ParseError([Diagnostic("parse", message, Span(readable, at, at + 1))]) from None
 
@@ -138,10 +152,11 @@ class _Parser(TermParser):
         lex = self.lex
         lex.depth = self.nesting = 0
         while lex.kind != "end":
-            ends = lex.kind == "." or (lex.kind == "!" and self.source.text[lex.end : lex.end + 1] in ("", "\n"))
+            ends = lex.kind == "." or (lex.kind == "!" and self.source.text[lex.end : lex.end + 1] in ("", "\n", "\r"))
             while True:
+                dull = _DULL.match(self.source.text, lex.end)
                 try:
-                    lex.advance()
+                    lex.read_at(lex.end if dull is None else dull.end())
                     break
                 except UnterminatedString:
                     raise
@@ -156,7 +171,7 @@ class _Parser(TermParser):
         if lex.kind != "name":
             return
         source, text, constant = self.source, self.source.text, self.constants.__getitem__
-        match_fact, find_args = _FACT.match, _ARGS.findall
+        match_fact, find_args, make = _FACT.match, _ARGS.findall, tuple.__new__
         position = lex.start
         while True:
             match = match_fact(text, position)
@@ -166,10 +181,13 @@ class _Parser(TermParser):
             if predicate in KEYWORDS:
                 break
             # One character more than the arguments, because each is known by what follows it.
-            args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
+            try:
+                args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
+            except EmptyPart:
+                break  # the slow way says what is wrong
             start, position = match.start(1), match.end()
-            span = Span(source, start, position)
-            items.append(Clause(Atom(predicate, args, span), None, (), (), span))
+            head = Atom(predicate, args, make(Span, (source, start, match.end(3))))
+            items.append(Clause(head, None, (), (), make(Span, (source, start, position))))
         if position != lex.start:
             self._recover(lambda: lex.read_at(position))
 
@@ -178,12 +196,12 @@ class _Parser(TermParser):
     def package(self, keyword: str) -> Package:
         start = self.lex.start
         self.expect(keyword)
-        name = self.lex.text
+        name, where = self.lex.text, self.lex.span()
         if self.lex.kind in ("variable", "dot_type"):
             self.lex.fail("a package name is written in lower case")
         self.expect("name", "a package name")
         if name != name.lower() or name.startswith((":", "fn:")):
-            self.lex.fail(f"{name} is not a package name", fix="use lower-case letters, digits, '_' and dots")
+            self.lex.fail(f"{name} is not a package name", where, "use lower-case letters, digits, '_' and dots")
         attributes = self.atoms() if self.lex.kind == "[" else ()
         end = self.lex.end
         self.expect("!")
@@ -247,9 +265,10 @@ class _Parser(TermParser):
         lex.advance()
         do: Apply | None = None
         if self.accept("do"):
+            at = lex.start
             expression = self.term()
             if not isinstance(expression, Apply):
-                lex.fail("do takes a function", fix="write do fn:group_by(X), let …")
+                lex.fail("do takes a function", self.span_from(at), "write do fn:group_by(X), let …")
             do = expression
         elif lex.kind != "let":
             lex.fail("a transform starts with do or let", fix="write |> do fn:group_by(X), let N = fn:count()")

@@ -26,11 +26,17 @@ MAX_NESTING: Final = 200
 UNITS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 
 
+class EmptyPart(ValueError):
+    """A name with nothing between two slashes."""
+
+
 class Constants(dict[str, Constant]):
     """Plain constants by their text, each read once."""
 
     def __missing__(self, text: str) -> Constant:
         first = text[0]
+        if first == "/" and ("//" in text or text[-1] == "/"):
+            raise EmptyPart(text)
         value = self[text] = Name(text) if first == "/" else text[1:-1] if first == '"' else int(text)
         return value
 
@@ -103,7 +109,7 @@ class TermParser:
         if kind == "{":
             return self.struct()
         if kind == "float":
-            value = Float(float(lex.text))
+            value = Float(lex.float_value())
             lex.advance()
             return value
         if kind == "bytes":

@@ -1,0 +1,177 @@
+"""What holds for every verb: help, usage, exit status, interruption, pipes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from manglecp import __version__
+from manglecp.cli import VERBS, cli
+from tests.cli.conftest import Run
+from tests.cli.test_eval import ENDLESS
+
+
+def manglecp(*args: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "manglecp", *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, **environment},
+    )
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"manglecp {__version__}\n"
+
+
+def test_help_names_every_verb(run: Run) -> None:
+    shown = run("--help")
+    assert shown.exit_code == 0
+    assert run("-h").stdout == shown.stdout
+    for verb, summary in VERBS.items():
+        assert f"  {verb} " in shown.stdout
+        assert summary in shown.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(run: Run, verb: str) -> None:
+    shown = run(verb, "--help")
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith(f"Usage: manglecp {verb} [OPTIONS] FILE...")
+
+
+def test_help_imports_no_verb() -> None:
+    code = "import sys, manglecp.cli as m\ntry: m.main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    shown = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    imported = shown.stderr.split()
+    assert "click" in imported
+    assert [name for name in imported if name.startswith("manglecp")] == ["manglecp", "manglecp.cli"]
+
+
+def test_an_unknown_verb(run: Run) -> None:
+    shown = run("evla")
+    assert shown.exit_code == 2
+    assert "No such command 'evla'" in shown.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+class TestFiles:
+    """Every verb takes files the same way."""
+
+    def shown(self, run: Run, verb: str, *files: str) -> str:
+        shown = run(verb, *files, *(["p(X)"] if verb == "query" else []))
+        assert shown.exit_code == 2
+        assert shown.stdout == ""
+        return shown.stderr
+
+    def test_none(self, run: Run, verb: str) -> None:
+        assert "Missing argument 'FILE...'" in self.shown(run, verb)
+
+    def test_missing(self, run: Run, verb: str) -> None:
+        assert "File 'nowhere.mg' does not exist." in self.shown(run, verb, "nowhere.mg")
+
+    def test_a_folder(self, run: Run, folder: Path, verb: str) -> None:
+        folder.joinpath("rules").mkdir()
+        assert "File 'rules' is a directory." in self.shown(run, verb, "rules")
+
+    def test_unreadable(self, run: Run, folder: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(_: Path) -> bytes:
+            raise PermissionError(13, "Permission denied")
+
+        folder.joinpath("secret.mg").touch()
+        monkeypatch.setattr(Path, "read_bytes", refuse)
+        assert "cannot read secret.mg: Permission denied" in self.shown(run, verb, "secret.mg")
+
+    def test_not_text(self, run: Run, folder: Path, verb: str) -> None:
+        folder.joinpath("latin.mg").write_bytes('p("é").'.encode("latin-1"))
+        folder.joinpath("broken.mg").write_text("p(")
+        folder.joinpath("fine.mg").write_text("p(1).")
+        shown = run(verb, "fine.mg", "latin.mg", "broken.mg", *(["p(X)"] if verb == "query" else []))
+        assert shown.exit_code == 1
+        assert shown.stderr.startswith("error[parse]: latin.mg:1:4: not UTF-8: byte 0xe9")
+        assert "error[parse]: broken.mg:1:3" in shown.stderr
+
+
+def test_unexpected_exceptions_are_not_hidden(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    folder.joinpath("a.mg").touch()
+    monkeypatch.setattr("manglecp.mangle.program.Program.load", fail)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run("eval", "a.mg")
+
+
+def test_an_interrupt_gives_130(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    folder.joinpath("a.mg").touch()
+    monkeypatch.setattr("manglecp.mangle.program.Program.load", interrupt)
+    shown = run("eval", "a.mg")
+    assert (shown.exit_code, shown.output) == (130, "")
+
+
+def test_the_group_is_a_click_command() -> None:
+    assert isinstance(cli, click.Group)
+    assert cli.list_commands(click.Context(cli)) == list(VERBS)
+
+
+# --- real processes ------------------------------------------------------------------------------------------------
+
+
+def test_as_a_process() -> None:
+    process = manglecp("eval", "-", "--pred", "q")
+    out, err = process.communicate('p("é"). q(X) :- p(X).')
+    assert (out, err, process.returncode) == ('q("é")\n', "", 0)
+
+
+def test_output_is_utf8_whatever_the_locale_says() -> None:
+    process = manglecp("eval", "-", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert process.communicate('p("é").')[0] == 'p("é")\n'
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    process = manglecp("eval", "-")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdin.write("\n".join(f"p({number})." for number in range(20_000)))
+    process.stdin.close()
+    assert process.stdout.readline() == "p(0)\n"
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.wait(30)
+    process.stderr.close()
+
+
+def test_control_c(folder: Path) -> None:
+    pipe = folder / "pipe.mg"
+    os.mkfifo(pipe)
+    process = manglecp("eval", str(pipe))
+    with os.fdopen(_open_once_read(pipe, process), "w") as out:  # so it is at work
+        out.write(ENDLESS)
+    process.send_signal(signal.SIGINT)
+    out_text, err_text = process.communicate(timeout=30)
+    assert (out_text, err_text, process.returncode) == ("", "", 130)
+
+
+def _open_once_read(pipe: Path, reader: subprocess.Popen[str]) -> int:
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO or reader.poll() is not None:
+                raise
+        time.sleep(0.01)
