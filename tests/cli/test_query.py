@@ -41,7 +41,7 @@ def test_matching_facts_are_printed(run: Run, query: str, facts: list[str]) -> N
     [
         ("edge(", "error[parse]"),
         ("", "error[parse]"),
-        ("edge(1, 2), edge(2, 3)", "error[analysis]"),
+        ("edge(1, 2), edge(2, 3)", "error[parse]"),
         ("!edge(1, 2)", "error[analysis]"),
         ("edge(X)", "error[analysis]"),
         ("egde(X, Y)", "error[analysis]"),

@@ -11,7 +11,7 @@ It refuses what it can prove wrong and nothing else: an application whose type i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from manglecp.mangle import printer
@@ -51,11 +51,13 @@ from manglecp.mangle.types import (
     PairType,
     Singleton,
     StructType,
+    Tag,
     Type,
     TypeVariable,
     Union,
     Vocabulary,
     conforms,
+    described,
     meet,
     member,
     parts,
@@ -126,7 +128,6 @@ class _Checker:
         self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
         self.observed: dict[Key, dict[Types, None]] = {}
         self.alternatives: dict[Key, tuple[Types, ...]] = {}
-        self.in_progress: set[Key] = set()
         self.signatures: dict[str, tuple[Types, Type | None, Type]] = {}
 
     def run(self) -> None:
@@ -164,7 +165,7 @@ class _Checker:
             for position, (type_, wanted) in enumerate(zip(types, predicate.rows[0], strict=True)):
                 if not conforms(type_, wanted):
                     shown = printer.term(head.args[position])
-                    message = f"argument {position + 1} of {predicate.name} is {wanted}, but {shown} is {type_}"
+                    message = _misplaced(position, predicate.name, described(wanted), shown, type_)
                     self.complain(clause, message, argument_span(head, position))
                     return
         given = ", ".join(map(str, types))
@@ -176,15 +177,32 @@ class _Checker:
         predicate = self.predicates[key]
         if predicate.decl is not None:
             return predicate.rows
-        if key in self.in_progress:
-            return ((ANY,) * predicate.arity,)
-        return self._infer(key)
+        # While it is being inferred, in a recursion, a predicate may hold anything.
+        return self.alternatives.get(key, ((ANY,) * predicate.arity,))
 
-    def _infer(self, key: Key) -> tuple[Types, ...]:
-        """Check the rules of a predicate; what they and its facts can give."""
-        if key in self.alternatives:
-            return self.alternatives[key]
-        self.in_progress.add(key)
+    def _infer(self, root: Key) -> None:
+        """Check the rules of a predicate, after those of the undeclared predicates it reads; depth first."""
+        waiting = [(root, self._undeclared_premises(root))] if root not in self.alternatives else []
+        begun = {root}
+        while waiting:
+            key, premises = waiting[-1]
+            following = next((p for p in premises if p not in begun and p not in self.alternatives), None)
+            if following is None:
+                waiting.pop()
+                self.alternatives[key] = self._check_rules(key)
+            else:
+                begun.add(following)
+                waiting.append((following, self._undeclared_premises(following)))
+
+    def _undeclared_premises(self, key: Key) -> Iterator[Key]:
+        for rule in self.rules.get(key, []):
+            for premise in rule.premises:
+                predicate = self.predicates.get(premise.atom.key) if isinstance(premise, Literal) else None
+                if predicate is not None and predicate.decl is None:
+                    yield predicate.key
+
+    def _check_rules(self, key: Key) -> tuple[Types, ...]:
+        """What the facts and rules of a predicate can give; reports the rules that cannot be."""
         found = dict(self.observed.get(key, {}))
         for rule in self.rules.get(key, []):
             try:
@@ -193,9 +211,7 @@ class _Checker:
                 self.complain(rule.clause, str(failure), failure.span, failure.fix)
             except _TooManyPossibilities:  # nothing is proven, so nothing is refused
                 found[(ANY,) * key[1]] = None
-        self.in_progress.discard(key)
-        self.alternatives[key] = _most_general(found)
-        return self.alternatives[key]
+        return _most_general(found)
 
     # --- types of expressions --------------------------------------------------------------------------------------
 
@@ -214,8 +230,10 @@ class _Checker:
             return ListType(upper(args))
         if name == "fn:map":
             return MapType(upper(args[::2]), upper(args[1::2]))
-        if name in ("fn:tuple", "fn:pair"):
+        if name == "fn:tuple":
             return tuple_type(args) if args else EMPTY
+        if name == "fn:pair":
+            return PairType(*args) if len(args) == 2 else EMPTY
         if name == "fn:struct":
             return self._struct(term, args)
         if name == "fn:struct:get":
@@ -227,6 +245,8 @@ class _Checker:
 
     def _struct(self, term: Apply, args: list[Type]) -> Type:
         labels = term.args[::2]
+        if len(args) % 2:
+            return EMPTY
         if any(isinstance(label, Variable | Apply) for label in labels):
             return ANY
         fields = zip(labels, args[1::2], strict=True)
@@ -258,6 +278,10 @@ class _Checker:
             rest = None if entry.rest is None else _signature([entry.rest])[0]
             self.signatures[name] = _signature(entry.params), rest, _signature([entry.result])[0]
         return self.signatures[name]
+
+
+def _misplaced(position: int, predicate: str, wanted: str, shown: str, own: Type) -> str:
+    return f"argument {position + 1} of {predicate} is {wanted}, but {shown} is {described(own)}"
 
 
 def _shapes_agree(param: Type, arg: Type, binding: State) -> bool:
@@ -334,8 +358,9 @@ def _fits_inside(wanted: Type, type_: Type, binding: State) -> bool:
     if isinstance(wanted, MapType) and isinstance(type_, MapType):
         return _fits(wanted.key, type_.key, binding) and _fits(wanted.value, type_.value, binding)
     if isinstance(wanted, StructType) and isinstance(type_, StructType):
+        required = dict(type_.required)
         return all(
-            (own := type_.field(label)) is not None and _fits(t, own, binding) for label, t in wanted.required
+            (own := required.get(label)) is not None and _fits(t, own, binding) for label, t in wanted.required
         ) and all((own := type_.field(label)) is None or _fits(t, own, binding) for label, t in wanted.optional)
     return False
 
@@ -445,9 +470,9 @@ class _RuleCheck:
                 continue
             own = self.checker.type_of(arg, state)
             if all(_narrowed(own, arg, row[position], {}) == EMPTY for row in rows):
-                wanted = " or ".join(dict.fromkeys(str(row[position]) for row in rows))
+                wanted = " or ".join(dict.fromkeys(described(row[position]) for row in rows))
                 shown = printer.term(arg)
-                message = f"argument {position + 1} of {atom.predicate} is {wanted}, but {shown} is {own}"
+                message = _misplaced(position, atom.predicate, wanted, shown, own)
                 return _Infeasible(message, argument_span(atom, position))
         given = ", ".join(str(self.checker.type_of(arg, state)) for arg in atom.args)
         wanted = " or ".join(f"({', '.join(map(str, row))})" for row in rows)
@@ -478,7 +503,8 @@ class _RuleCheck:
         both = meet(own, type_)
         if both == EMPTY:
             text = printer.premise(premise)
-            raise _Infeasible(f"{variable.name} is {own}, {text} wants {type_}", variable.span or premise.span)
+            message = f"{variable.name} is {described(own)}, {text} wants {described(type_)}"
+            raise _Infeasible(message, variable.span or premise.span)
         return {**state, variable.name: both}
 
     def _instants(self, premise: Literal, state: State) -> State:
@@ -493,10 +519,13 @@ class _RuleCheck:
         variables = [side for side in (premise.left, premise.right) if isinstance(side, Variable)]
         if not variables:
             return state
+        if premise.negated:  # what differs from one value can be any other of its kind
+            left, right = widen(left), widen(right)
         both = meet(left, right)
         if both == EMPTY:
             verb = "differ always" if premise.negated else "are never equal"
-            raise _Infeasible(f"{printer.premise(premise)}: {left} and {right} {verb}", premise.span)
+            message = f"{printer.premise(premise)}: {described(left)} and {described(right)} {verb}"
+            raise _Infeasible(message, premise.span)
         return {**state, **{v.name: both for v in variables if not v.anonymous}}
 
     def _known(self, term: Term, state: State, premise: Premise) -> Type:
@@ -521,7 +550,7 @@ class _RuleCheck:
         kinds = [kind for kind in _ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
         if not kinds:
             left, right = types
-            message = f"{printer.premise(premise)} compares {left} with {right}"
+            message = f"{printer.premise(premise)} compares {described(left)} with {described(right)}"
             raise _Infeasible(message, premise.span, "compare two values of one kind")
         if premise.negated:
             return state
@@ -539,7 +568,7 @@ class _RuleCheck:
         found = self._entry_type(premise, own, key, state)
         if found is None:
             what = "field" if premise.atom.predicate == ":match_field" else "entry"
-            message = f"{own} has no {what} {printer.term(key)}"
+            message = f"{described(own)} has no {what} {printer.term(key)}"
             raise _Infeasible(message, argument_span(premise.atom, 1))
         if premise.negated or not isinstance(value, Variable):
             return state
@@ -570,19 +599,21 @@ class _RuleCheck:
             message = ":match_prefix takes a name as its second argument"
             raise _Infeasible(message, argument_span(premise.atom, 1))
         own = self.checker.type_of(arg, state)
-        if own != EMPTY and meet(own, NAME) == EMPTY:
-            message = f"argument 1 of :match_prefix is /name, but {printer.term(arg)} is {own}"
+        if own == EMPTY:
+            return state
+        members = own.members if isinstance(own, Union) else (own,)
+        can = [type_ for m in members if (type_ := _below(prefix.text, m)) != EMPTY]
+        if not can:
+            message = f"{printer.term(arg)} is {described(own)}, no such value is below {prefix.text}"
             raise _Infeasible(message, argument_span(premise.atom, 0))
+        if premise.negated:
+            can = [m for m in members if not isinstance(m, NameType) or _below(prefix.text, m) != m]
+            if not can:
+                message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {described(own)}"
+                raise _Infeasible(message, premise.span)
         if not isinstance(arg, Variable) or arg.anonymous:
             return state
-        below = NameType(prefix.text)
-        if premise.negated:
-            if isinstance(own, Union):
-                rest = [m for m in own.members if not conforms(m, below)]
-                return {**state, arg.name: union(rest)} if rest else state
-            return state
-        narrowed = meet(own, below)
-        return {**state, arg.name: meet(own, NAME) if narrowed == EMPTY else narrowed}
+        return {**state, arg.name: union(can)}
 
     # --- transforms and head ---------------------------------------------------------------------------------------
 
@@ -619,8 +650,21 @@ class _RuleCheck:
         for variable in () if annotation is None else bound_variables(annotation.bounds):
             own = state.get(variable.name, ANY)
             if not variable.anonymous and meet(own, TIME) == EMPTY:
-                message = f"{variable.name} is {own}, an interval is between times"
+                message = f"{variable.name} is {described(own)}, an interval is between times"
                 raise _Infeasible(message, variable.span)
+
+
+def _below(prefix: str, type_: Type) -> Type:
+    """The values of a type that ``:match_prefix`` takes; it compares texts and knows no boundary."""
+    if type_ == ANY or isinstance(type_, TypeVariable):
+        return NameType(prefix)
+    if isinstance(type_, Singleton | Tag):
+        return type_ if conforms(type_, NameType(prefix)) else _below(prefix, widen(type_))
+    if not isinstance(type_, NameType):
+        return EMPTY
+    if type_ == NAME or prefix.startswith(f"{type_.prefix}/"):
+        return NameType(prefix)
+    return type_ if f"{type_.prefix}/".startswith(prefix) else EMPTY
 
 
 def _has_variables(types: Iterable[Type]) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from manglecp.mangle import printer
-from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS
+from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS, Function, Reducer
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import Diagnostic, nearest
 from manglecp.mangle.packages import Key, package_of
@@ -40,6 +41,10 @@ class ClauseCheck:
     predicates: Mapping[Key, Predicate]
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
+    @cached_property
+    def in_body(self) -> frozenset[str]:
+        return frozenset(v.name for premise in self.clause.premises for v in premise_variables(premise))
+
     def run(self) -> Ordering:
         clause = self.clause
         self._head()
@@ -48,8 +53,6 @@ class ClauseCheck:
         if clause.is_fact:
             self._fact()
             return Ordering((), frozenset())
-        if self.diagnostics:  # names first: the rest would only repeat the complaint in other words
-            return Ordering(clause.premises, frozenset())
         ordering = order(clause, self.predicates)
         self.diagnostics += ordering.diagnostics
         known = self._transforms(ordering.bound)
@@ -81,7 +84,7 @@ class ClauseCheck:
             self.complain(
                 f"{predicate.name} is not temporal and takes no annotation",
                 annotation.span,
-                f"declare it with Decl {printer.atom(clause.head)} temporal"
+                f"declare it: {_plain_decl(clause.head)} temporal."
                 if predicate.decl is None
                 else "add temporal to its Decl",
             )
@@ -97,6 +100,7 @@ class ClauseCheck:
                 )
 
     def _fact(self) -> None:
+        self._functions(*self.clause.head.args)
         for variable, span in unbound_in_head(self.clause, frozenset()):
             self.complain(f"a fact has no variables, found {variable.name}", span, "give a value, or add a body")
 
@@ -119,7 +123,8 @@ class ClauseCheck:
             self._functions(premise.left, premise.right)
             return
         atom = premise.atom
-        self._functions(*atom.args)
+        if not premise.timed:  # under an annotation, as in a head, an unknown function is an error when it is called
+            self._functions(*atom.args)
         if atom.predicate.startswith(":"):
             self._builtin(premise)
             return
@@ -143,19 +148,23 @@ class ClauseCheck:
         self._no_durations(premise.annotation)
 
     def _unknown_predicate(self, atom: Atom) -> None:
-        arities = sorted(arity for name, arity in self.predicates if name == atom.predicate)
-        if arities:
-            wanted = " or ".join(map(str, arities))
-            self.complain(f"{atom.predicate} takes {wanted} arguments, not {len(atom.args)}", atom.span)
+        own = package_of(self.clause.head.predicate)
+        by_name: dict[str, list[int]] = {}  # as the clause would call them: without its own package
+        for name, arity in self.predicates:
+            by_name.setdefault(name.removeprefix(f"{own}.") if own else name, []).append(arity)
+        if atom.predicate in by_name:
+            self.complain(_wrong_count(atom.predicate, sorted(by_name[atom.predicate]), len(atom.args)), atom.span)
             return
-        similar = nearest(atom.predicate, {name for name, _ in self.predicates})
-        arguments = ", ".join(f"X{i + 1}" for i in range(len(atom.args)))
-        fix = f"did you mean {similar}?" if similar else f"declare it: Decl {atom.predicate}({arguments})."
+        similar = nearest(atom.predicate, by_name)
+        fix = f"did you mean {similar}?" if similar else f"declare it: {_plain_decl(atom)}."
         self.complain(f"unknown predicate {atom.predicate}", atom.span, fix)
 
     def _visible(self, predicate: Predicate, atom: Atom) -> None:
-        if predicate.private and package_of(predicate.name) != package_of(self.clause.head.predicate):
-            self.complain(f"{predicate.name} is private to package {package_of(predicate.name)}", atom.span)
+        package = package_of(predicate.name)
+        if predicate.private and package != package_of(self.clause.head.predicate):
+            owner = f"package {package}" if package else "the units without a package"
+            fix = "ask a public predicate instead, or drop private() from its Decl"
+            self.complain(f"{predicate.name} is private to {owner}", atom.span, fix)
 
     def _builtin(self, premise: Literal) -> None:
         atom = premise.atom
@@ -166,8 +175,7 @@ class ClauseCheck:
             self.complain(f"unknown built-in predicate {atom.predicate}", atom.span, fix)
             return
         if len(atom.args) != len(builtin.modes):
-            message = f"{atom.predicate} takes {len(builtin.modes)} arguments, not {len(atom.args)}"
-            self.complain(message, atom.span)
+            self.complain(_wrong_count(atom.predicate, [len(builtin.modes)], len(atom.args)), atom.span)
             return
         if premise.timed:
             self.complain(f"{atom.predicate} holds at no particular time", premise.span, "drop the annotation")
@@ -183,15 +191,17 @@ class ClauseCheck:
         for apply in _applications(*terms):
             function = FUNCTIONS.get(apply.function)
             if function is None:
-                self._unknown_function(apply, FUNCTIONS)
+                self._unknown_function(apply)
             elif not function.accepts(len(apply.args)):
-                self.complain(f"{apply.function} does not take {len(apply.args)} arguments", apply.span)
+                self.complain(_wrong_number_for(function, len(apply.args)), apply.span)
 
-    def _unknown_function(self, apply: Apply, known: Mapping[str, object]) -> None:
-        similar = nearest(apply.function, known)
+    def _unknown_function(self, apply: Apply) -> None:
+        if apply.function in REDUCERS or apply.function == GROUP_BY:
+            message = f"{apply.function} works on the rows of a group, not here"
+            self.complain(message, apply.span, f"write |> do {GROUP_BY}(…), let X = …")
+            return
+        similar = nearest(apply.function, {*FUNCTIONS, *REDUCERS})
         fix = f"did you mean {similar}?" if similar else None
-        if apply.function in REDUCERS:
-            fix = "aggregate behind |> do fn:group_by(…), let …"
         self.complain(f"unknown function {apply.function}", apply.span, fix)
 
     # --- transforms ------------------------------------------------------------------------------------------------
@@ -199,13 +209,14 @@ class ClauseCheck:
     def _transforms(self, bound: frozenset[str]) -> frozenset[str]:
         """Follow the ``|>`` steps; what is known behind the last one."""
         known = bound
-        mentioned = {v.name for p in self.clause.premises for v in premise_variables(p)}
+        mentioned = {*bound, *self.in_body}
         for step in self.clause.transforms:
             if step.do is not None:
-                known = self._group_by(step, step.do, known)
+                known = self._group_by(step, step.do, known, mentioned)
             else:
                 for position, let in enumerate(step.lets):
-                    self._new_variable(let.variable, known | mentioned)
+                    self._new_variable(let.variable, mentioned)
+                    mentioned.add(let.variable.name)
                     self._expression(let.expression, known, reducers=False)
                     if position and let.expression.function in REDUCERS:
                         fix = f"aggregate behind |> do {GROUP_BY}(…)"
@@ -213,28 +224,29 @@ class ClauseCheck:
                     known |= {let.variable.name}
         return known - {"_"}
 
-    def _new_variable(self, variable: Variable, taken: frozenset[str] | set[str]) -> None:
+    def _new_variable(self, variable: Variable, taken: set[str]) -> None:
         if not variable.anonymous and variable.name in taken:
             message = f"let defines {variable.name}, which already has a value"
             self.complain(message, variable.span, "choose another variable")
 
-    def _group_by(self, step: Transform, do: Apply, known: frozenset[str]) -> frozenset[str]:
+    def _group_by(self, step: Transform, do: Apply, known: frozenset[str], mentioned: set[str]) -> frozenset[str]:
         if do.function != GROUP_BY:
             self.complain(f"do takes {GROUP_BY}, not {do.function}", do.span, f"write do {GROUP_BY}(…), let …")
-            return known
+            return known | {let.variable.name for let in step.lets}
         keys: list[str] = []
         for arg in do.args:
             if not isinstance(arg, Variable) or arg.anonymous:
-                self.complain(f"{GROUP_BY} takes variables", do.span)
+                self.complain(f"{GROUP_BY} takes variables, not {printer.term(arg)}", do.span)
             elif arg.name in keys:
                 self.complain(f"{GROUP_BY} names {arg.name} twice", arg.span)
             elif arg.name not in known:
-                self._not_known(arg)
+                self.complain(f"{arg.name} has no value here", arg.span, f"group by {_one_of(known)}")
             else:
                 keys.append(arg.name)
         after = frozenset(keys)
         for let in step.lets:
-            self._new_variable(let.variable, known | after)
+            self._new_variable(let.variable, mentioned)
+            mentioned.add(let.variable.name)
             reduces = let.expression.function in REDUCERS
             self._expression(let.expression, known | after if reduces else after, reducers=True)
             after |= {let.variable.name}
@@ -244,10 +256,8 @@ class ClauseCheck:
         """A ``let`` of a transform: its function, its arguments and their variables."""
         reducer = REDUCERS.get(expression.function)
         if reducer is not None and reducers:
-            few, enough = len(expression.args) < len(reducer.params), len(expression.args) > len(reducer.params)
-            if few or (enough and reducer.rest is None):
-                message = f"{expression.function} takes {len(reducer.params)} arguments, not {len(expression.args)}"
-                self.complain(message, expression.span)
+            if not reducer.accepts(len(expression.args)):
+                self.complain(_wrong_number_for(reducer, len(expression.args)), expression.span)
             self._functions(*expression.args)
         else:
             self._functions(expression)
@@ -256,10 +266,40 @@ class ClauseCheck:
                 self._not_known(variable)
 
     def _not_known(self, variable: Variable) -> None:
-        fix = None
-        if self.clause.aggregates:
+        if variable.anonymous:
+            message, fix = "_ has no value", "name the variable and bind it in the body"
+        elif variable.name in self.in_body and self.clause.aggregates:
+            message = f"{variable.name} has no value here"
             fix = "behind do, only the grouping variables and the results of reducers remain"
-        self.complain(f"{variable.name} has no value here", variable.span, fix)
+        else:
+            message, fix = f"{variable.name} has no value here", f"add a premise that binds {variable.name}"
+        self.complain(message, variable.span, fix)
+
+
+def _plain_decl(atom: Atom) -> str:
+    arguments = ", ".join(f"X{i + 1}" for i in range(len(atom.args)))
+    return f"Decl {atom.predicate}({arguments})"
+
+
+def _one_of(variables: frozenset[str]) -> str:
+    return ", ".join(sorted(variables)) or "a variable of the body"
+
+
+def _wrong_number_for(entry: Function | Reducer, given: int) -> str:
+    few = len(entry.params)
+    if isinstance(entry, Function) and entry.even:
+        return f"{entry.name} takes keys and values in pairs, not {_arguments(given)}"
+    if entry.rest is not None:
+        return f"{entry.name} takes at least {_arguments(few)}, not {given}"
+    return _wrong_count(entry.name, [few], given)
+
+
+def _wrong_count(name: str, wanted: list[int], given: int) -> str:
+    return f"{name} takes {' or '.join([*map(str, wanted[:-1]), _arguments(wanted[-1])])}, not {given}"
+
+
+def _arguments(count: int) -> str:
+    return f"{count} argument{'' if count == 1 else 's'}"
 
 
 def _applications(*terms: Term) -> Iterator[Apply]:

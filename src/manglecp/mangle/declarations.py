@@ -29,6 +29,7 @@ class Merge:
 
     column: int
     predicate: Key
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Predicate:
 
 _T = TypeVar("_T")
 _LEVELS: Final = {level.label: level for level in Trust}
+_MODE_FIX: Final = 'add mode("+", "-", …) to descr'
 
 
 def declare(decl: Decl) -> tuple[Predicate, list[Diagnostic]]:
@@ -77,7 +79,7 @@ class _DeclReader:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     def complain(self, message: str, span: Span | None = None, fix: str | None = None) -> None:
-        where = span or self.decl.span
+        where = span or self.decl.atom.span
         self.diagnostics.append(Diagnostic("analysis", message, where, printer.decl(self.decl), fix))
 
     def read(self) -> Predicate:
@@ -103,7 +105,7 @@ class _DeclReader:
             "private" in found,
             next(iter(self._each(found, "reflects", self._reflects)), None),
             fundeps,
-            self._merge(found.get("merge", []), fundeps),
+            self._merge(found, fundeps),
             decl.inclusion,
             self._rows(),
             next(iter(self._each(found, "owner", self._owner)), None),
@@ -120,14 +122,12 @@ class _DeclReader:
     def _modes(self, atoms: list[Atom]) -> str | None:
         merged: str | None = None
         for atom in atoms:
-            if not all(isinstance(arg, str) and arg in ("+", "-", "?") for arg in atom.args):
+            if not _is_mode(atom):
                 continue  # as documented: a mode with any other string says nothing
             mode = "".join(map(str, atom.args))
             if len(mode) != len(self.variables):
-                count = len(self.variables)
-                self.complain(
-                    f"mode has {len(mode)} entries for {count} arguments", atom.span, "one string per argument"
-                )
+                message = f"mode has {_count(len(mode), 'string')} for {_count(len(self.variables), 'argument')}"
+                self.complain(message, atom.span, "write one string per argument")
                 continue
             merged = (
                 mode if merged is None else "".join(a if a == b else "?" for a, b in zip(merged, mode, strict=True))
@@ -135,10 +135,11 @@ class _DeclReader:
         return merged
 
     def _usable(self, predicate: Predicate, modes: list[Atom]) -> None:
-        if predicate.external and len(modes) != 1:
-            self.complain("an external predicate needs exactly one mode", fix='add mode("+", "-", …) to descr')
-        if predicate.deferred and predicate.modes is None and predicate.arity:
-            self.complain("a deferred predicate needs a mode", fix='add mode("+", "-", …) to descr')
+        usable = [mode for mode in modes if _is_mode(mode)]
+        if predicate.external and len(usable) != 1:
+            self.complain("an external predicate needs exactly one mode", fix=_MODE_FIX)
+        if predicate.deferred and not usable and predicate.arity:
+            self.complain("a deferred predicate needs a mode", fix=_MODE_FIX)
         if predicate.deferred and predicate.temporal:
             self.complain("a deferred predicate cannot be temporal")
         if predicate.deferred and predicate.external:
@@ -190,7 +191,7 @@ class _DeclReader:
             return None
         columns = []
         for arg in term.args:
-            if not isinstance(arg, Variable) or arg.name not in self.variables:
+            if not isinstance(arg, Variable) or arg.anonymous or arg.name not in self.variables:
                 name = printer.term(arg)
                 self.complain(f"{name} is not an argument of {self.decl.atom.predicate}", span)
                 return None
@@ -204,7 +205,8 @@ class _DeclReader:
         source, target = (self._columns(arg, atom.span) for arg in atom.args)
         return None if source is None or target is None else FunctionalDependency(source, target)
 
-    def _merge(self, atoms: list[Atom], fundeps: tuple[FunctionalDependency, ...]) -> Merge | None:
+    def _merge(self, found: Mapping[str, list[Atom]], fundeps: tuple[FunctionalDependency, ...]) -> Merge | None:
+        atoms = found.get("merge", [])
         if not atoms:
             return None
         atom = atoms[0]
@@ -219,6 +221,8 @@ class _DeclReader:
         if len(columns) != 1:
             self.complain("merge takes exactly one column", atom.span)
             return None
+        if len(fundeps) < len(found.get("fundep", [])):
+            return None  # a malformed one was reported
         if len(fundeps) != 1 or fundeps[0].target != columns:
             self.complain(
                 "merge needs exactly one fundep, whose target is the merged column",
@@ -229,14 +233,14 @@ class _DeclReader:
         if self.decl.temporal:
             self.complain("a temporal predicate cannot be merged", atom.span)
             return None
-        return Merge(columns[0], (atom.args[1], 3))
+        return Merge(columns[0], (atom.args[1], 3), atom.span)
 
     def _rows(self) -> tuple[tuple[Type, ...], ...]:
         rows = []
         for bound in self.decl.bounds:
             if len(bound) != len(self.variables):
-                count = len(self.variables)
-                self.complain(f"bound has {len(bound)} types for {count} arguments", fix="one type per argument")
+                message = f"bound has {_count(len(bound), 'type')} for {_count(len(self.variables), 'argument')}"
+                self.complain(message, fix="write one type per argument")
                 continue
             rows.append(tuple(self._type(term) for term in bound))
         return tuple(rows) or ((ANY,) * len(self.variables),)
@@ -245,8 +249,7 @@ class _DeclReader:
         try:
             return read_type(term)
         except Malformed as error:
-            span = term.span if isinstance(term, Variable | Apply) else None
-            self.complain(str(error), span)
+            self.complain(str(error), error.span)
             return ANY
 
     def _inclusion(self) -> None:
@@ -260,40 +263,57 @@ class _DeclReader:
                     )
 
 
-def collect(decls: Iterable[Decl], clauses: Iterable[Clause]) -> tuple[dict[Key, Predicate], list[Diagnostic]]:
-    """All predicates that are declared or have clauses, with what is wrong among them."""
+def _is_mode(descriptor: Atom) -> bool:
+    return all(isinstance(arg, str) and arg in ("+", "-", "?") for arg in descriptor.args)
+
+
+def collect(
+    decls: Iterable[Decl], clauses: Iterable[Clause]
+) -> tuple[dict[Key, Predicate], list[Diagnostic], set[Key]]:
+    """All predicates that are declared or have clauses, what is wrong, and which declarations it is wrong with."""
     predicates: dict[Key, Predicate] = {}
     diagnostics: list[Diagnostic] = []
+    faulty: set[Key] = set()
     for decl in decls:
         if decl.atom.key in predicates:
-            first = predicates[decl.atom.key].decl
-            where = "" if first is None or first.span is None else f" (first in {_place(first.span)})"
+            faulty.add(decl.atom.key)
+            first_decl = predicates[decl.atom.key].decl
+            where = "" if first_decl is None else f" (first in {_place(first_decl.span)})"
             message = f"{decl.atom.predicate}/{len(decl.atom.args)} is declared twice{where}"
-            diagnostics.append(Diagnostic("analysis", message, decl.span, fix="remove one declaration"))
+            diagnostics.append(
+                Diagnostic("analysis", message, decl.atom.span, printer.decl(decl), "remove one declaration")
+            )
             continue
         predicate, complaints = declare(decl)
         predicates[predicate.key] = predicate
         diagnostics += complaints
+        if complaints:
+            faulty.add(predicate.key)
     declared = set(predicates)
-    first_clause: dict[str, Clause] = {}
+    first: dict[str, Atom] = {}
+    for predicate in predicates.values():
+        if predicate.decl is not None:
+            first.setdefault(predicate.name, predicate.decl.atom)
     for clause in clauses:
         head = clause.head
+        if head.key in declared:
+            continue
+        other = first.setdefault(head.predicate, head)
+        if len(other.args) != len(head.args):
+            diagnostics.append(_second_arity(clause, other))
         if head.key not in predicates:
             temporal = clause.annotation is not None and not clause.annotation.eternal
             predicates[head.key] = Predicate(head.predicate, len(head.args), temporal=temporal)
-        other = first_clause.setdefault(head.predicate, clause)
-        if len(other.head.args) != len(head.args) and not {head.key, other.head.key} <= declared:
-            diagnostics.append(
-                Diagnostic(
-                    "analysis",
-                    f"{head.predicate} has {_arguments(len(head.args))} here"
-                    f" and {_arguments(len(other.head.args))} in {_place(other.span)}",
-                    head.span,
-                    printer.clause(clause),
-                    "declare both with Decl if both are meant",
-                )
-            )
-    return _with_merge_names(predicates, diagnostics), diagnostics
+    return _with_merge_names(predicates, diagnostics), diagnostics, faulty
+
+
+def _second_arity(clause: Clause, other: Atom) -> Diagnostic:
+    """A predicate has one number of arguments, unless each is declared."""
+    head = clause.head
+    here, there = _count(len(head.args), "argument"), _count(len(other.args), "argument")
+    message = f"{head.predicate} has {here} here and {there} in {_place(other.span)}"
+    fix = "declare both with Decl if both are meant"
+    return Diagnostic("analysis", message, head.span, printer.clause(clause), fix)
 
 
 def _with_merge_names(predicates: dict[Key, Predicate], diagnostics: list[Diagnostic]) -> dict[Key, Predicate]:
@@ -301,22 +321,26 @@ def _with_merge_names(predicates: dict[Key, Predicate], diagnostics: list[Diagno
     for key, predicate in predicates.items():
         if predicate.merge is None or predicate.decl is None:
             continue
-        name = predicate.merge.predicate[0]
+        merge = predicate.merge
+        name = merge.predicate[0]
         package = package_of(predicate.name)
         candidates = [f"{package}.{name}", name] if package else [name]
         known = next((c for c in candidates if (c, 3) in predicates), None)
+        message = fix = None
         if known is None:
             message = f"merge predicate {name} with three arguments does not exist"
-            diagnostics.append(
-                Diagnostic("analysis", message, predicate.decl.span, fix=f"define {name}(Old, New, Merged)")
-            )
-            known = name
-        predicates[key] = replace(predicate, merge=Merge(predicate.merge.column, (known, 3)))
+            fix = f"define {name}(Old, New, Merged)"
+        elif 2 in predicates[known, 3].inputs():
+            message = f"merge predicate {name} takes its third argument as input, but a merge asks for it"
+            fix = f'declare {name} with mode("+", "+", "-")'
+        if message is not None:
+            diagnostics.append(Diagnostic("analysis", message, merge.span, printer.decl(predicate.decl), fix))
+        predicates[key] = replace(predicate, merge=replace(merge, predicate=(known or name, 3)))
     return predicates
 
 
-def _arguments(count: int) -> str:
-    return f"{count} argument{'' if count == 1 else 's'}"
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _place(span: Span | None) -> str:
@@ -333,19 +357,25 @@ def check_ownership(
     diagnostics = []
     for key, own in by_key.items():
         top = min(own, key=_trust)
-        declared = predicates[key].owner
-        owner = owners.get(key[0], declared if declared is not None else _trust(top))
+        owner, where = _owner(predicates[key], top, owners)
         for clause in own:
             if _trust(clause) <= owner:
                 continue
-            if _trust(top) <= owner:
-                because = f"is owned by {owner.label}, see {_place(top.span)}"
-            else:
-                because = f"is owned by {owner.label}"
-            message = f"{key[0]} {because}; a {_trust(clause).label} source may not add to it"
+            see = "" if where is None else f" (see {_place(where)})"
+            message = f"{key[0]} belongs to {owner.label}{see}, a {_trust(clause).label} source may not add to it"
             fix = "move the clause to that level, or derive another predicate"
-            diagnostics.append(Diagnostic("analysis", message, clause.span, printer.clause(clause), fix))
+            diagnostics.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
     return diagnostics
+
+
+def _owner(predicate: Predicate, top: Clause, owners: Mapping[str, Trust]) -> tuple[Trust, Span | None]:
+    """The level a predicate belongs to, and the place that shows it."""
+    if predicate.name in owners:
+        owner = owners[predicate.name]
+        return owner, top.span if _trust(top) <= owner else None
+    if predicate.owner is not None and predicate.decl is not None:
+        return predicate.owner, predicate.decl.span
+    return _trust(top), top.span
 
 
 def _trust(clause: Clause) -> Trust:

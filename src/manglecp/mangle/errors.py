@@ -22,6 +22,7 @@ from manglecp.mangle.source import Span
 Stage = Literal["parse", "analysis", "stratification", "eval"]
 
 _WIDEST_LINE = 160
+_LONGEST_MESSAGE = 2_000  # it may name facts and predicates, and those can have any length
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,15 @@ class Diagnostic:
         """``error[stage]: file:line:column: message``, the line, a caret, the clause and the fix."""
         head = f"{self.severity}[{self.stage}]: "
         if self.span is None:
-            lines = [head + self.message]
+            lines = [head + _cut(self.message)]
         else:
             number, column = self.span.source.position(self.span.start)
-            lines = [f"{head}{self.span.source.name}:{number}:{column}: {self.message}"]
+            lines = [f"{head}{self.span.source.name}:{number}:{column}: {_cut(self.message)}"]
             lines += _excerpt(self.span, number, column)
         if self.clause is not None:
             lines.append(f"  in: {_shorten(self.clause)}")
         if self.fix is not None:
-            lines.append(f"  fix: {self.fix}")
+            lines.append(f"  fix: {_cut(self.fix)}")
         return "\n".join(lines)
 
 
@@ -64,8 +65,11 @@ def _excerpt(span: Span, number: int, column: int) -> list[str]:
 
 
 def _shorten(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _WIDEST_LINE else flat[: _WIDEST_LINE - 1] + "…"
+    return _cut(" ".join(text.split()), _WIDEST_LINE)
+
+
+def _cut(text: str, longest: int = _LONGEST_MESSAGE) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 class MangleError(Exception):
@@ -116,8 +120,13 @@ class ValueFault(Exception):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like ``name``, for "did you mean"."""
+    """The known name that looks most like ``name``, for "did you mean".
+
+    What all of them begin with, such as ``fn:``, says nothing about likeness.
+    """
     import difflib  # only needed when something is wrong
 
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return found[0] if found else None
+    start = next((s for s in ("fn:", ":") if name.startswith(s)), "")
+    candidates = sorted(k.removeprefix(start) for k in known if k.startswith(start))
+    found = difflib.get_close_matches(name.removeprefix(start), candidates, n=1, cutoff=0.6)
+    return f"{start}{found[0]}" if found else None

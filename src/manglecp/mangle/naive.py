@@ -206,22 +206,24 @@ class _Evaluation:
 
     def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
         """``group`` with one more fact; what stays incomparable stands beside the others."""
-        if args in group:
-            return group
-        for old in group:
-            results = self._drive(self._ask(merge.predicate, (old[merge.column], args[merge.column])))
-            values = [answer[2] for answer in results]
-            if not values:
-                continue
-            value = next((v for v in values if v != old[merge.column]), old[merge.column])
-            if value == old[merge.column]:
-                return group
-            self.merge_steps += 1
-            if self.merge_steps > self.limits.merge_steps:
-                raise LimitError(self.limits.merge_steps, self.merge_steps, "merge steps")
-            rest = [other for other in group if other != old]
-            return self._merged(rest, (*args[: merge.column], value, *args[merge.column + 1 :]), merge)
-        return [*group, args]
+        while args not in group:
+            for old in group:
+                results = self._drive(self._ask(merge.predicate, (old[merge.column], args[merge.column])))
+                values = [answer[2] for answer in results]
+                if not values:
+                    continue
+                value = next((v for v in values if v != old[merge.column]), old[merge.column])
+                if value == old[merge.column]:
+                    return group
+                self.merge_steps += 1
+                if self.merge_steps > self.limits.merge_steps:
+                    raise LimitError(self.limits.merge_steps, self.merge_steps, "merge steps")
+                group = [other for other in group if other != old]
+                args = (*args[: merge.column], value, *args[merge.column + 1 :])
+                break
+            else:
+                return [*group, args]
+        return group
 
     def _ask(self, key: Key, inputs: Args) -> Generator[Call, list[Args], list[Args]]:
         """The facts of a merge predicate that start with these two values."""

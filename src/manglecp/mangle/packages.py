@@ -59,7 +59,7 @@ class _Resolver:
             return replace(
                 item,
                 atom=self.defined(item.atom),
-                inclusion=tuple(self.mentioned(atom, None) for atom in item.inclusion),
+                inclusion=tuple(self.mentioned(atom, item) for atom in item.inclusion),
             )
         return replace(
             item,
@@ -77,19 +77,24 @@ class _Resolver:
             return atom
         return replace(atom, predicate=f"{self.package}.{atom.predicate}")
 
-    def mentioned(self, atom: Atom, clause: Clause | None) -> Atom:
+    def _is_own(self, atom: Atom) -> bool:
+        """Is this a predicate of the package, by its full name?"""
+        short = atom.predicate.removeprefix(f"{self.package}.")
+        return package_of(atom.predicate) == self.package or (short, len(atom.args)) in self.members
+
+    def mentioned(self, atom: Atom, item: Decl | Clause) -> Atom:
         if atom.predicate.startswith(":"):
             return atom
         if atom.key in self.members:
             return self.defined(atom)
         other = package_of(atom.predicate)
-        if other and other != self.package and other not in self.uses:
+        if other and other not in self.uses and not self._is_own(atom):
             self.diagnostics.append(
                 Diagnostic(
                     "analysis",
                     f"{atom.predicate} belongs to package {other}, which is not used here",
                     atom.span,
-                    None if clause is None else printer.clause(clause),
+                    printer.item(item),
                     f"write Use {other}! behind the Package line",
                 )
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from manglecp.mangle import printer
+from manglecp.mangle import printer, syntax
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.declarations import Predicate, check_ownership, collect
@@ -26,7 +26,7 @@ from manglecp.mangle.packages import Key, resolve
 from manglecp.mangle.parser import parse
 from manglecp.mangle.source import Source, Trust
 from manglecp.mangle.stratify import Component, Dependencies
-from manglecp.mangle.syntax import Apply, Atom, Clause, Premise, Unit, Variable
+from manglecp.mangle.syntax import Apply, Atom, Clause, Premise, Unit, Variable, term_variables
 from manglecp.mangle.terms import evaluate, mentions_now
 from manglecp.mangle.values import Value
 
@@ -113,10 +113,12 @@ class _Loader:
     def __init__(self, units: list[Unit]) -> None:
         self.units, self.errors = resolve(units)
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
-        self.predicates, complaints = collect((decl for unit in self.units for decl in unit.decls), self.clauses)
+        decls = (decl for unit in self.units for decl in unit.decls)
+        self.predicates, complaints, self.faulty_decls = collect(decls, self.clauses)
         self.errors += complaints
         self.rules: list[Rule] = []
         self.facts: list[GivenFact] = []
+        self.faulty: set[Clause] = set()
 
     def load(self, check_bounds: bool, owners: Mapping[str, Trust]) -> Program:
         self.errors += check_ownership(self.predicates, self.clauses, owners)
@@ -126,13 +128,13 @@ class _Loader:
         dependencies = Dependencies(self.predicates, [rule.clause for rule in self.rules])
         recursion, warnings = dependencies.temporal_recursion()
         self.errors += recursion
-        if check_bounds and not self.errors:  # types of a program that makes no sense otherwise say nothing
-            self.errors += check_types(self.predicates, self.rules, self.facts)
+        if check_bounds:
+            self.errors += self._types()
         if self.errors:
-            raise AnalysisError(_in_order(self.errors))
+            raise AnalysisError(self._in_order(self.errors))
         unstratifiable = dependencies.unstratifiable()
         if unstratifiable:
-            raise StratificationError(_in_order(unstratifiable))
+            raise StratificationError(self._in_order(unstratifiable))
         return Program(self.predicates, self.rules, self.facts, dependencies.components, warnings)
 
     def _clause(self, clause: Clause) -> None:
@@ -141,11 +143,47 @@ class _Loader:
             return
         check = ClauseCheck(clause, self.predicates)
         ordering = check.run()
-        self.errors += check.diagnostics
+        if check.diagnostics:
+            self._refuse(clause, check.diagnostics)
         if not clause.is_fact:
             self.rules.append(Rule(clause, ordering.premises))
         elif not check.diagnostics:
             self._given(clause)
+
+    def _refuse(self, clause: Clause, diagnostics: Iterable[Diagnostic]) -> None:
+        self.errors += diagnostics
+        self.faulty.add(clause)
+
+    def _types(self) -> list[Diagnostic]:
+        """What the types forbid, in the part of the program that earlier errors leave beyond doubt."""
+        if not self.errors:
+            return check_types(self.predicates, self.rules, self.facts)
+        doubtful = self._doubtful()
+        rules = [
+            rule
+            for rule in self.rules
+            if rule.clause not in self.faulty
+            and rule.head.key not in self.faulty_decls
+            and doubtful.isdisjoint(_reads(rule.clause))
+        ]
+        facts = [fact for fact in self.facts if fact.key not in self.faulty_decls]
+        return check_types(self.predicates, rules, facts)
+
+    def _doubtful(self) -> set[Key]:
+        """Predicates whose types are open: declared wrongly, or undeclared and defined wrongly or by doubtful ones."""
+        readers: dict[Key, list[Key]] = {}
+        for rule in self.rules:
+            for key in _reads(rule.clause):
+                readers.setdefault(key, []).append(rule.head.key)
+        heads = (clause.head.key for clause in self.faulty)
+        doubtful = {*self.faulty_decls, *(key for key in heads if self.predicates[key].decl is None)}
+        queue = list(doubtful)
+        for key in queue:
+            for head in readers.get(key, ()):
+                if head not in doubtful and self.predicates[head].decl is None:
+                    doubtful.add(head)
+                    queue.append(head)
+        return doubtful
 
     def _takes_plain_facts(self, clause: Clause) -> bool:
         return not self.predicates[clause.head.key].temporal
@@ -157,17 +195,43 @@ class _Loader:
         try:
             self.facts.append(GivenFact(clause, tuple(evaluate(arg, {}, 0) for arg in clause.head.args)))
         except ValueFault as fault:
-            where = clause.head.span
-            self.errors.append(Diagnostic("analysis", str(fault), where, printer.clause(clause)))
+            self._refuse(clause, [Diagnostic("analysis", str(fault), clause.head.span, printer.clause(clause))])
 
     def _inclusions(self) -> None:
         for predicate in self.predicates.values():
             for atom in predicate.inclusion:
-                if atom.key not in self.predicates:
-                    similar = nearest(atom.predicate, {name for name, _ in self.predicates})
-                    message = f"unknown predicate {atom.predicate} with {len(atom.args)} arguments in an inclusion"
-                    fix = f"did you mean {similar}?" if similar else None
-                    self.errors.append(Diagnostic("analysis", message, atom.span, fix=fix))
+                if (problem := self._inclusion_problem(atom)) is not None:
+                    shown = None if predicate.decl is None else printer.decl(predicate.decl)
+                    message, fix = problem
+                    self.errors.append(Diagnostic("analysis", message, atom.span, shown, fix))
+
+    def _inclusion_problem(self, atom: Atom) -> tuple[str, str | None] | None:
+        """What is wrong with an atom of an inclusion, and what would fix it."""
+        if atom.predicate.startswith(":"):
+            return f"an inclusion asks for facts, {atom.predicate} has none", "write a rule that tests it"
+        included = self.predicates.get(atom.key)
+        if included is None:
+            similar = nearest(atom.predicate, {name for name, _ in self.predicates})
+            message = f"unknown predicate {atom.predicate}/{len(atom.args)} in an inclusion"
+            return message, f"did you mean {similar}?" if similar else None
+        inputs = (atom.args[position] for position in included.inputs())
+        if included.deferred and any(v.anonymous for v in term_variables(*inputs)):
+            return f"{atom.predicate} needs a value where _ stands", "name an argument of the Decl"
+        return None
+
+    def _in_order(self, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+        """By source as loaded, then by place."""
+        sources = {id(unit.source): position for position, unit in enumerate(self.units)}
+
+        def place(diagnostic: Diagnostic) -> tuple[int, int]:
+            span = diagnostic.span
+            return (len(sources), 0) if span is None else (sources.get(id(span.source), len(sources)), span.start)
+
+        return sorted(diagnostics, key=place)
+
+
+def _reads(clause: Clause) -> set[Key]:
+    return {premise.atom.key for premise in clause.premises if isinstance(premise, syntax.Literal)}
 
 
 def _is_plain_fact(clause: Clause) -> bool:
@@ -175,18 +239,3 @@ def _is_plain_fact(clause: Clause) -> bool:
     if clause.premises or clause.annotation is not None:
         return False
     return not any(isinstance(arg, Variable | Apply) for arg in clause.head.args)
-
-
-def _in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """By file as loaded, then by place."""
-    files: dict[str, int] = {}
-    for diagnostic in diagnostics:
-        if diagnostic.span is not None:
-            files.setdefault(diagnostic.span.source.name, len(files))
-
-    def place(diagnostic: Diagnostic) -> tuple[int, int]:
-        if diagnostic.span is None:
-            return len(files), 0
-        return files[diagnostic.span.source.name], diagnostic.span.start
-
-    return sorted(diagnostics, key=place)

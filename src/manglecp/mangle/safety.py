@@ -85,22 +85,26 @@ def _missing(premise: Premise, bound: set[str], predicates: Mapping[Key, Predica
 
 def _missing_in_equality(premise: Equality, bound: set[str]) -> list[Variable]:
     left, right = _unbound((premise.left,), bound), _unbound((premise.right,), bound)
-    if premise.negated:
+    free_left, free_right = isinstance(premise.left, Variable), isinstance(premise.right, Variable)
+    if premise.negated or not (free_left or free_right):
         return left + right
-    if not left and (not right or isinstance(premise.right, Variable)):
-        return []
-    if not right and isinstance(premise.left, Variable):
-        return []
-    return left + right
+    if free_left and free_right:
+        return left + right if left and right else []
+    return right if free_left else left  # the variable takes the value of the other side
 
 
 def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicate]) -> bool:
     """May a free variable stand at this position?"""
     if premise.atom.predicate.startswith(":"):
         builtin = PREDICATES.get(premise.atom.predicate)
-        return builtin is not None and position < len(builtin.modes) and builtin.modes[position] == "-"
+        if builtin is None or len(builtin.modes) != len(premise.atom.args):
+            return True  # refused for its name already
+        return builtin.modes[position] == "-"
     predicate = predicates.get(premise.atom.key)
-    return predicate is None or predicate.modes is None or predicate.modes[position] != "+"
+    if predicate is None or predicate.modes is None:
+        return True
+    asked_for_facts = premise.negated and not (predicate.deferred or predicate.external)
+    return asked_for_facts or predicate.modes[position] != "+"
 
 
 def _reflected(premise: Premise, bound: set[str], predicates: Mapping[Key, Predicate]) -> Premise:
@@ -110,8 +114,8 @@ def _reflected(premise: Premise, bound: set[str], predicates: Mapping[Key, Predi
     predicate = predicates.get(premise.atom.key)
     if predicate is None or predicate.reflects is None or predicate.arity != 1:
         return premise
-    if _unbound(premise.atom.args, bound):
-        return premise
+    if not isinstance(premise.atom.args[0], Variable) or _unbound(premise.atom.args, bound):
+        return premise  # the stored facts answer
     test = Atom(":match_prefix", (premise.atom.args[0], predicate.reflects), premise.atom.span)
     return replace(premise, atom=test)
 

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.packages import Key
 from manglecp.mangle.source import Span
-from manglecp.mangle.syntax import Clause, Literal
+from manglecp.mangle.syntax import Clause, Decl, Literal
+
+_LONGEST_PATH: Final = 10
+_MOST_CYCLES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +29,13 @@ class Dependency:
     head: Key
     body: Key
     strict: bool
-    clause: Clause | None
+    origin: Clause | Decl  # a declaration asks for its merge predicate
     premise: Literal | None
+    span: Span | None
 
     @property
-    def span(self) -> Span | None:
-        if self.premise is not None:
-            return self.premise.span
-        return None if self.clause is None else self.clause.span
+    def looks_ahead(self) -> bool:
+        return self.premise is not None and self.premise.operator is not None and self.premise.operator.is_future
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +47,22 @@ class Component:
 
 
 class Dependencies:
-    """The graph of the predicates that have rules."""
+    """The graph of the predicates that have rules or merge their facts."""
 
     def __init__(self, predicates: Mapping[Key, Predicate], rules: Sequence[Clause]) -> None:
         self.predicates = predicates
-        self.nodes = sorted({clause.head.key for clause in rules})
-        known = set(self.nodes)
+        with_rules = {clause.head.key for clause in rules}
+        known = with_rules | {key for key, predicate in predicates.items() if predicate.merge is not None}
+        self.nodes = sorted(known)
         self.edges: dict[Key, list[Dependency]] = {node: [] for node in self.nodes}
         for dependency in _dependencies(predicates, rules):
             if dependency.body in known and dependency.head in known:
                 self.edges[dependency.head].append(dependency)
-        self.components = self._components()
+        self.graph = self._graph()
+        self.components = [c for c in self.graph if not with_rules.isdisjoint(c.predicates)]
 
-    def _components(self) -> list[Component]:
+    def _graph(self) -> list[Component]:
+        """The components, also of predicates that only have facts to merge."""
         neighbours = {node: sorted({d.body for d in edges}) for node, edges in self.edges.items()}
         components = []
         for members in strongly_connected(self.nodes, neighbours):
@@ -70,23 +77,19 @@ class Dependencies:
             yield from (d for d in self.edges[node] if d.body in members)
 
     def unstratifiable(self) -> list[Diagnostic]:
-        """A diagnostic for each component that needs its own finished relation."""
+        """A diagnostic for each cycle in which a predicate needs its own finished relation."""
         diagnostics = []
-        for component in self.components:
-            strict = next((d for d in self.inside(component) if d.strict), None)
-            if strict is None:
-                continue
-            path = " -> ".join(name for name, _ in self._cycle(strict, component))
-            how = _how(strict)
-            diagnostics.append(
-                Diagnostic(
-                    "stratification",
-                    f"{strict.head[0]} depends on itself through {how}: {path}",
-                    strict.span,
-                    None if strict.clause is None else printer.clause(strict.clause),
-                    "break the cycle: negation and aggregation need a relation that is finished before",
-                )
-            )
+        for component in self.graph:
+            seen: set[frozenset[Key]] = set()
+            for strict in islice((d for d in self.inside(component) if d.strict), _MOST_CYCLES):
+                cycle = self._cycle(strict, component)
+                if frozenset(cycle) in seen:
+                    continue
+                seen.add(frozenset(cycle))
+                how, needs = _how(strict)
+                message = f"{strict.head[0]} depends on itself through {how}: {_path(cycle)}"
+                fix = f"break the cycle: {needs} a relation that is finished before"
+                diagnostics.append(Diagnostic("stratification", message, strict.span, printer.item(strict.origin), fix))
         return diagnostics
 
     def _cycle(self, strict: Dependency, component: Component) -> list[Key]:
@@ -115,32 +118,41 @@ class Dependencies:
             if not component.recursive or not temporal:
                 continue
             inside = list(self.inside(component))
-            clause = next(d.clause for d in inside if d.clause is not None)
+            clause = next(d.origin for d in inside if isinstance(d.origin, Clause))
             if len(component.predicates) > 1:
-                names = ", ".join(name for name, _ in component.predicates)
-                message = f"mutual recursion through temporal predicates: {names}"
+                step = next(d for d in inside if d.head != d.body)
+                message = f"mutual recursion through temporal predicates: {_path(self._cycle(step, component))}"
                 fix = "fold the predicates into one, or break the cycle"
-                errors.append(Diagnostic("analysis", message, clause.span, printer.clause(clause), fix))
+                errors.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
                 continue
-            future = [d for d in inside if d.premise is not None and d.premise.operator is not None]
-            future = [d for d in future if d.premise and d.premise.operator and d.premise.operator.is_future]
+            future = [d for d in inside if d.looks_ahead]
             for dependency in future:
                 message = f"{dependency.head[0]} depends on its own future"
-                shown = None if dependency.clause is None else printer.clause(dependency.clause)
+                shown = printer.item(dependency.origin)
                 errors.append(Diagnostic("analysis", message, dependency.span, shown, "look back in time instead"))
             if not future:
                 message = (
                     f"{temporal[0][0]} is recursive through time; only the limits bound the number of its intervals"
                 )
                 shown = printer.clause(clause)
-                warnings.append(Diagnostic("analysis", message, clause.span, shown, severity="warning"))
+                warnings.append(Diagnostic("analysis", message, clause.head.span, shown, severity="warning"))
         return errors, warnings
 
 
-def _how(strict: Dependency) -> str:
-    if strict.premise is not None and strict.premise.negated:
-        return f"the negation {printer.premise(strict.premise)}"
-    return "its merge predicate" if strict.clause is None else "aggregation"
+def _how(strict: Dependency) -> tuple[str, str]:
+    if strict.premise is None:
+        return "its merge predicate", "a merge needs"
+    if strict.premise.negated:
+        return f"the negation {printer.premise(strict.premise)}", "a negation needs"
+    return "aggregation", "an aggregation needs"
+
+
+def _path(cycle: list[Key]) -> str:
+    """The way round a cycle; the middle of a long one is left out."""
+    names = [name for name, _ in cycle]
+    if len(names) > _LONGEST_PATH:
+        names = [*names[: _LONGEST_PATH // 2], "…", *names[-_LONGEST_PATH // 2 :]]
+    return " -> ".join(names)
 
 
 def _dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) -> Iterator[Dependency]:
@@ -148,10 +160,11 @@ def _dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) 
         for premise in clause.premises:
             if isinstance(premise, Literal):
                 strict = premise.negated or clause.aggregates
-                yield Dependency(clause.head.key, premise.atom.key, strict, clause, premise)
+                yield Dependency(clause.head.key, premise.atom.key, strict, clause, premise, premise.span)
     for predicate in predicates.values():
-        if predicate.merge is not None:
-            yield Dependency(predicate.key, predicate.merge.predicate, True, None, None)
+        merge = predicate.merge
+        if merge is not None and predicate.decl is not None:
+            yield Dependency(predicate.key, merge.predicate, True, predicate.decl, None, merge.span)
 
 
 def strongly_connected(nodes: Iterable[Key], neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list[Key]]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from manglecp.mangle.source import Span
 from manglecp.mangle.syntax import Apply, Term, Variable
 from manglecp.mangle.text import value_text
 from manglecp.mangle.values import (
@@ -170,21 +171,27 @@ def same(left: Value, right: Value) -> bool:
 
 
 class Malformed(Exception):
-    """A term that is no type; the message says why."""
+    """A term that is no type; the message says why, the span where, as far as that is known."""
+
+    span: Span | None = None
 
 
 def read_type(term: Term) -> Type:
     """The type a term denotes."""
     if isinstance(term, Variable):
-        return TypeVariable(term.name)
+        return ANY if term.anonymous else TypeVariable(term.name)
     if isinstance(term, Name):
         return BASES.get(term.text) or NameType(term.text)
     if not isinstance(term, Apply):
         raise Malformed(f"{value_text(term)} is not a type")
     reader = _CONSTRUCTORS.get(term.function)
-    if reader is None:
-        raise Malformed(f"{term.function} is not a type constructor")
-    return reader(term.args)
+    try:
+        if reader is None:
+            raise Malformed(f"{term.function} is not a type constructor")
+        return reader(term.args)
+    except Malformed as malformed:
+        malformed.span = malformed.span or term.span
+        raise
 
 
 def _exactly(count: int, what: str, args: tuple[Term, ...]) -> list[Type]:
@@ -278,6 +285,11 @@ _CONSTRUCTORS: Final = {
 }
 
 
+def described(type_: Type) -> str:
+    """A type as a sentence names it: the alternatives of a union are joined with "or"."""
+    return " or ".join(map(str, type_.members)) if isinstance(type_, Union) and type_.members else str(type_)
+
+
 def parts(type_: Type) -> Iterable[Type]:
     """A type and everything inside it."""
     yield type_
@@ -330,8 +342,8 @@ def conforms(left: Type, right: Type) -> bool:
     if isinstance(left, ListType) and isinstance(right, ListType):
         return conforms(left.element, right.element)
     if isinstance(left, MapType) and isinstance(right, MapType):
-        if left == MapType(BOT, BOT):
-            return True  # the empty map
+        if not {left.key, left.value}.isdisjoint((BOT, EMPTY)):
+            return True  # only the empty map
         # A map is asked by key: whoever may ask with more keys needs a map that knows them.
         return conforms(right.key, left.key) and conforms(left.value, right.value)
     if isinstance(left, StructType) and isinstance(right, StructType):
@@ -388,6 +400,10 @@ def meet(left: Type, right: Type) -> Type:
         return union(meet(left, m) for m in right.members)
     if isinstance(left, OptionType) and isinstance(right, OptionType):
         return _unless_empty(OptionType, meet(left.some, right.some))
+    if isinstance(left, OptionType):  # an option is its value
+        return meet(left.some, right)
+    if isinstance(right, OptionType):
+        return meet(left, right.some)
     if isinstance(left, Singleton) or isinstance(right, Singleton):
         wide_left, wide_right = widen(left), widen(right)
         return EMPTY if (wide_left, wide_right) == (left, right) else meet(wide_left, wide_right)
@@ -474,7 +490,9 @@ class Vocabulary:
         elif isinstance(part, Tag):
             self.singletons.add((Name, part.name))
         elif isinstance(part, StructType):
-            self.prefixes |= {label.text for label, _ in (*part.required, *part.optional) if isinstance(label, Name)}
+            for label, type_ in (*part.required, *part.optional):
+                if isinstance(label, Name) and not isinstance(type_, Tag):  # the tag field names no type
+                    self.prefixes.add(label.text)
 
     def constant(self, value: Value, exact: bool = True) -> Type:
         """The type of an atomic constant; ``exact`` keeps singletons that some bound mentions."""
@@ -505,7 +523,7 @@ class Vocabulary:
         if isinstance(value, Map):
             if not value.entries:
                 return MapType(BOT, BOT)
-            keys = upper(self._distinct([k for k, _ in value.entries], exact))
+            keys = upper(self._distinct([k for k, _ in value.entries], exact=False))  # a key type is asked the other way
             return MapType(keys, upper(self._distinct([v for _, v in value.entries], exact)))
         if isinstance(value, Struct):
             return StructType(tuple((label, self.value(v, exact)) for label, v in value.entries))
