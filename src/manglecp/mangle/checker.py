@@ -12,6 +12,7 @@ It refuses what it can prove wrong and nothing else: an application whose type i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from manglecp.mangle import printer
@@ -77,6 +78,7 @@ State: TypeAlias = dict[str, Type]
 
 MOST_STATES: Final = 200
 _ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
+_ORDERED: Final = Union(_ORDERABLE)
 _COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
 _EXACT: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("fn:plus", "fn:minus", "fn:mult", "fn:div", "fn:mod", "fn:sum", "fn:min", "fn:max"), NUMBER),
@@ -105,11 +107,12 @@ class _Infeasible(Exception):
         self.fix = fix
 
 
-class _TooManyPossibilities(Exception):
-    """A rule has more alternatives than are worth following."""
+class _NothingProven(Exception):
+    """A rule has more alternatives than are worth following, or reads a predicate whose types an error left open."""
 
 
-def _signature(types: Iterable[str]) -> Types:
+@cache
+def _signature(types: tuple[str, ...]) -> Types:
     """Parameter types of a built-in, from their text."""
     text = ", ".join(types)
     (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).items
@@ -128,6 +131,7 @@ class _Checker:
         self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
         self.observed: dict[Key, dict[Types, None]] = {}
         self.alternatives: dict[Key, tuple[Types, ...]] = {}
+        self.unproven: set[Key] = set()
         self.signatures: dict[str, tuple[Types, Type | None, Type]] = {}
 
     def run(self) -> None:
@@ -166,7 +170,10 @@ class _Checker:
                 if not conforms(type_, wanted):
                     shown = printer.term(head.args[position])
                     message = _misplaced(position, predicate.name, described(wanted), shown, type_)
-                    self.complain(clause, message, argument_span(head, position))
+                    fix = None
+                    if isinstance(wanted, NameType) and isinstance(head.args[position], Name):
+                        fix = f"write a name below {wanted}, such as {wanted}/x"
+                    self.complain(clause, message, argument_span(head, position), fix)
                     return
         given = ", ".join(map(str, types))
         wanted_rows = " or ".join(f"({', '.join(map(str, row))})" for row in predicate.rows)
@@ -177,6 +184,8 @@ class _Checker:
         predicate = self.predicates[key]
         if predicate.decl is not None:
             return predicate.rows
+        if key in self.unproven:
+            raise _NothingProven
         # While it is being inferred, in a recursion, a predicate may hold anything.
         return self.alternatives.get(key, ((ANY,) * predicate.arity,))
 
@@ -209,8 +218,9 @@ class _Checker:
                 found.update(dict.fromkeys(_RuleCheck(self, rule).head_types()))
             except _Infeasible as failure:
                 self.complain(rule.clause, str(failure), failure.span, failure.fix)
-            except _TooManyPossibilities:  # nothing is proven, so nothing is refused
-                found[(ANY,) * key[1]] = None
+                self.unproven.add(key)
+            except _NothingProven:  # so nothing is refused, here and in what reads it
+                self.unproven.add(key)
         return _most_general(found)
 
     # --- types of expressions --------------------------------------------------------------------------------------
@@ -272,11 +282,23 @@ class _Checker:
                 return EMPTY
         return _instantiate(result, binding)
 
+    def misplaced(self, name: str, args: list[Type]) -> tuple[int, Type]:
+        """The first argument that keeps a function from having a type, and the type it should have."""
+        exact = _EXACT.get(name)
+        if exact is not None:
+            return next((i for i, arg in enumerate(args) if widen(arg) != exact), 0), exact
+        params = self._function_signature(name)[0]
+        binding: State = {}
+        for position, (param, arg) in enumerate(zip(params, args, strict=False)):
+            if not _shapes_agree(param, arg, binding):
+                return position, param
+        return 0, StructType(())  # a struct is wanted
+
     def _function_signature(self, name: str) -> tuple[Types, Type | None, Type]:
         if name not in self.signatures:
             entry = FUNCTIONS[name]
-            rest = None if entry.rest is None else _signature([entry.rest])[0]
-            self.signatures[name] = _signature(entry.params), rest, _signature([entry.result])[0]
+            rest = None if entry.rest is None else _signature((entry.rest,))[0]
+            self.signatures[name] = _signature(entry.params), rest, _signature((entry.result,))[0]
         return self.signatures[name]
 
 
@@ -429,7 +451,7 @@ class _RuleCheck:
         if not after:
             raise failure or _Infeasible(f"{printer.premise(premise)} can never hold", premise.span)
         if len(after) > MOST_STATES:
-            raise _TooManyPossibilities
+            raise _NothingProven
         return list(after.values())
 
     def _premise(self, premise: Premise, state: State) -> Iterable[State]:
@@ -523,7 +545,7 @@ class _RuleCheck:
             left, right = widen(left), widen(right)
         both = meet(left, right)
         if both == EMPTY:
-            verb = "differ always" if premise.negated else "are never equal"
+            verb = "always differ" if premise.negated else "are never equal"
             message = f"{printer.premise(premise)}: {described(left)} and {described(right)} {verb}"
             raise _Infeasible(message, premise.span)
         return {**state, **{v.name: both for v in variables if not v.anonymous}}
@@ -534,12 +556,25 @@ class _RuleCheck:
         if type_ != EMPTY:
             return type_
         assert isinstance(term, Apply)
-        args = ", ".join(str(self.checker.type_of(arg, state)) for arg in term.args)
-        raise _Infeasible(
-            f"{term.function} cannot take ({args})",
-            term.span or premise.span,
-            "declare the types with Decl … bound […], or compare the value first",
+        for arg in term.args:
+            self._known(arg, state, premise)  # the innermost one is to blame
+        message, fix = self._why_not(term, [self.checker.type_of(arg, state) for arg in term.args])
+        raise _Infeasible(message, term.span or premise.span, fix)
+
+    def _why_not(self, term: Apply, types: list[Type]) -> tuple[str, str | None]:
+        """What keeps an application with typed arguments from having a type."""
+        if term.function == "fn:struct:get" and isinstance(types[0], StructType):
+            return f"{described(types[0])} has no field {printer.term(term.args[1])}", None
+        position, wanted = self.checker.misplaced(term.function, types)
+        own = types[position]
+        message = (
+            f"{term.function} takes {described(wanted)}, but {printer.term(term.args[position])} is {described(own)}"
         )
+        if own == ANY or isinstance(own, Union):
+            return message, "declare a narrower type with Decl … bound […], or compare the value first"
+        if isinstance(own, ListType) and term.function in _EXACT:
+            return message, "a list is folded in a fact, a head or a let"
+        return message, None
 
     def _comparison(self, premise: Literal, state: State) -> State:
         """Both sides are of one orderable kind (D10); a known side narrows the other."""
@@ -551,7 +586,9 @@ class _RuleCheck:
         if not kinds:
             left, right = types
             message = f"{printer.premise(premise)} compares {described(left)} with {described(right)}"
-            raise _Infeasible(message, premise.span, "compare two values of one kind")
+            ordered = [any(meet(t, kind) != EMPTY for kind in _ORDERABLE) for t in types]
+            fix = "compare two values of one kind" if all(ordered) else f"what has an order is {described(_ORDERED)}"
+            raise _Infeasible(message, premise.span, fix)
         if premise.negated:
             return state
         common = union(kinds)

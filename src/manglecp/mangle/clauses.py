@@ -157,6 +157,8 @@ class ClauseCheck:
             return
         similar = nearest(atom.predicate, by_name)
         fix = f"did you mean {similar}?" if similar else f"declare it: {_plain_decl(atom)}."
+        if not similar and own and package_of(atom.predicate):
+            fix = f"load a unit of package {package_of(atom.predicate)} that defines it"
         self.complain(f"unknown predicate {atom.predicate}", atom.span, fix)
 
     def _visible(self, predicate: Predicate, atom: Atom) -> None:

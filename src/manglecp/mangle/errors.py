@@ -13,6 +13,7 @@ it where that is known; :meth:`Diagnostic.render` writes it with the line and a 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -51,17 +52,31 @@ class Diagnostic:
 
 
 def _excerpt(span: Span, number: int, column: int) -> list[str]:
+    """The line, and a caret under each character of the place."""
     text = span.source.line(number)
-    width = max(1, min(span.end - span.start, len(text) - column + 1))
-    first = 0
-    if len(text) > _WIDEST_LINE:  # a window around the place
-        first = max(0, min(column - 1 - _WIDEST_LINE // 3, len(text) - _WIDEST_LINE))
-        text = text[first : first + _WIDEST_LINE]
-    shown = "".join(c if c.isprintable() else ("\t" if c == "\t" else "\N{REPLACEMENT CHARACTER}") for c in text)
-    at = column - 1 - first
-    pad = "".join("\t" if c == "\t" else " " for c in shown[:at])
+    place = range(column - 1, max(column, min(column - 1 + span.end - span.start, len(text))))
+    first, last = 0, len(text)
+    if last > _WIDEST_LINE:  # a window around the place
+        first = max(0, min(place.start - _WIDEST_LINE // 3, last - _WIDEST_LINE))
+        last = first + _WIDEST_LINE
+    shown = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text[first:last])
+    if first > 0:
+        shown = "…" + shown[1:]
+    if last < len(text):
+        shown = shown[:-1] + "…"
+    at = place.start - first
+    carets = "".join("^" * len(_blank(c)) for c in shown[at : place.stop - first]) or "^"
     margin = f"{number} | "
-    return [f"  {margin}{shown}", f"  {' ' * (len(margin) - 2)}| {pad}{'^' * min(width, len(shown) - at or 1)}"]
+    return [f"  {margin}{shown}", f"  {' ' * (len(margin) - 2)}| {''.join(map(_blank, shown[:at]))}{carets}"]
+
+
+def _blank(character: str) -> str:
+    """White space as wide as a character is on a screen."""
+    if character == "\t":
+        return character
+    if unicodedata.combining(character):
+        return ""
+    return "  " if unicodedata.east_asian_width(character) in "WF" else " "
 
 
 def _shorten(text: str) -> str:
@@ -79,7 +94,10 @@ class MangleError(Exception):
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
-        super().__init__(self.render())
+        super().__init__(self.diagnostics)
+
+    def __str__(self) -> str:
+        return self.render()
 
     def render(self) -> str:
         return "\n".join(d.render() for d in self.diagnostics)

@@ -46,7 +46,7 @@ _FACT: Final = re.compile(
 _ARGS: Final = re.compile(_ARG, re.ASCII)
 
 # What can be passed over on the way to the end of a broken clause without being read as tokens.
-_DULL: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+""")
+_DULL: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+|/+(?=/)|!+(?=!)""")
 
 _Node = TypeVar("_Node")
 

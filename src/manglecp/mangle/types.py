@@ -10,7 +10,7 @@ A tuple type is a pair whose second part is a pair, as tuple values are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -450,15 +450,22 @@ def widen(type_: Type) -> Type:
 def union(types: Iterable[Type]) -> Type:
     """The union of several types without members that another one covers."""
     members: list[Type] = []
-    for type_ in types:
-        for one in type_.members if isinstance(type_, Union) else (type_,):
-            if any(conforms(one, known) for known in members):
-                continue
-            members = [known for known in members if not conforms(known, one)]
-            members.append(one)
+    for one in _flat(types):
+        if any(conforms(one, known) for known in members):
+            continue
+        members = [known for known in members if not conforms(known, one)]
+        members.append(one)
     if len(members) == 1:
         return members[0]
     return Union(tuple(sorted(members, key=str)))
+
+
+def _flat(types: Iterable[Type]) -> Iterator[Type]:
+    for type_ in types:
+        if isinstance(type_, Union):
+            yield from _flat(type_.members)
+        else:
+            yield type_
 
 
 def upper(types: Iterable[Type]) -> Type:
@@ -479,6 +486,7 @@ class Vocabulary:
         for type_ in declared:
             for part in parts(type_):
                 self._note(part)
+        self.longest = max(map(len, self.prefixes), default=0)
 
     def _note(self, part: Type) -> None:
         if isinstance(part, NameType):
@@ -500,7 +508,7 @@ class Vocabulary:
             return Singleton(value)
         if not isinstance(value, Name):
             return _KIND_TYPES[type(value)]
-        prefix = value.text
+        prefix = value.text[: self.longest + 1]
         while (cut := prefix.rfind("/")) > 0:
             prefix = prefix[:cut]
             if prefix in self.prefixes:
@@ -523,7 +531,7 @@ class Vocabulary:
         if isinstance(value, Map):
             if not value.entries:
                 return MapType(BOT, BOT)
-            keys = upper(self._distinct([k for k, _ in value.entries], exact=False))  # a key type is asked the other way
+            keys = upper(self._distinct([k for k, _ in value.entries], exact=False))  # keys are contravariant
             return MapType(keys, upper(self._distinct([v for _, v in value.entries], exact)))
         if isinstance(value, Struct):
             return StructType(tuple((label, self.value(v, exact)) for label, v in value.entries))

@@ -1,0 +1,2 @@
+# expect: error parse
+p(7d).

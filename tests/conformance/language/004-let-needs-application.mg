@@ -1,0 +1,3 @@
+# expect: error parse
+n(1).
+p(Y) :- n(X) |> let Y = 5.

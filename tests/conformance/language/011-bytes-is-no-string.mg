@@ -1,0 +1,3 @@
+# expect: error analysis
+Decl p(X) bound [/bytes].
+p("abc").

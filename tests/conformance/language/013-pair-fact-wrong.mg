@@ -1,0 +1,3 @@
+# expect: error analysis
+Decl p(X) bound [fn:Pair(/number, /string)].
+p(fn:pair("a", 1)).

@@ -1,0 +1,3 @@
+# expect: error analysis
+p(1).
+p(1, 2).

@@ -1,0 +1,3 @@
+# expect: error analysis
+p(1).
+q(X) :- p(X, _).

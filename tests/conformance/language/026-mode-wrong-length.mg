@@ -1,0 +1,3 @@
+# expect: error analysis
+Decl p(X, Y) descr [mode("+")].
+p(1, 2).

@@ -1,0 +1,3 @@
+# expect: error analysis
+Decl p(S) bound [fn:Struct(/a)].
+q(1).

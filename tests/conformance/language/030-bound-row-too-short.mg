@@ -1,0 +1,3 @@
+# expect: error analysis
+Decl p(X, Y) bound [/number].
+p(1, 2).

@@ -1,0 +1,2 @@
+# expect: error analysis
+p(fn:div(1, 0)).

@@ -1,0 +1,3 @@
+# expect: error analysis
+n(1).
+p(N) :- n(X) |> do fn:group_by(1), let N = fn:count().

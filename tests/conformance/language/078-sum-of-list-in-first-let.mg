@@ -1,0 +1,3 @@
+# expect: ok
+l([1, 2]).
+p(S) :- l(L) |> let S = fn:sum(L).

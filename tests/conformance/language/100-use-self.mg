@@ -1,0 +1,4 @@
+# expect: error analysis
+Package zoo!
+Use zoo!
+p(1).

@@ -1,0 +1,4 @@
+# expect: error analysis
+Package zoo!
+owl(1).
+p(X) :- owl(X, _).
