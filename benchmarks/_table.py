@@ -19,5 +19,6 @@ def best(run: Callable[[], object], times: int = 5) -> float:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     for row in (header, ["-" * width for width in widths], *rows):
-        cells = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        first, *rest = zip(row, widths, strict=True)
+        cells = [first[0].ljust(first[1]), *[cell.rjust(width) for cell, width in rest]]
         print("  ".join(cells).rstrip())

@@ -10,9 +10,7 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--requirements-json", metavar="PATH", help="write which collected tests name which requirement"
-    )
+    parser.addoption("--requirements-json", metavar="PATH", help="write which collected tests name which requirement")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -101,9 +101,7 @@ def load(folder: Path = _FOLDER) -> Register:
         raise RegisterError(
             f"{folder}: missing {sorted(expected - present)}, not expected {sorted(present - expected)}"
         )
-    return Register(
-        tuple(read_area(name, (folder / f"{name.lower()}.toml").read_text("utf-8")) for name in AREAS)
-    )
+    return Register(tuple(read_area(name, (folder / f"{name.lower()}.toml").read_text("utf-8")) for name in AREAS))
 
 
 def read_area(name: str, text: str) -> Area:
@@ -138,14 +136,10 @@ def _read_row(area: str, place: int, entry: Any) -> Requirement:
     reason = _text(where, entry, "reason") if "reason" in entry else None
     if (status is Status.DEVIATES) != (reason is not None):
         raise RegisterError(f"{where}: status {status} {'needs a' if reason is None else 'takes no'} reason")
-    return Requirement(
-        where, level, _text(where, entry, "source"), _text(where, entry, "statement"), status, reason
-    )
+    return Requirement(where, level, _text(where, entry, "source"), _text(where, entry, "statement"), status, reason)
 
 
-def _expect_keys(
-    where: str, table: dict[str, Any], required: Set[str], optional: Set[str] = frozenset()
-) -> None:
+def _expect_keys(where: str, table: dict[str, Any], required: Set[str], optional: Set[str] = frozenset()) -> None:
     if missing := sorted(required - table.keys()):
         raise RegisterError(f"{where}: missing {', '.join(missing)}")
     if unknown := sorted(table.keys() - required - optional):

@@ -104,9 +104,7 @@ status = "done"
 def test_a_good_file_is_read() -> None:
     area = read_area("DATA", GOOD)
     assert area.rows == (
-        Requirement(
-            "DATA-01", Level.MUST, "S00 §0", "It holds.", Status.DEVIATES, reason="It cannot hold here."
-        ),
+        Requirement("DATA-01", Level.MUST, "S00 §0", "It holds.", Status.DEVIATES, reason="It cannot hold here."),
         Requirement("DATA-02", Level.DESIGN, "S00 §0", "It is so.", Status.DONE),
     )
 

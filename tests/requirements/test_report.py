@@ -61,9 +61,7 @@ def test_main_lists_one_area(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("made_up")
-def test_main_fails_when_a_check_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_main_fails_when_a_check_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(report, "collect", lambda *_: Marks({}, {}, []))
     assert report.main([]) == 1
     assert capsys.readouterr().err == "WIRE-01: said to be done, but no test names it\n"
