@@ -70,10 +70,10 @@ def is_presentable(diagnostic: Diagnostic) -> None:
     assert diagnostic.span.line >= 1
     assert diagnostic.span.column >= 1
     assert diagnostic.span.text or diagnostic.stage == "parse"  # the end of the text is a place too
-    assert diagnostic.message.isprintable()
-    assert diagnostic.message == diagnostic.message.strip(" .")
-    assert diagnostic.fix is None or diagnostic.fix.isprintable()
+    assert diagnostic.message == diagnostic.message.strip()
+    assert "\n" not in diagnostic.message + (diagnostic.fix or "")
     assert diagnostic.clause is None or diagnostic.clause.endswith(".")
-    line = diagnostic.render().splitlines()[0]
+    first, *others = diagnostic.render().split("\n")
     place = f"{diagnostic.span.source.name}:{diagnostic.span.line}:{diagnostic.span.column}"
-    assert line.startswith(f"{diagnostic.severity}[{diagnostic.stage}]: {place}: ")
+    assert first.startswith(f"{diagnostic.severity}[{diagnostic.stage}]: {place}: ")
+    assert all(line.replace("\t", " ").isprintable() for line in (first, *others))

@@ -5,11 +5,16 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from manglecp.mangle import printer
 from manglecp.mangle.errors import Diagnostic, MangleError, ParseError, nearest
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source, Span, Trust
-from tests.mangle.loading import complaints, load, refusal
+from manglecp.mangle.syntax import Unit
+from tests.mangle import strategies
+from tests.mangle.loading import complaints, is_presentable, load, refusal
 
 
 def shown(*texts: str | Source) -> str:
@@ -180,6 +185,23 @@ def test_the_exception_shows_the_report() -> None:
     assert len(caught.value.diagnostics) == 2
 
 
+@given(st.lists(strategies.units, min_size=1, max_size=3))
+@settings(max_examples=20, deadline=None)
+def test_any_program_is_accepted_or_refused_with_presentable_diagnostics_in_order(units: list[Unit]) -> None:
+    try:
+        load(*map(printer.unit, units))
+    except MangleError as error:
+        found = error.diagnostics
+    else:
+        return
+    places = []
+    for diagnostic in found:
+        is_presentable(diagnostic)
+        assert diagnostic.span is not None
+        places.append((diagnostic.span.source.name, diagnostic.span.start))
+    assert places == sorted(places)
+
+
 # --- the caret -------------------------------------------------------------------------------------------------------
 
 
@@ -205,6 +227,13 @@ def test_wide_characters_take_two_columns() -> None:
 
 def test_what_cannot_be_printed_is_replaced() -> None:
     assert pointed('p("\x07", X).', 7, 8) == ('  1 | p("\N{REPLACEMENT CHARACTER}", X).', "    |        ^")
+
+
+def test_nothing_speaks_to_the_terminal() -> None:
+    """Texts of programs hold any character: escape sequences and changes of direction are not passed on."""
+    source = Source("x.mg", 'p("\x9b31m \u202e").')
+    diagnostic = Diagnostic("analysis", "\x1b[31m and \x9b", Span(source, 2, 5), 'p("\u202e").', "\x07")
+    assert all(line.isprintable() for line in diagnostic.render().split("\n"))
 
 
 def test_a_place_of_several_lines_is_underlined_on_its_first() -> None:

@@ -272,6 +272,7 @@ def test_reserved_words(word: str) -> None:
     assert place(f"p(X) :- {word}(X).") == (1, 9)
     assert place(f"p({word}).") == (1, 3)
     assert place(f"Decl {word}(X).") == (1, 6)
+    assert place(f"p(1). {word}(2).")[0] == 1
     assert clauses(f"x{word}(1).")[0].head.predicate == f"x{word}"
     assert args(f"p(/{word}).") == (Name(f"/{word}"),)
 

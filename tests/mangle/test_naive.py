@@ -216,6 +216,12 @@ def test_given_facts_are_merged_too() -> None:
     assert run(SMALLER + "v(/k, 3). v(/k, 1). v(K, 0) :- v(K, 1).").facts("v") == ["v(/k,0)"]
 
 
+def test_the_merge_predicate_may_be_an_ordinary_one() -> None:
+    text = 'Decl v(K, V) descr [fundep([K], [V]), merge([V], "m")]. m(/low, /high, /high). m(/high, /low, /high). '
+    result = run(text + "v(1, /low). v(1, X) :- level(X). v(2, /low). level(/high). level(/low).")
+    assert result.facts("v") == ["v(1,/high)", "v(2,/low)"]
+
+
 def test_values_that_stay_incomparable_violate_the_dependency() -> None:
     error = fails(MERGED + "m(A, B, C) :- A = B, C = A. v(/k, 1). v(/k, 2).")
     assert "functional dependency violated by v(/k,1) and v(/k,2)" in error.diagnostics[0].message
@@ -267,6 +273,11 @@ def test_the_depth_of_calls_is_limited_exactly() -> None:
 def test_calls_that_never_end(rule: str) -> None:
     text = f'Decl f(N, R) descr [mode("+", "-"), deferred()]. {rule} p(R) :- f(0, R).'
     assert limit(text, Limits(), "off").limit == 10_000
+
+
+def test_expressions_in_the_heads_of_deferred_rules() -> None:
+    text = 'Decl f(N, R) descr [mode("+", "-"), deferred()]. f(fn:plus(1, 1), /two). f(N, fn:plus(N, N)) :- N > 2. '
+    assert run(text + "d(2). d(3). p(X, R) :- d(X), f(X, R).", bounds="off").facts("p") == ["p(2,/two)", "p(3,6)"]
 
 
 def test_deferred_facts_are_answers_too() -> None:
@@ -372,6 +383,26 @@ def test_a_program_can_be_evaluated_again_and_again() -> None:
     assert evaluate(program, now=NOW).facts() == first
     assert later.facts("n") == ["n(1)"]
     assert repr((program.rules, program.facts, program.components, program.predicates)) == before
+
+
+# --- time ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_bounds_of_a_head_may_be_times_or_numbers() -> None:
+    text = "Decl t(X) temporal. n(0, 5). n(5, 0). t(1)@[A, B] :- n(A, B). t(2)@[B] :- n(_, B), B > 0."
+    assert run(text, bounds="off").facts("t") == [
+        "t(1)@[1970-01-01T00:00:00Z, 1970-01-01T00:00:00.000000005Z]",
+        "t(2)@[1970-01-01T00:00:00.000000005Z]",
+    ]
+    with pytest.raises(EvalError, match="S is not a time"):
+        run('Decl t() temporal. q("now"). t()@[S] :- q(S).', bounds="off")
+
+
+def test_rows_that_fail_are_left_out_of_a_collection_only() -> None:
+    text = "d([1]). d([]). d([2, 3]). p(L) :- d(X) |> do fn:group_by(), let L = {}."
+    assert run(text.replace("{}", "fn:collect(fn:list:get(X, 0))"), bounds="off").facts("p") == ["p([1, 2])"]
+    with pytest.raises(EvalError):
+        run(text.replace("{}", "fn:sum(fn:list:get(X, 0))"), bounds="off")
 
 
 # --- asking --------------------------------------------------------------------------------------------------------

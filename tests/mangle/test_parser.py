@@ -401,6 +401,7 @@ REFUSED = [
     "Package «1»!",
     "Package «let»!",
     "Package zoo [«1»]!",
+    "Package zoo [a() «b»()]!",
     "Package zoo! «Package» zoo!",
     "Use«!»",
     "Use zoo«»",
@@ -420,6 +421,7 @@ REFUSED = [
     "p({1«}»).",
     "p({/a «1»}).",
     "p({/a: 1, /b«}»).",
+    "p({/a: 1 «/b»: 2}).",
     "p({/a: «}»).",
     "p({«:»1}).",
     "p(«.List»).",
@@ -497,6 +499,13 @@ def test_a_broken_clause_ends_at_its_full_stop() -> None:
 def test_nothing_behind_an_open_string_is_trusted() -> None:
     found = complaints('p(1 2).\nq("open).\nr(1 2).\n')
     assert [place(diagnostic)[:2] for diagnostic in found] == [(1, 5), (2, 3)]
+    found = complaints('p(1 2,\n "open).\nr(1 2).\n')
+    assert [place(diagnostic)[:2] for diagnostic in found] == [(1, 5), (2, 2)]
+
+
+def test_one_complaint_per_clause_is_enough() -> None:
+    found = complaints("p(1 2 / 3 $ 4 \\ 5, 99999999999999999999, '\\q'). q(1). r(/ / /). s($")
+    assert [place(diagnostic)[2] for diagnostic in found] == ["2", "/", "$"]
 
 
 def test_there_is_an_end_to_complaints() -> None:

@@ -41,6 +41,7 @@ from manglecp.mangle.types import (
     DURATION,
     EMPTY,
     FLOAT,
+    MAX_DEPTH,
     NAME,
     NUMBER,
     STRING,
@@ -58,6 +59,7 @@ from manglecp.mangle.types import (
     Union,
     Vocabulary,
     conforms,
+    depth,
     described,
     meet,
     member,
@@ -232,7 +234,8 @@ class _Checker:
         if not isinstance(term, Apply):
             return self.vocabulary.constant(term)
         args = [self.type_of(arg, state) for arg in term.args]
-        return EMPTY if EMPTY in args else self._apply(term, args)
+        type_ = EMPTY if EMPTY in args else self._apply(term, args)
+        return ANY if depth(type_) > MAX_DEPTH else type_
 
     def _apply(self, term: Apply, args: list[Type]) -> Type:
         name = term.function

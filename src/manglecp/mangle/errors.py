@@ -23,6 +23,8 @@ from manglecp.mangle.source import Span
 Stage = Literal["parse", "analysis", "stratification", "eval"]
 
 _WIDEST_LINE = 160
+_MOST_DIFFERENCE = 4
+_MOST_CANDIDATES = 200  # comparing is slow, and a program may be full of mistakes
 _LONGEST_MESSAGE = 2_000  # it may name facts and predicates, and those can have any length
 
 
@@ -59,7 +61,7 @@ def _excerpt(span: Span, number: int, column: int) -> list[str]:
     if last > _WIDEST_LINE:  # a window around the place
         first = max(0, min(place.start - _WIDEST_LINE // 3, last - _WIDEST_LINE))
         last = first + _WIDEST_LINE
-    shown = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text[first:last])
+    shown = "\t".join(map(_printable, text[first:last].split("\t")))
     if first > 0:
         shown = "…" + shown[1:]
     if last < len(text):
@@ -84,7 +86,12 @@ def _shorten(text: str) -> str:
 
 
 def _cut(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return _printable(text if len(text) <= longest else text[: longest - 1] + "…")
+
+
+def _printable(text: str) -> str:
+    """Without what would speak to a terminal; texts of programs may hold any character."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 class MangleError(Exception):
@@ -145,6 +152,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     import difflib  # only needed when something is wrong
 
     start = next((s for s in ("fn:", ":") if name.startswith(s)), "")
-    candidates = sorted(k.removeprefix(start) for k in known if k.startswith(start))
+    alike = (
+        k.removeprefix(start) for k in known if k.startswith(start) and abs(len(k) - len(name)) <= _MOST_DIFFERENCE
+    )
+    candidates = sorted(alike)[:_MOST_CANDIDATES]
     found = difflib.get_close_matches(name.removeprefix(start), candidates, n=1, cutoff=0.6)
     return f"{start}{found[0]}" if found else None

@@ -104,7 +104,10 @@ def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
     if not literal.timed and predicates.get(literal.atom.key, Predicate("", 0)).temporal:
         anything = TimeBound(Variable("_"), "_")
         literal = replace(literal, annotation=Annotation((anything, anything)))
-    question = Atom("query", ())
+    if predicates.get(literal.atom.key, Predicate("", 0)).deferred:
+        message = f"{literal.atom.predicate} is deferred: its facts are not stored"
+        raise AnalysisError([Diagnostic("analysis", message, literal.span, fix="query a rule that uses it")])
+    question = Atom(":query", ())  # no program can have it
     check = ClauseCheck(Clause(question, None, (literal,)), {**predicates, question.key: Predicate(*question.key)})
     check.run()
     if check.diagnostics:

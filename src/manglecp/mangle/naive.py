@@ -63,6 +63,7 @@ class _Evaluation:
         self.answers: dict[Call, list[Args]] = {}  # of deferred predicates, while the relations stay as they are
         self.derived = 0  # in the components that are done
         self.merge_steps = 0
+        self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant (D20)
 
     def relation(self, key: Key) -> Relation:
         return self.relations.setdefault(key, Relation())
@@ -84,6 +85,7 @@ class _Evaluation:
             self._component(component)
         self._constraints()
         self.statistics.derived = self.derived
+        self.statistics.skipped_inverted = len(self.skipped)
 
     def _constraints(self) -> None:
         def holds(atom: Atom, row: Row) -> bool:
@@ -123,11 +125,11 @@ class _Evaluation:
         if any(self.predicate(key).merge is not None for key in keys):
             self._merging_component(keys, rules)
         else:
-            self.derived += self._fixpoint(keys, rules)
+            self.derived += self._fixpoint(keys, rules, self.limits.derived_facts)
         for key in keys:
             self._finish(key)
 
-    def _fixpoint(self, keys: list[Key], rules: list[Rule]) -> int:
+    def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
         """Apply the rules of some predicates until nothing is new; the number of facts that are.
 
         What aggregates reads only finished relations, so once is enough for it.
@@ -136,7 +138,7 @@ class _Evaluation:
         self.answers.clear()
         for rule in [r for r in rules if r.clause.aggregates]:
             self._add(rule, self._apply(rule))
-        self._check_limit(self.derived + self._size(keys) - given)
+        self._check_limit(self.derived + self._size(keys) - given, limit)
         plain = [r for r in rules if not r.clause.aggregates]
         news = bool(plain)
         while news:
@@ -146,7 +148,7 @@ class _Evaluation:
             news = False
             for rule, facts in found:
                 news |= self._add(rule, facts)
-            self._check_limit(self.derived + self._size(keys) - given)
+            self._check_limit(self.derived + self._size(keys) - given, limit)
         return self._size(keys) - given
 
     def _size(self, keys: Iterable[Key]) -> int:
@@ -160,9 +162,9 @@ class _Evaluation:
             news |= relation.add(args, interval)
         return news
 
-    def _check_limit(self, derived: int) -> None:
-        if derived > self.limits.derived_facts:
-            raise LimitError(self.limits.derived_facts, derived, "derived facts")
+    def _check_limit(self, derived: int, limit: int) -> None:
+        if derived > limit:
+            raise LimitError(limit, derived, "derived facts")
 
     # --- merge -----------------------------------------------------------------------------------------------------
 
@@ -177,7 +179,9 @@ class _Evaluation:
             self.statistics.rounds += 1
             for key in ordinary:  # the least model over the merged relations as they stand
                 self.relation(key).facts = {args: set(at) for args, at in given[key].items()}
-            self._fixpoint(ordinary, [rule for rule in rules if rule.head.key in ordinary])
+            # What holds on the way may be more than what holds in the end, so only endlessness is stopped here.
+            on_the_way = max(self.limits.derived_facts, self.limits.merge_steps)
+            self._fixpoint(ordinary, [rule for rule in rules if rule.head.key in ordinary], on_the_way)
             self.answers.clear()
             found = {key: [args for r in rules if r.head.key == key for args, _ in self._apply(r)] for key in merged}
             changed = False
@@ -185,7 +189,7 @@ class _Evaluation:
                 changed |= self._merge_into(key, new)
         for key in keys:
             self.derived += sum(len(at - given[key].get(args, set())) for args, at in self.relation(key).facts.items())
-        self._check_limit(self.derived)
+        self._check_limit(self.derived, self.limits.derived_facts)
 
     def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
         """Merge facts into a relation; did it change? Values are taken in their order, so the result is one."""
@@ -251,7 +255,7 @@ class _Evaluation:
                 except ValueFault as fault:
                     raise self._error(str(fault), clause.annotation.span, clause) from None
                 if not holds_somewhere(*interval):
-                    self.statistics.skipped_inverted += 1
+                    self.skipped.add((clause.head.key, args, interval))
                     continue
             facts.append((args, interval))
         return facts

@@ -60,6 +60,7 @@ def parse(source: Source) -> Unit:
 def parse_premise(source: Source) -> Premise:
     """One premise and nothing else, such as a question from a command line; a full stop may follow."""
     parser = _Parser(source)
+    parser.refuse_surrogates()
     parser.lex.advance()
     premise = parser.premise()
     parser.accept(".")
@@ -98,7 +99,7 @@ class _Parser(TermParser):
         self.errors: list[Diagnostic] = []
 
     def unit(self) -> Unit:
-        self._refuse_surrogates()
+        self.refuse_surrogates()
         package: Package | None = None
         uses: list[Package] = []
         items: list[Decl | Clause] = []
@@ -126,7 +127,7 @@ class _Parser(TermParser):
             raise ParseError(self.errors)
         return Unit(package, tuple(uses), tuple(items), self.source)
 
-    def _refuse_surrogates(self) -> None:
+    def refuse_surrogates(self) -> None:
         text = self.source.text
         try:
             text.encode()

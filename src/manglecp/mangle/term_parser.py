@@ -22,7 +22,7 @@ from manglecp.mangle.syntax import (
 )
 from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time
 
-MAX_NESTING: Final = 200
+MAX_NESTING: Final = 100
 UNITS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 
 

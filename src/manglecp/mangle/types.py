@@ -142,6 +142,9 @@ Type: TypeAlias = (
     Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | OptionType | Tag | TypeVariable
 )
 
+MAX_DEPTH: Final = 100
+"""How deep types may be nested; the relations below recurse."""
+
 ANY: Final = Base("/any")
 BOT: Final = Base("/bot")
 NUMBER: Final = Base("/number")
@@ -215,6 +218,8 @@ def _read_union(args: tuple[Term, ...]) -> Type:
 def _read_tuple(args: tuple[Term, ...]) -> Type:
     if len(args) < 3:
         raise Malformed("fn:Tuple takes three or more arguments; two make a fn:Pair")
+    if len(args) > MAX_DEPTH:
+        raise Malformed(f"fn:Tuple takes at most {MAX_DEPTH} arguments")
     return tuple_type([read_type(arg) for arg in args])
 
 
@@ -292,22 +297,36 @@ def described(type_: Type) -> str:
 
 def parts(type_: Type) -> Iterable[Type]:
     """A type and everything inside it."""
-    yield type_
-    inner: Iterable[Type] = ()
+    stack = [type_]
+    while stack:
+        part = stack.pop()
+        yield part
+        stack.extend(_inner(part))
+
+
+def _inner(type_: Type) -> tuple[Type, ...]:
     if isinstance(type_, Union):
-        inner = type_.members
-    elif isinstance(type_, PairType):
-        inner = (type_.first, type_.second)
-    elif isinstance(type_, ListType):
-        inner = (type_.element,)
-    elif isinstance(type_, MapType):
-        inner = (type_.key, type_.value)
-    elif isinstance(type_, StructType):
-        inner = [t for _, t in (*type_.required, *type_.optional)]
-    elif isinstance(type_, OptionType):
-        inner = (type_.some,)
-    for part in inner:
-        yield from parts(part)
+        return type_.members
+    if isinstance(type_, PairType):
+        return (type_.first, type_.second)
+    if isinstance(type_, ListType):
+        return (type_.element,)
+    if isinstance(type_, MapType):
+        return (type_.key, type_.value)
+    if isinstance(type_, StructType):
+        return tuple(t for _, t in (*type_.required, *type_.optional))
+    return (type_.some,) if isinstance(type_, OptionType) else ()
+
+
+def depth(type_: Type) -> int:
+    """How deep constructors are nested; 1 for a plain type."""
+    deepest = 0
+    stack = [(type_, 1)]
+    while stack:
+        part, level = stack.pop()
+        deepest = max(deepest, level)
+        stack.extend((inner, level + 1) for inner in _inner(part))
+    return deepest
 
 
 # --- relations -------------------------------------------------------------------------------------------------------
@@ -515,30 +534,29 @@ class Vocabulary:
                 return NameType(prefix)
         return NAME
 
-    def value(self, value: Value, exact: bool = True) -> Type:
-        """The type of any value."""
+    def value(self, value: Value, exact: bool = True, level: int = 0) -> Type:
+        """The type of any value; what is nested deeper than a type can say is ``/any``."""
+        if level > MAX_DEPTH:
+            return ANY
         if isinstance(value, Pair):
             chain = [value.first]
             rest = value.second
             while isinstance(rest, Pair):  # a long tuple is a long chain
                 chain.append(rest.first)
                 rest = rest.second
-            if len(chain) > _LONGEST_TUPLE:
-                return PairType(self.value(value.first, exact), ANY)
-            return tuple_type([self.value(v, exact) for v in (*chain, rest)])
+            if len(chain) > MAX_DEPTH:
+                return PairType(self.value(value.first, exact, level + 1), ANY)
+            return tuple_type([self.value(v, exact, level + len(chain)) for v in (*chain, rest)])
         if isinstance(value, List):
-            return ListType(upper(self._distinct(value.items, exact)))
+            return ListType(upper(self._distinct(value.items, exact, level)))
         if isinstance(value, Map):
             if not value.entries:
                 return MapType(BOT, BOT)
-            keys = upper(self._distinct([k for k, _ in value.entries], exact=False))  # keys are contravariant
-            return MapType(keys, upper(self._distinct([v for _, v in value.entries], exact)))
+            keys = upper(self._distinct([k for k, _ in value.entries], False, level))  # keys are contravariant
+            return MapType(keys, upper(self._distinct([v for _, v in value.entries], exact, level)))
         if isinstance(value, Struct):
-            return StructType(tuple((label, self.value(v, exact)) for label, v in value.entries))
+            return StructType(tuple((label, self.value(v, exact, level + 1)) for label, v in value.entries))
         return self.constant(value, exact)
 
-    def _distinct(self, values: Iterable[Value], exact: bool) -> list[Type]:
-        return list(dict.fromkeys(self.value(v, exact) for v in values))
-
-
-_LONGEST_TUPLE: Final = 64
+    def _distinct(self, values: Iterable[Value], exact: bool, level: int) -> list[Type]:
+        return list(dict.fromkeys(self.value(v, exact, level + 1) for v in values))

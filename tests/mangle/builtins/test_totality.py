@@ -113,7 +113,7 @@ def outcome(reducer: Reducer, rows: Sequence[tuple[Value, ...]]) -> Value | tupl
 
 def test_depth_is_no_obstacle() -> None:
     deep: Value = 0
-    for _ in range(5_000):
+    for _ in range(2_000):
         deep = List((Pair(deep, 1),))
     for function in FUNCTIONS.values():
         count = next(n for n in (1, 2, 3, 4, 0) if function.accepts(n))

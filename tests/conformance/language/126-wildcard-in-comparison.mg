@@ -1,0 +1,3 @@
+# expect: error analysis
+n(1).
+p(X) :- n(X), X < _.

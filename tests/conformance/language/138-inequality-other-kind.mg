@@ -1,0 +1,3 @@
+# expect: error analysis
+s("a").
+p(X) :- s(X), X != 1.
