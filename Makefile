@@ -26,8 +26,8 @@ test: setup-dev ## everything that has to hold: lint, types, import contract, do
 	@$(PY) tools/check.py
 
 .PHONY: lint fmt types docs
-lint: setup-dev ## style and import contract
-	@$(PY) tools/check.py lint imports
+lint: setup-dev ## style, strict types and import contract
+	@$(PY) tools/check.py lint types imports
 fmt: setup-dev ## format the code and fix what can be fixed
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .

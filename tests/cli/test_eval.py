@@ -134,7 +134,7 @@ class TestLimit:
         shown = run("eval", "-", "--limit", "2", stdin=SERVICES)
         assert shown.exit_code == 1
         assert shown.stdout == ""
-        assert shown.stderr.startswith("error[eval]: limit of 2 derived facts passed")
+        assert shown.stderr.startswith("error[eval]: <stdin>:4:1: limit of 2 derived facts passed (3 reached)")
 
     def test_it_is_a_number(self, run: Run) -> None:
         assert run("eval", "-", "--limit", "-1", stdin="").exit_code == 2

@@ -63,3 +63,35 @@ def test_many_unknown_names_are_reported_quickly() -> None:
         load(f"{known} {unknown}")
     assert len(caught.value.diagnostics) == 1_000
     assert "did you mean" in (caught.value.diagnostics[0].fix or "")
+
+
+def test_a_product_is_stopped_before_it_fills_the_memory() -> None:
+    facts = " ".join(f"n({i})." for i in range(200))
+    program = load(facts + " p(A, B, C, D) :- n(A), n(B), n(C), n(D).")
+    with pytest.raises(LimitError) as caught:
+        evaluate(program, now=0, limits=Limits(derived_facts=1_000))
+    assert caught.value.diagnostics[0].span is not None
+
+
+def test_facts_are_merged_when_the_merge_predicate_is_derived() -> None:
+    program = load("""
+        Decl d(K, V) descr [fundep([K], [V]), merge([V], "mx")].
+        lvl(1). lvl(2).
+        mx(A, B, B) :- lvl(A), lvl(B), A <= B.
+        mx(A, B, A) :- lvl(A), lvl(B), A > B.
+        d(/a, 1). d(/a, 2).
+        r(V) :- d(/a, V).
+    """)
+    assert evaluate(program, now=0).query("r(_)") == ["r(2)"]
+
+
+def test_no_rule_defines_a_built_in() -> None:
+    with pytest.raises(AnalysisError, match="built-in"):
+        load("p(1). :foo(X) :- p(X).")
+
+
+def test_an_evaluation_ends_when_its_time_is_up() -> None:
+    program = load("Decl n(X) bound [/number]. n(0). n(Y) :- n(X), Y = fn:plus(X, 1).")
+    with pytest.raises(LimitError) as caught:
+        evaluate(program, now=0, limits=Limits(seconds=0.05))
+    assert caught.value.unit == "seconds"

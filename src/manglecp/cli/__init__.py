@@ -45,6 +45,8 @@ class _Verbs(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except MemoryError:
+            raise click.ClickException("out of memory; a smaller --limit ends an evaluation earlier") from None
 
 
 @click.group("manglecp", cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -64,6 +64,8 @@ def source_name(file: str) -> str:
 
 
 def read(file: str) -> bytes:
+    if file == STDIN and sys.stdin is None:
+        raise click.UsageError("cannot read standard input: it is closed")
     try:
         return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
     except OSError as error:

@@ -20,15 +20,25 @@ PATIENCE: Final = 2.0
 
 def write_text(text: str) -> None:
     """To standard output, as UTF-8 wherever this runs."""
-    out = sys.stdout.buffer
-    out.write(text.encode())
-    out.flush()
+    _write([text])
 
 
 def write_lines(lines: Iterable[str]) -> None:
+    _write(f"{line}\n" for line in lines)
+
+
+def _write(texts: Iterable[str]) -> None:
+    if sys.stdout is None:  # closed by whoever started us
+        return
     out = sys.stdout.buffer
-    out.writelines(f"{line}\n".encode() for line in lines)
-    out.flush()
+    try:
+        out.writelines(text.encode(errors="surrogateescape") for text in texts)  # file names may be any bytes
+        out.flush()
+    except BrokenPipeError:
+        raise  # click ends quietly
+    except OSError as error:
+        sys.stdout = None  # there is no use in flushing it again at the end
+        raise click.ClickException(f"cannot write the answer: {error.strerror}") from None
 
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:

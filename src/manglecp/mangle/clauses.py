@@ -75,6 +75,8 @@ class ClauseCheck:
                 clause.head.span,
                 "derive another predicate, or drop extensional() from its Decl",
             )
+        if predicate.name.startswith(":") and not clause.is_fact:
+            self.complain(f"{predicate.name} is the name of a built-in: no rule can define it", clause.head.span)
         if predicate.external and not clause.is_fact:
             self.complain(f"{predicate.name} is external: it is answered from outside, not by rules", clause.head.span)
         annotation = clause.annotation

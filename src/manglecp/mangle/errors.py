@@ -44,7 +44,7 @@ class Diagnostic:
             lines = [head + _cut(self.message)]
         else:
             number, column = self.span.source.position(self.span.start)
-            lines = [f"{head}{self.span.source.name}:{number}:{column}: {_cut(self.message)}"]
+            lines = [f"{head}{_cut(self.span.source.name)}:{number}:{column}: {_cut(self.message)}"]
             lines += _excerpt(self.span, number, column)
         if self.clause is not None:
             lines.append(f"  in: {_shorten(self.clause)}")
@@ -129,7 +129,7 @@ class EvalError(MangleError):
 class LimitError(EvalError):
     """A limit was passed; nothing of the evaluation remains."""
 
-    def __init__(self, limit: int, consumed: int, unit: str, span: Span | None = None) -> None:
+    def __init__(self, limit: float, consumed: float, unit: str, span: Span | None = None) -> None:
         self.limit = limit
         self.consumed = consumed
         self.unit = unit

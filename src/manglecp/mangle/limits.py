@@ -13,5 +13,7 @@ class Limits:
     """Intervals of one fact, after joining those that touch."""
     merge_steps: int = 1_000_000
     """Values replaced by a merge; a merge that never settles ends here."""
+    seconds: float | None = None
+    """Wall time of the whole evaluation."""
     call_depth: int = 10_000
     """How deep deferred predicates may call each other."""

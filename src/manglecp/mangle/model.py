@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.declarations import Predicate
@@ -60,10 +61,20 @@ class Relation:
         return sum(map(len, self.facts.values()))
 
 
+class Facts(Protocol):
+    """The facts of one predicate."""
+
+    def __iter__(self) -> Iterator[Fact]: ...
+
+    def __len__(self) -> int: ...
+
+
 class Result:
     """The least model."""
 
-    def __init__(self, program: Program, relations: Mapping[Key, Relation], statistics: Statistics, now: int) -> None:
+    def __init__(
+        self, program: Program, relations: Mapping[Key, Facts], statistics: Statistics, now: int
+    ) -> None:
         self.program = program
         self.relations = relations
         self.statistics = statistics
@@ -107,7 +118,7 @@ def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
     if predicates.get(literal.atom.key, Predicate("", 0)).deferred:
         message = f"{literal.atom.predicate} is deferred: its facts are not stored"
         raise AnalysisError([Diagnostic("analysis", message, literal.span, fix="query a rule that uses it")])
-    question = Atom(":query", ())  # no program can have it
+    question = Atom("?", ())  # no program can have it
     check = ClauseCheck(Clause(question, None, (literal,)), {**predicates, question.key: Predicate(*question.key)})
     check.run()
     if check.diagnostics:

@@ -1,7 +1,7 @@
 """The naive evaluator: the least model by repeated application, and the oracle for every faster engine.
 
-It is meant to be obviously right, not fast. A relation is a set; a rule is applied by carrying a list of rows from
-premise to premise; a component is applied again and again until nothing new appears. The ideas that are not in every
+It is meant to be obviously right, not fast. A relation is a set; a rule is applied by carrying rows from premise to
+premise; a component is applied again and again until nothing new appears. The ideas that are not in every
 textbook:
 
 *Time.* A temporal relation keeps the intervals as they were given and derived. What a later component reads, and what
@@ -17,14 +17,17 @@ it stands; new values are merged into it, and this repeats until the merged rela
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from typing import TypeAlias, TypeVar
+import itertools
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final, TypeAlias, TypeVar
 
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.constraints import violations
 from manglecp.mangle.declarations import Merge, Predicate
 from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, LimitError, ValueFault
+from manglecp.mangle.externals import Externals, ask
 from manglecp.mangle.intervals import Interval, holds_somewhere
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Args, Fact, Matcher, Row, head_interval, unify
@@ -41,18 +44,23 @@ from manglecp.mangle.values import order_key
 Call: TypeAlias = tuple[Key, Args]
 Solving: TypeAlias = Generator[Call, list[Args], list[Row]]
 _Answer = TypeVar("_Answer")
+_AT_ONCE: Final = 1_000
+"""How many rows are carried from premise to premise together."""
 
 
-def evaluate(program: Program, *, now: int, limits: Limits | None = None) -> Result:
+def evaluate(program: Program, *, now: int, limits: Limits | None = None, externals: Externals | None = None) -> Result:
     """Every fact that follows from the program at the instant ``now`` (nanoseconds since 1970)."""
-    evaluation = _Evaluation(program, now, limits or Limits())
+    evaluation = NaiveEvaluation(program, now, limits or Limits(), externals)
     evaluation.run()
     return Result(program, evaluation.relations, evaluation.statistics, now)
 
 
-class _Evaluation:
-    def __init__(self, program: Program, now: int, limits: Limits) -> None:
+class NaiveEvaluation:
+    def __init__(self, program: Program, now: int, limits: Limits, externals: Externals | None = None) -> None:
         self.program = program
+        self.externals = externals or {}
+        self.asked: dict[Key, dict[Args, list[Args]]] = {}  # answers of external predicates
+        self.started = time.monotonic()
         self.now = now
         self.limits = limits
         self.statistics = Statistics(strata=len(program.components))
@@ -63,6 +71,7 @@ class _Evaluation:
         self.answers: dict[Call, list[Args]] = {}  # of deferred predicates, while the relations stay as they are
         self.derived = 0  # in the components that are done
         self.merge_steps = 0
+        self.limit = self.room = limits.derived_facts  # how many facts there may be, and how many more
         self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant (D20)
 
     def relation(self, key: Key) -> Relation:
@@ -78,22 +87,21 @@ class _Evaluation:
             self._give(fact)
         self.statistics.given = sum(map(len, self.relations.values()))
         for key in [key for key in self.relations if key not in self.rules]:
-            if self.predicate(key).merge is not None:
-                self._merge_into(key, list(self.relation(key).facts), afresh=True)
             self._finish(key)
         for component in self.program.components:
-            self._component(component)
+            self.component(component)
         self._constraints()
         self.statistics.derived = self.derived
         self.statistics.skipped_inverted = len(self.skipped)
 
-    def _constraints(self) -> None:
-        def holds(atom: Atom, row: Row) -> bool:
-            return bool(self._drive(self._solve(Literal(atom), [row])))
+    def holds(self, atom: Atom, row: Row) -> bool:
+        """Has an atom a match?"""
+        return bool(self._drive(self._solve(Literal(atom), [row])))
 
+    def _constraints(self) -> None:
         self.answers.clear()
         broken = [
-            v for key in sorted(self.relations) for v in violations(self.predicate(key), self.relation(key), holds)
+            v for key in sorted(self.relations) for v in violations(self.predicate(key), self.relation(key), self.holds)
         ]
         if broken:
             raise EvalError(broken)
@@ -119,9 +127,9 @@ class _Evaluation:
             if len(intervals) > self.limits.intervals:
                 raise LimitError(self.limits.intervals, len(intervals), f"intervals of {fact_text(key[0], args)}")
 
-    def _component(self, component: Component) -> None:
+    def component(self, component: Component) -> None:
         keys = [key for key in component.predicates if not self.predicate(key).deferred]
-        rules = [rule for key in keys for rule in self.rules[key]]
+        rules = [rule for key in keys for rule in self.rules.get(key, [])]
         if any(self.predicate(key).merge is not None for key in keys):
             self._merging_component(keys, rules)
         else:
@@ -135,6 +143,8 @@ class _Evaluation:
         What aggregates reads only finished relations, so once is enough for it.
         """
         given = self._size(keys)
+        self.limit = limit
+        self.room = limit - self.derived
         self.answers.clear()
         for rule in [r for r in rules if r.clause.aggregates]:
             self._add(rule, self._apply(rule))
@@ -144,6 +154,7 @@ class _Evaluation:
         while news:
             self.statistics.rounds += 1
             self.answers.clear()
+            self.room = limit - (self.derived + self._size(keys) - given)
             found = [(rule, self._apply(rule)) for rule in plain]
             news = False
             for rule, facts in found:
@@ -183,6 +194,7 @@ class _Evaluation:
             on_the_way = max(self.limits.derived_facts, self.limits.merge_steps)
             self._fixpoint(ordinary, [rule for rule in rules if rule.head.key in ordinary], on_the_way)
             self.answers.clear()
+            self.room = on_the_way
             found = {key: [args for r in rules if r.head.key == key for args, _ in self._apply(r)] for key in merged}
             changed = False
             for key, new in found.items():
@@ -240,25 +252,45 @@ class _Evaluation:
     # --- one rule --------------------------------------------------------------------------------------------------
 
     def _apply(self, rule: Rule) -> list[Fact]:
-        """Everything the rule derives from the relations as they are."""
-        rows = self._drive(self._rows(rule, [{}]))
+        """Everything the rule derives from the relations as they are.
+
+        Rows turn into facts while they come, so that a limit is noticed before a product of relations fills the memory.
+        """
+        self.checkpoint()
         clause = rule.clause
         temporal = self.predicate(clause.head.key).temporal
-        facts: list[Fact] = []
-        for row in rows:
-            args = self._head(clause, row)
-            interval: Interval | None = None
-            if temporal:
-                assert clause.annotation is not None  # checked at load
-                try:
-                    interval = head_interval(clause.annotation, row, self.now)
-                except ValueFault as fault:
-                    raise self._error(str(fault), clause.annotation.span, clause) from None
-                if not holds_somewhere(*interval):
+        known = self.relation(clause.head.key).facts
+        found: dict[Fact, None] = {}
+        fresh = 0
+
+        def emit(rows: list[Row]) -> None:
+            nonlocal fresh
+            for row in rows:
+                args = self._head(clause, row)
+                interval = self._head_interval(clause, row) if temporal else None
+                if interval is not None and not holds_somewhere(*interval):
                     self.skipped.add((clause.head.key, args, interval))
-                    continue
-            facts.append((args, interval))
-        return facts
+                elif (args, interval) not in found:
+                    found[args, interval] = None
+                    fresh += interval not in known.get(args, ())
+                    if fresh > self.room:
+                        raise LimitError(self.limit, self.limit + 1, "derived facts", clause.span)
+
+        self._drive(self._rows(rule, [{}], emit))
+        return list(found)
+
+    def _head_interval(self, clause: Clause, row: Row) -> Interval:
+        assert clause.annotation is not None  # checked at load
+        try:
+            return head_interval(clause.annotation, row, self.now)
+        except ValueFault as fault:
+            raise self._error(str(fault), clause.annotation.span, clause) from None
+
+    def checkpoint(self) -> None:
+        """Has the evaluation run out of time?"""
+        spent = time.monotonic() - self.started
+        if self.limits.seconds is not None and spent > self.limits.seconds:
+            raise LimitError(self.limits.seconds, round(spent, 3), "seconds")
 
     def _head(self, clause: Clause, row: Row) -> Args:
         try:
@@ -269,16 +301,33 @@ class _Evaluation:
     def _error(self, message: str, span: Span | None, clause: Clause) -> EvalError:
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
-    def _rows(self, rule: Rule, rows: list[Row]) -> Solving:
-        """The rows the head is built from: the body solved, then the transforms applied."""
+    def _rows(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> Solving:
+        """Solve the body and hand over the rows the head is built from, some at a time unless they are aggregated."""
         clause = rule.clause
-        for premise in rule.premises:
+        plain = not clause.aggregates
+        finished: list[Row] = []
+        waiting = [(0, rows)]
+        while waiting:
+            position, rows = waiting.pop()
+            if position == len(rule.premises):
+                if plain:
+                    emit(self._transformed(clause, rows))
+                else:
+                    finished += rows
+                continue
+            premise = rule.premises[position]
             try:
                 rows = yield from self._solve(premise, rows)
             except ValueFault as fault:
                 raise self._error(str(fault), premise.span, clause) from None
             if not self._rows_are_facts(rule):
                 rows = _distinct(rows)
+            waiting += [(position + 1, rows[at : at + _AT_ONCE]) for at in range(0, len(rows), _AT_ONCE)]
+        if not plain:
+            emit(self._transformed(clause, finished if self._rows_are_facts(rule) else _distinct(finished)))
+        return []
+
+    def _transformed(self, clause: Clause, rows: list[Row]) -> list[Row]:
         for transform in clause.transforms:
             try:
                 rows = self._transform(transform, rows)
@@ -304,17 +353,33 @@ class _Evaluation:
         if self.predicate(atom.key).deferred:
             return (yield from self._deferred(premise, rows))
         matcher = Matcher(premise, rows[0], self.now)
-        candidates = matcher.index(self.relation(atom.key))
+        facts: Iterable[Fact] = self.relation(atom.key)
+        if atom.predicate in self.externals and self.predicate(atom.key).external:
+            facts = itertools.chain(facts, self._external(premise, rows))
+        candidates = matcher.index(facts)
         solved: list[Row] = []
         for row in rows:
-            facts = candidates.get(matcher.key(row), ())
-            matches = (new for args, interval in facts if (new := matcher.match(row, args, interval)) is not None)
+            own = candidates.get(matcher.key(row), ())
+            matches = (new for args, interval in own if (new := matcher.match(row, args, interval)) is not None)
             if premise.negated:
                 if next(matches, None) is None:
                     solved.append(row)
             else:
                 solved.extend(matches)
         return solved
+
+    def _external(self, premise: Literal, rows: list[Row]) -> Iterator[Fact]:
+        """Ask Python for what a premise needs to know, each question once."""
+        key = premise.atom.key
+        predicate = self.predicate(key)
+        inputs = [premise.atom.args[i] for i in predicate.inputs()]
+        questions = dict.fromkeys(tuple(value_of(arg, row, self.now) for arg in inputs) for row in rows)
+        known = self.asked.setdefault(key, {})
+        new = [question for question in questions if question not in known]
+        if new:
+            known.update(ask(predicate, self.externals[key[0]], new))
+        stored = self.relation(key).facts
+        return ((args, None) for question in questions for args in dict.fromkeys(known[question]) if args not in stored)
 
     def _equate(self, premise: Equality, row: Row) -> Row | None:
         for free, other in ((premise.left, premise.right), (premise.right, premise.left)):
@@ -433,7 +498,9 @@ class _Evaluation:
             row = _bind_inputs(columns, inputs)
             if row is None:
                 continue
-            for solution in (yield from self._rows(rule, [row])):
+            solutions: list[Row] = []
+            yield from self._rows(rule, [row], solutions.extend)
+            for solution in solutions:
                 args = self._head(rule.clause, {**row, **solution} if not rule.clause.aggregates else solution)
                 if tuple(args[i] for i in positions) == inputs:
                     answers[args] = None

@@ -51,18 +51,17 @@ class Dependencies:
 
     def __init__(self, predicates: Mapping[Key, Predicate], rules: Sequence[Clause]) -> None:
         self.predicates = predicates
-        with_rules = {clause.head.key for clause in rules}
-        known = with_rules | {key for key, predicate in predicates.items() if predicate.merge is not None}
+        known = {clause.head.key for clause in rules}
+        known |= {key for key, predicate in predicates.items() if predicate.merge is not None}
         self.nodes = sorted(known)
         self.edges: dict[Key, list[Dependency]] = {node: [] for node in self.nodes}
         for dependency in _dependencies(predicates, rules):
             if dependency.body in known and dependency.head in known:
                 self.edges[dependency.head].append(dependency)
-        self.graph = self._graph()
-        self.components = [c for c in self.graph if not with_rules.isdisjoint(c.predicates)]
+        self.components = self._components()
 
-    def _graph(self) -> list[Component]:
-        """The components, also of predicates that only have facts to merge."""
+    def _components(self) -> list[Component]:
+        """In order of dependence, also of predicates that only have facts to merge."""
         neighbours = {node: sorted({d.body for d in edges}) for node, edges in self.edges.items()}
         components = []
         for members in strongly_connected(self.nodes, neighbours):
@@ -79,7 +78,7 @@ class Dependencies:
     def unstratifiable(self) -> list[Diagnostic]:
         """A diagnostic for each cycle in which a predicate needs its own finished relation."""
         diagnostics = []
-        for component in self.graph:
+        for component in self.components:
             seen: set[frozenset[Key]] = set()
             for strict in islice((d for d in self.inside(component) if d.strict), _MOST_CYCLES):
                 cycle = self._cycle(strict, component)
