@@ -32,7 +32,7 @@ KINDS: Final[dict[Base, type]] = {
 
 
 def is_member(value: Value, type_: Type) -> bool:
-    """Does the value belong to the type? Straight from the table in section 3; structs may have further fields."""
+    """Does the value belong to the type? As the documentation says; structs may have further fields."""
     match type_:
         case Base():
             return type_ == ANY or (type_ in KINDS and type(value) is KINDS[type_])

@@ -1,4 +1,4 @@
-"""Declarations: what each part means, and every way to get it wrong (section 4.1)."""
+"""Declarations: what each part means, and every way to get it wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages: who is called what, and who may be asked by whom (section 10.1)."""
+"""Packages: who is called what, and who may be asked by whom."""
 
 from __future__ import annotations
 

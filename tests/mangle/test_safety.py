@@ -1,4 +1,4 @@
-"""The order in which premises run, and rules for which there is none (sections 4.3 and 4.4, D2-D5)."""
+"""The order in which premises run, and rules for which there is none (D2-D5)."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ BASE = "n(1). n(2). n(3). e(1, 2). e(2, 3). l([1, 2])."
 )
 def test_premises_run_as_written_unless_they_wait(body: str, order: list[str]) -> None:
     assert order_of(f"p() :- {body}.", BASE) == order
+
+
+def test_a_long_body_in_the_wrong_order() -> None:
+    equations = [f"X{i} = [X{i - 1}]" for i in range(1, 2_000)]
+    assert order_of(f"p() :- {', '.join(reversed(equations))}, n(X0).", BASE) == ["n(X0)", *equations]
 
 
 def test_a_guard_runs_before_what_it_guards() -> None:
@@ -163,7 +168,7 @@ def test_names_and_safety_are_reported_together() -> None:
     ]
 
 
-# --- output positions of built-ins (reading 9) -----------------------------------------------------------------------
+# --- output positions of built-ins -----------------------------------------------------------------------------------
 
 
 def test_a_bound_variable_at_an_output_is_a_test() -> None:
@@ -253,7 +258,7 @@ def test_a_reflecting_predicate_that_takes_an_input_is_always_a_test() -> None:
     assert order_of("p() :- animal(X), n(X).", text) == ["n(X)", ":match_prefix(X, /animal)"]
 
 
-# --- functions (section 4.6) -----------------------------------------------------------------------------------------
+# --- functions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

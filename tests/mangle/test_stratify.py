@@ -1,4 +1,4 @@
-"""What is evaluated together, and what cannot be (section 4.8, D13)."""
+"""What is evaluated together, and what cannot be (D13)."""
 
 from __future__ import annotations
 

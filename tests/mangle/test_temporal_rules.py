@@ -1,4 +1,4 @@
-"""What the analysis asks of time: annotations, operators, recursion (sections 9.3 and 9.7, D12-D20)."""
+"""What the analysis asks of time: annotations, operators, recursion (D12-D20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand behind ``|>``, and what a row is (sections 4.5 and 7, D6, D7, D26)."""
+"""What may stand behind ``|>``, and what a row is (D6, D7, D26)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types: what they hold, how they relate, and what type a value has (sections 3 and 4.7, D11)."""
+"""Types: what they hold, how they relate, and what type a value has (D11)."""
 
 from __future__ import annotations
 

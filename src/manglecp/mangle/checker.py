@@ -41,7 +41,6 @@ from manglecp.mangle.types import (
     DURATION,
     EMPTY,
     FLOAT,
-    MAX_DEPTH,
     NAME,
     NUMBER,
     STRING,
@@ -59,8 +58,8 @@ from manglecp.mangle.types import (
     Union,
     Vocabulary,
     conforms,
-    depth,
     described,
+    is_large,
     meet,
     member,
     parts,
@@ -80,7 +79,7 @@ State: TypeAlias = dict[str, Type]
 
 MOST_STATES: Final = 200
 _ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
-_ORDERED: Final = Union(_ORDERABLE)
+_ORDERED: Final = union(_ORDERABLE)
 _COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
 _EXACT: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("fn:plus", "fn:minus", "fn:mult", "fn:div", "fn:mod", "fn:sum", "fn:min", "fn:max"), NUMBER),
@@ -235,7 +234,7 @@ class _Checker:
             return self.vocabulary.constant(term)
         args = [self.type_of(arg, state) for arg in term.args]
         type_ = EMPTY if EMPTY in args else self._apply(term, args)
-        return ANY if depth(type_) > MAX_DEPTH else type_
+        return ANY if is_large(type_) else type_
 
     def _apply(self, term: Apply, args: list[Type]) -> Type:
         name = term.function
@@ -253,7 +252,7 @@ class _Checker:
             return self._field_of(args[0], term.args[1]) if len(args) == 2 else EMPTY
         exact = _EXACT.get(name)
         if exact is not None:
-            return exact if all(widen(arg) == exact for arg in args) else EMPTY
+            return exact if all(_is_exactly(arg, exact) for arg in args) else EMPTY
         return self._registered(name, args)
 
     def _struct(self, term: Apply, args: list[Type]) -> Type:
@@ -289,7 +288,7 @@ class _Checker:
         """The first argument that keeps a function from having a type, and the type it should have."""
         exact = _EXACT.get(name)
         if exact is not None:
-            return next((i for i, arg in enumerate(args) if widen(arg) != exact), 0), exact
+            return next((i for i, arg in enumerate(args) if not _is_exactly(arg, exact)), 0), exact
         params = self._function_signature(name)[0]
         binding: State = {}
         for position, (param, arg) in enumerate(zip(params, args, strict=False)):
@@ -303,6 +302,11 @@ class _Checker:
             rest = None if entry.rest is None else _signature((entry.rest,))[0]
             self.signatures[name] = _signature(entry.params), rest, _signature((entry.result,))[0]
         return self.signatures[name]
+
+
+def _is_exactly(own: Type, wanted: Type) -> bool:
+    """Is this the type that arithmetic wants? Two unknown values that were compared are taken for numbers."""
+    return widen(own) == wanted or (wanted == NUMBER and own == _ORDERED)
 
 
 def _misplaced(position: int, predicate: str, wanted: str, shown: str, own: Type) -> str:
@@ -443,19 +447,20 @@ class _RuleCheck:
 
     def _through(self, premise: Premise, states: list[State]) -> list[State]:
         """Every possibility behind a premise."""
-        after: dict[tuple[tuple[str, Type], ...], State] = {}
+        after: list[State] = []
         failure: _Infeasible | None = None
         for state in states:
             try:
-                for new in self._premise(premise, state):
-                    after.setdefault(tuple(sorted(new.items(), key=lambda item: item[0])), new)
+                after += self._premise(premise, state)
             except _Infeasible as reason:
                 failure = failure or reason
         if not after:
             raise failure or _Infeasible(f"{printer.premise(premise)} can never hold", premise.span)
+        if len(after) > 1:  # the same may be possible in several ways
+            after = list({frozenset(state.items()): state for state in after}.values())
         if len(after) > MOST_STATES:
             raise _NothingProven
-        return list(after.values())
+        return after
 
     def _premise(self, premise: Premise, state: State) -> Iterable[State]:
         if isinstance(premise, Equality):
@@ -683,7 +688,7 @@ class _RuleCheck:
         if name == "fn:pick_any" and args:
             return args[0]
         exact = _EXACT.get(name, ANY)
-        return exact if all(widen(arg) == exact for arg in args) else ANY
+        return exact if all(_is_exactly(arg, exact) for arg in args) else ANY
 
     def _head_interval(self, state: State) -> None:
         annotation = self.clause.annotation

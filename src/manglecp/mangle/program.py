@@ -135,7 +135,7 @@ class _Loader:
         unstratifiable = dependencies.unstratifiable()
         if unstratifiable:
             raise StratificationError(self._in_order(unstratifiable))
-        return Program(self.predicates, self.rules, self.facts, dependencies.components, warnings)
+        return Program(self.predicates, self.rules, self.facts, dependencies.components, self._in_order(warnings))
 
     def _clause(self, clause: Clause) -> None:
         if _is_plain_fact(clause) and self._takes_plain_facts(clause):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import PREDICATES
@@ -43,16 +44,30 @@ class Ordering:
 def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
     """Put the premises of a rule into running order."""
     bound = set(_given_by_caller(clause.head, predicates))
-    waiting = list(clause.premises)
+    premises = clause.premises
+    names = [{v.name for v in premise_variables(premise) if not v.anonymous} for premise in premises]
+    mentions: dict[str, list[int]] = {}
+    for position, mentioned in enumerate(names):
+        for name in mentioned:
+            mentions.setdefault(name, []).append(position)
+    waiting = dict.fromkeys(range(len(premises)))
+    ready: list[int] = []  # a heap: of those that can run, the first as written runs
+
+    def look_at(positions: Iterable[int]) -> None:
+        for position in positions:
+            if position in waiting and not _missing(premises[position], bound, predicates):
+                del waiting[position]
+                heappush(ready, position)
+
+    look_at(list(waiting))
     running: list[Premise] = []
-    while waiting:
-        ready = next((p for p in waiting if not _missing(p, bound, predicates)), None)
-        if ready is None:
-            break
-        waiting.remove(ready)  # the first equal one, and equal premises are interchangeable
-        running.append(_reflected(ready, bound, predicates))
-        bound |= {v.name for v in premise_variables(ready) if not v.anonymous}
-    complaints = [_unsafe(premise, clause, bound, predicates) for premise in waiting]
+    while ready:
+        position = heappop(ready)
+        running.append(_reflected(premises[position], bound, predicates))
+        new = names[position] - bound
+        bound |= new
+        look_at(p for name in new for p in mentions[name])
+    complaints = [_unsafe(premises[position], clause, bound, predicates) for position in waiting]
     return Ordering(tuple(running), frozenset(bound), tuple(complaints))
 
 

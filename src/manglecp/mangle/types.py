@@ -10,7 +10,7 @@ A tuple type is a pair whose second part is a pair, as tuple values are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -156,6 +156,7 @@ DURATION: Final = Base("/duration")
 NAME: Final = NameType("/name")
 EMPTY: Final = Union(())
 BASES: Final = {base.name: base for base in (ANY, BOT, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)}
+_MOST_PARTS: Final = 5_000
 _KIND_TYPES: Final[Mapping[type, Type]] = {
     int: NUMBER,
     Float: FLOAT,
@@ -295,38 +296,38 @@ def described(type_: Type) -> str:
     return " or ".join(map(str, type_.members)) if isinstance(type_, Union) and type_.members else str(type_)
 
 
-def parts(type_: Type) -> Iterable[Type]:
+def parts(type_: Type) -> Iterator[Type]:
     """A type and everything inside it."""
-    stack = [type_]
-    while stack:
-        part = stack.pop()
-        yield part
-        stack.extend(_inner(part))
+    return (part for part, _ in _walk(type_))
 
 
-def _inner(type_: Type) -> tuple[Type, ...]:
-    if isinstance(type_, Union):
-        return type_.members
-    if isinstance(type_, PairType):
-        return (type_.first, type_.second)
-    if isinstance(type_, ListType):
-        return (type_.element,)
-    if isinstance(type_, MapType):
-        return (type_.key, type_.value)
-    if isinstance(type_, StructType):
-        return tuple(t for _, t in (*type_.required, *type_.optional))
-    return (type_.some,) if isinstance(type_, OptionType) else ()
+def is_large(type_: Type) -> bool:
+    """Too deep or too wide to be worth following, as what rules wrap in itself again and again becomes."""
+    return any(count > _MOST_PARTS or level > MAX_DEPTH for count, (_, level) in enumerate(_walk(type_)))
 
 
-def depth(type_: Type) -> int:
-    """How deep constructors are nested; 1 for a plain type."""
-    deepest = 0
+def _walk(type_: Type) -> Iterator[tuple[Type, int]]:
+    """Every part and how deep it lies; 1 for the type itself."""
     stack = [(type_, 1)]
     while stack:
         part, level = stack.pop()
-        deepest = max(deepest, level)
-        stack.extend((inner, level + 1) for inner in _inner(part))
-    return deepest
+        yield part, level
+        stack += [(inner, level + 1) for inner in _inner(part)]
+
+
+def _inner(type_: Type) -> Sequence[Type]:
+    match type_:
+        case Union(members):
+            return members
+        case PairType(first, second):
+            return (first, second)
+        case ListType(inner) | OptionType(inner):
+            return (inner,)
+        case MapType(key, value):
+            return (key, value)
+        case StructType(required, optional):
+            return [t for _, t in (*required, *optional)]
+    return ()
 
 
 # --- relations -------------------------------------------------------------------------------------------------------
