@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 
+from manglecp.mangle import AnalysisError, Program
 from manglecp.mangle.source import Source, Trust
 from tests.mangle.loading import load, placed, refusal
 
@@ -84,8 +85,9 @@ def test_the_table_wins_over_the_descriptor_and_the_clauses() -> None:
     decl = source(POLICY, 'Decl relevant(X) descr [owner("policy")]. relevant(0).')
     load(decl, source(DOMAIN, "relevant(1)."), owners={"relevant": DOMAIN})
     claim = source(DOMAIN, 'Decl prohibited(X) descr [owner("domain")]. prohibited(1).')
-    (diagnostic,) = refusal(claim, owners={"prohibited": POLICY})
-    assert diagnostic.message.startswith("prohibited belongs to policy")
+    declared, stated = refusal(claim, owners={"prohibited": POLICY})
+    assert declared.message == "prohibited belongs to policy, a domain Decl may not say owner"
+    assert stated.message == "prohibited belongs to policy, a domain source may not add to it"
 
 
 def test_what_the_kernel_derives_is_closed_to_everyone() -> None:
@@ -161,3 +163,17 @@ def test_other_errors_are_reported_beside_it() -> None:
         "domain.mg:2:3 a fact has no variables, found X",
         "domain.mg:3:1 p belongs to policy (see policy.mg:1), a domain source may not add to it",
     ]
+
+
+@pytest.mark.parametrize("descriptor", ['owner("domain")', "reflects(/a)", 'deferred(), mode("+")', "extensional()"])
+def test_a_less_trusted_declaration_cannot_change_what_a_clause_means(descriptor: str) -> None:
+    policy = Source("policy.mg", "blocked(/a).", Trust.POLICY)
+    domain = Source("domain.mg", f"Decl blocked(X) descr [{descriptor}].", Trust.DOMAIN)
+    with pytest.raises(AnalysisError, match="belongs to policy, a domain Decl may not say"):
+        Program.load([policy, domain])
+
+
+def test_a_less_trusted_declaration_may_describe() -> None:
+    policy = Source("policy.mg", "blocked(/a).", Trust.POLICY)
+    domain = Source("domain.mg", 'Decl blocked(X) descr [doc("who may not")] bound [/name].', Trust.DOMAIN)
+    Program.load([policy, domain])

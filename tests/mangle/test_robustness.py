@@ -14,6 +14,7 @@ from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source
+from manglecp.mangle.term_parser import MAX_NESTING
 from tests.fuzz import fuzz_parser
 
 INPUTS = 100_000
@@ -125,7 +126,7 @@ def test_deep_nesting_that_is_closed() -> None:
     ],
 )
 def test_nested_types_and_values(opening: str, closing: str, type_: str) -> None:
-    depth = 100
+    depth = MAX_NESTING - 2
     bound = "/number"
     for _ in range(depth):
         bound = type_.replace("{}", bound)

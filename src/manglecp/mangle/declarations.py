@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -63,6 +63,7 @@ class Predicate:
 
 
 _T = TypeVar("_T")
+_CHANGES_MEANING: Final = frozenset({"owner", "reflects", "merge", "fundep", "deferred", "external", "extensional"})
 _LEVELS: Final = {level.label: level for level in Trust}
 _MODE_FIX: Final = 'add mode("+", "-", …) to descr'
 
@@ -354,9 +355,10 @@ def check_ownership(
     by_key: dict[Key, list[Clause]] = {}
     for clause in clauses:
         by_key.setdefault(clause.head.key, []).append(clause)
-    diagnostics = []
+    diagnostics: list[Diagnostic] = []
     for key, own in by_key.items():
         top = min(own, key=_trust)
+        diagnostics += _reinterpreted(predicates[key], min(_trust(top), owners.get(key[0], Trust.DOMAIN)))
         owner, where = _owner(predicates[key], top, owners)
         for clause in own:
             if _trust(clause) <= owner:
@@ -366,6 +368,20 @@ def check_ownership(
             fix = "move the clause to that level, or derive another predicate"
             diagnostics.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
     return diagnostics
+
+
+def _reinterpreted(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
+    """A declaration may describe a predicate of a more trusted level, but not change what its clauses mean."""
+    decl = predicate.decl
+    if decl is None or decl.span is None or decl.span.source.trust <= level:
+        return
+    for descriptor in decl.descr:
+        if descriptor.predicate in _CHANGES_MEANING:
+            message = f"{predicate.name} belongs to {level.label}, a {decl.span.source.trust.label} Decl may not"
+            fix = "move the Decl to that level"
+            yield Diagnostic(
+                "analysis", f"{message} say {descriptor.predicate}", descriptor.span, printer.decl(decl), fix
+            )
 
 
 def _owner(predicate: Predicate, top: Clause, owners: Mapping[str, Trust]) -> tuple[Trust, Span | None]:

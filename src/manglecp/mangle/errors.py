@@ -155,6 +155,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     alike = (
         k.removeprefix(start) for k in known if k.startswith(start) and abs(len(k) - len(name)) <= _MOST_DIFFERENCE
     )
-    candidates = sorted(alike)[:_MOST_CANDIDATES]
+    candidates = sorted(alike, key=lambda k: (k[:1] != name[len(start) : len(start) + 1], k))[:_MOST_CANDIDATES]
     found = difflib.get_close_matches(name.removeprefix(start), candidates, n=1, cutoff=0.6)
     return f"{start}{found[0]}" if found else None

@@ -72,9 +72,7 @@ class Facts(Protocol):
 class Result:
     """The least model."""
 
-    def __init__(
-        self, program: Program, relations: Mapping[Key, Facts], statistics: Statistics, now: int
-    ) -> None:
+    def __init__(self, program: Program, relations: Mapping[Key, Facts], statistics: Statistics, now: int) -> None:
         self.program = program
         self.relations = relations
         self.statistics = statistics

@@ -96,7 +96,10 @@ class NaiveEvaluation:
 
     def holds(self, atom: Atom, row: Row) -> bool:
         """Has an atom a match?"""
-        return bool(self._drive(self._solve(Literal(atom), [row])))
+        try:
+            return bool(self._drive(self._solve(Literal(atom), [row])))
+        except ValueFault as fault:
+            raise EvalError([Diagnostic("eval", str(fault), atom.span)]) from None
 
     def _constraints(self) -> None:
         self.answers.clear()
@@ -110,7 +113,8 @@ class NaiveEvaluation:
         try:
             args = fact.values(self.now)
         except ValueFault as fault:  # only facts that mention the time get here
-            raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span)]) from None
+            shown = printer.clause(fact.clause)
+            raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span, shown)]) from None
         interval: Interval | None = None
         if self.predicate(fact.key).temporal:
             assert fact.clause.annotation is not None  # checked at load

@@ -48,6 +48,8 @@ _ARGS: Final = re.compile(_ARG, re.ASCII)
 # What can be passed over on the way to the end of a broken clause without being read as tokens.
 _DULL: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+|/+(?=/)|!+(?=!)""")
 
+_WRITTEN_ATOM: Final = re.compile(r":?[a-z][A-Za-z0-9:_.]*\(")
+
 _Node = TypeVar("_Node")
 
 
@@ -344,8 +346,8 @@ def argument_span(atom: Atom, index: int) -> Span | None:
     argument = atom.args[index]
     if isinstance(argument, Variable | Apply) and argument.span is not None:
         return argument.span
-    if atom.span is None or not atom.span.text.startswith(f"{atom.predicate}("):
-        return atom.span
+    if atom.span is None or not _WRITTEN_ATOM.match(atom.span.text):
+        return atom.span  # a comparison, or not from a text
     lex = Lexer(atom.span.source)
     lex.read_at(atom.span.start)
     lex.advance()
