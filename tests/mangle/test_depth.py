@@ -57,11 +57,11 @@ def test_a_merge_counts_only_what_holds_in_the_end() -> None:
 
 
 def test_many_unknown_names_are_reported_quickly() -> None:
-    known = " ".join(f"known_{i}(1)." for i in range(1_000))
-    unknown = " ".join(f"p{i}(X) :- knwon_{i}(X)." for i in range(1_000))
+    known = " ".join(f"known_{i}(1)." for i in range(300))
+    unknown = " ".join(f"p{i}(X) :- knwon_{i}(X)." for i in range(300))
     with pytest.raises(AnalysisError) as caught:
         load(f"{known} {unknown}")
-    assert len(caught.value.diagnostics) == 1_000
+    assert len(caught.value.diagnostics) == 300
     assert "did you mean" in (caught.value.diagnostics[0].fix or "")
 
 
