@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from manglecp.cli import cli
 from tests.cli.conftest import Run
 
 Write = Callable[[str, str | bytes], Path]
@@ -184,3 +186,20 @@ def test_time_mentions_what_was_skipped(run: Run) -> None:
     """
     shown = run("eval", "-", "--time", stdin=text)
     assert re.search(r"^skipped +1 derivations whose interval ends before it starts$", shown.stderr, re.MULTILINE)
+
+
+def test_both_engines_answer_alike() -> None:
+    program = (
+        "depends(/a, /b). depends(/b, /c). needs(A, B) :- depends(A, B). needs(A, C) :- depends(A, B), needs(B, C)."
+    )
+    answers = [
+        CliRunner().invoke(cli, ["eval", "-", "--engine", engine], input=program) for engine in ("compiled", "naive")
+    ]
+    assert answers[0].stdout == answers[1].stdout != ""
+
+
+def test_the_plan_shows_what_was_compiled() -> None:
+    shown = CliRunner().invoke(cli, ["eval", "-", "--show-plan"], input="n(1). p(X) :- n(X), X > 0.")
+    assert shown.exit_code == 0
+    assert "# p/1: not recursive" in shown.stdout
+    assert "def rule_0_0(views, now, cap, rows, known=None):" in shown.stdout

@@ -9,20 +9,23 @@ from typing import Literal
 
 from manglecp.cli import inputs
 from manglecp.cli.outputs import Progress, refuse
+from manglecp.mangle import naive
+from manglecp.mangle.engine import CompiledProgram, evaluate
 from manglecp.mangle.errors import Diagnostic, MangleError
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.model import Result, Statistics
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
 
-__all__ = ["Answer", "Bounds", "answer"]
+__all__ = ["Answer", "Bounds", "Engine", "answer"]
 
 Bounds = Literal["error", "off"]
+Engine = Literal["compiled", "naive"]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     facts: list[str]
+    compiled: CompiledProgram | None
     warnings: tuple[Diagnostic, ...]
     statistics: Statistics
     load_seconds: float
@@ -36,6 +39,7 @@ def answer(
     now: int,
     limit: int,
     bounds: Bounds,
+    engine: Engine = "compiled",
     accept: Callable[[Program], None] = lambda program: None,  # noqa: ARG005
 ) -> Answer:
     """The facts that ``ask`` finds. ``accept`` may refuse the question before anything is evaluated."""
@@ -48,8 +52,14 @@ def answer(
             accept(program)
             loaded = time.perf_counter()
             progress.doing = "evaluating"
-            result = evaluate(program, now=now, limits=Limits(derived_facts=limit))
+            limits = Limits(derived_facts=limit)
+            if engine == "naive":
+                compiled = None
+                result = naive.evaluate(program, now=now, limits=limits)
+            else:
+                compiled = CompiledProgram(program)
+                result = evaluate(program, now=now, limits=limits, compiled=compiled)
             facts = ask(result)
     except MangleError as error:
         refuse(error, warnings)
-    return Answer(facts, warnings, result.statistics, loaded - started, time.perf_counter() - loaded)
+    return Answer(facts, compiled, warnings, result.statistics, loaded - started, time.perf_counter() - loaded)

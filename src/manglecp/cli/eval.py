@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from manglecp.cli import inputs
-from manglecp.cli.answering import Answer, Bounds, answer
-from manglecp.cli.outputs import report, write_lines
+from manglecp.cli.answering import Answer, Bounds, Engine, answer
+from manglecp.cli.outputs import report, write_lines, write_text
+from manglecp.mangle.engine import show_plan as plan_text
 from manglecp.mangle.errors import nearest
 from manglecp.mangle.program import Program
 
@@ -19,7 +20,13 @@ __all__ = ["command"]
 @inputs.limit
 @inputs.bounds
 @click.option("--pred", metavar="NAME", help="Print only the facts of this predicate.")
-@click.option("--engine", type=click.Choice(["naive"]), default="naive", help="Which evaluator; there is one so far.")
+@click.option(
+    "--engine",
+    type=click.Choice(["compiled", "naive"]),
+    default="compiled",
+    help="Which evaluator; the naive one is slow and simple.",
+)
+@click.option("--show-plan", is_flag=True, help="Print the compiled rules instead of the facts.")
 @click.option("--time", "show_time", is_flag=True, help="Also say what it cost, on standard error.")
 def command(
     files: tuple[str, ...],
@@ -27,7 +34,8 @@ def command(
     limit: int,
     bounds: Bounds,
     pred: str | None,
-    engine: str,  # noqa: ARG001
+    engine: Engine,
+    show_plan: bool,
     show_time: bool,
 ) -> None:
     """Evaluate the program in FILEs and print every fact, given and derived.
@@ -40,9 +48,13 @@ def command(
         now=now,
         limit=limit,
         bounds=bounds,
+        engine=engine,
         accept=lambda program: _check_predicate(program, pred),
     )
-    write_lines(found.facts)
+    if show_plan and found.compiled is not None:
+        write_text(plan_text(found.compiled))
+    else:
+        write_lines(found.facts)
     report(found.warnings)
     if show_time:
         _show_cost(found)

@@ -8,7 +8,8 @@ Data meets the modules in this order:
     types, checker                         what the bounds forbid
     stratify                               what is evaluated together, in which order  stage stratification
     program                                all of the above: Program.load
-    naive (matching, terms, constraints)   the least model, by repeated application    stage eval
+    engine                                 the least model, compiled and incremental   stage eval
+    naive (matching, terms, constraints)   the same by repeated application: its oracle
     model                                  the answer
 
 `values` and `text` are the constants and their canonical spelling, `syntax` the tree, `printer` and `layout` its way

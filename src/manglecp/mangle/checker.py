@@ -113,7 +113,7 @@ class _NothingProven(Exception):
 
 
 @cache
-def _signature(types: tuple[str, ...]) -> Types:
+def signature(types: tuple[str, ...]) -> Types:
     """Parameter types of a built-in, from their text."""
     text = ", ".join(types)
     (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).items
@@ -160,7 +160,7 @@ class _Checker:
         if all(row == (ANY,) * predicate.arity for row in predicate.rows):
             return
         types = tuple(self.vocabulary.value(arg) for arg in args)
-        if not any(_row_accepts(row, types) for row in predicate.rows):
+        if not any(row_accepts(row, types) for row in predicate.rows):
             self._misfit(fact.clause, predicate, types)
 
     def _misfit(self, clause: Clause, predicate: Predicate, types: Types) -> None:
@@ -299,8 +299,8 @@ class _Checker:
     def _function_signature(self, name: str) -> tuple[Types, Type | None, Type]:
         if name not in self.signatures:
             entry = FUNCTIONS[name]
-            rest = None if entry.rest is None else _signature((entry.rest,))[0]
-            self.signatures[name] = _signature(entry.params), rest, _signature((entry.result,))[0]
+            rest = None if entry.rest is None else signature((entry.rest,))[0]
+            self.signatures[name] = signature(entry.params), rest, signature((entry.result,))[0]
         return self.signatures[name]
 
 
@@ -355,7 +355,7 @@ def _instantiate(type_: Type, binding: State) -> Type:
     return type_
 
 
-def _row_accepts(row: Types, types: Types) -> bool:
+def row_accepts(row: Types, types: Types) -> bool:
     """Do the types fit a declared row, with its type variables agreeing?"""
     binding: State = {}
     return all(_fits(wanted, type_, binding) for wanted, type_ in zip(row, types, strict=True))
@@ -427,7 +427,7 @@ class _RuleCheck:
             found[tuple(self._lenient(arg, state) for arg in self.clause.head.args)] = None
         if self.predicate.decl is not None:
             for types in found:
-                if not any(_row_accepts(row, types) for row in self.predicate.rows):
+                if not any(row_accepts(row, types) for row in self.predicate.rows):
                     self.checker._misfit(self.clause, self.predicate, types)
                     break
         return [tuple(widen(t) for t in types) for types in found]
@@ -473,7 +473,7 @@ class _RuleCheck:
         if name == ":match_prefix":
             return [self._prefix(premise, state)]
         if name.startswith(":"):
-            rows: Sequence[Types] = [_signature(PREDICATES[name].params)]
+            rows: Sequence[Types] = [signature(PREDICATES[name].params)]
         else:
             rows = self.checker.rows(premise.atom.key)
         return self._alternatives(premise, rows, state)

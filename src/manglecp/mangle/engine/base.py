@@ -1,0 +1,187 @@
+"""A program with server facts, evaluated once; requests are answered on top of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from manglecp.mangle.constraints import violations
+from manglecp.mangle.engine.compiled import CompiledProgram
+from manglecp.mangle.engine.evaluation import Evaluation, Layer
+from manglecp.mangle.engine.interpreter import as_fact, matching
+from manglecp.mangle.engine.views import FactTuple, View
+from manglecp.mangle.engine.watch import Cancellation
+from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, ValueFault
+from manglecp.mangle.externals import Externals
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.intervals import holds_somewhere
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.matching import Fact as TimedArgs
+from manglecp.mangle.matching import head_interval
+from manglecp.mangle.model import Result
+from manglecp.mangle.packages import Key
+from manglecp.mangle.program import GivenFact, Program
+
+
+class Base:
+    """What follows from a program and the facts of a server. Immutable, and safe to share between threads.
+
+    What looks at the clock is not part of it: the evaluation time belongs to the request.
+    """
+
+    def __init__(self, compiled: CompiledProgram, layer: Layer, externals: Externals) -> None:
+        self.compiled = compiled
+        self.layer = layer
+        self.externals = externals
+
+    @classmethod
+    def prepare(
+        cls,
+        program: Program,
+        facts: Iterable[Fact] = (),
+        *,
+        check: bool = True,
+        limits: Limits | None = None,
+        externals: Externals | None = None,
+    ) -> Base:
+        """Evaluate the facts of the program and these together.
+
+        ``externals`` are the answers to predicates declared ``external()``, by name.
+        """
+        compiled = CompiledProgram(program)
+        given = compiled.intake.sort(facts, check)
+        steady = [fact for fact in program.facts if not compiled.is_volatile_fact(fact)]
+        for i, more in program_facts(compiled, steady, 0).items():
+            given.setdefault(i, set()).update(more)
+        evaluation = Evaluation(compiled, Layer(compiled), 0, limits or Limits(), volatile=False)
+        evaluation.run(given)
+        return cls(compiled, evaluation.freeze(), externals or {})
+
+    def evaluate(
+        self,
+        facts: Iterable[Fact] = (),
+        *,
+        now: int | None = None,
+        check: bool = True,
+        limits: Limits | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Result:
+        """The answer to a request: as if all facts had been evaluated together at the instant ``now``.
+
+        ``now`` is in nanoseconds since 1970; by default the clock decides. ``check=False`` leaves out the comparison of
+        the facts with the declared bounds.
+        """
+        now = time.time_ns() if now is None else now
+        given = self.compiled.intake.sort(facts, check)
+        if self.compiled.volatile_facts:
+            for i, more in program_facts(self.compiled, self.compiled.volatile_facts, now).items():
+                given.setdefault(i, set()).update(more)
+        evaluation = Evaluation(
+            self.compiled,
+            self.layer,
+            now,
+            limits or Limits(),
+            externals=self.externals,
+            cancellation=cancellation,
+        )
+        evaluation.run(given)
+        return as_result(evaluation)
+
+    def with_facts(
+        self,
+        add: Iterable[Fact] = (),
+        remove: Iterable[Fact] = (),
+        *,
+        check: bool = True,
+        limits: Limits | None = None,
+    ) -> Base:
+        """Another base, with facts added and taken away. What was never given cannot be taken away."""
+        intake = self.compiled.intake
+        evaluation = Evaluation(self.compiled, self.layer, 0, limits or Limits(), volatile=False)
+        evaluation.run(intake.sort(add, check), intake.sort(remove, check))
+        return Base(self.compiled, evaluation.freeze(), self.externals)
+
+
+def evaluate(
+    program: Program,
+    *,
+    now: int,
+    limits: Limits | None = None,
+    externals: Externals | None = None,
+    compiled: CompiledProgram | None = None,
+) -> Result:
+    """Every fact that follows from the program at the instant ``now``; compiled, over an empty base."""
+    compiled = compiled or CompiledProgram(program)
+    evaluation = Evaluation(compiled, Layer(compiled), now, limits or Limits(), externals=externals)
+    evaluation.run(program_facts(compiled, program.facts, now))
+    return as_result(evaluation)
+
+
+def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: int) -> dict[int, set[FactTuple]]:
+    """Facts of the program itself, by number of their predicate."""
+    found: dict[int, set[FactTuple]] = {}
+    for fact in facts:
+        i = compiled.ids[fact.key]
+        try:
+            args = fact.values(now)
+        except ValueFault as fault:  # only facts that mention the time get here
+            raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span)]) from None
+        if compiled.temporal[i]:
+            assert fact.clause.annotation is not None  # checked at load
+            interval = head_interval(fact.clause.annotation, {}, now)
+            if not holds_somewhere(*interval):
+                message = "the interval ends before it starts"
+                raise EvalError([Diagnostic("eval", message, fact.clause.annotation.span)])
+            args = (*args, *interval)
+        found.setdefault(i, set()).add(args)
+    return found
+
+
+class ViewFacts:
+    """A relation of a finished evaluation."""
+
+    def __init__(self, view: View, temporal: bool) -> None:
+        self.view = view
+        self.temporal = temporal
+
+    def __iter__(self) -> Iterator[TimedArgs]:
+        return (as_fact(fact, self.temporal) for fact in self.view)
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+
+class Relations(Mapping[Key, ViewFacts]):
+    """The relations of a finished evaluation; empty ones are left out."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.evaluation = evaluation
+
+    def __getitem__(self, key: Key) -> ViewFacts:
+        i = self.evaluation.compiled.ids[key]
+        if not len(self.evaluation.views[i]):
+            raise KeyError(key)
+        return ViewFacts(self.evaluation.views[i], self.evaluation.compiled.temporal[i])
+
+    def __iter__(self) -> Iterator[Key]:
+        return (key for i, key in enumerate(self.evaluation.compiled.keys) if len(self.evaluation.views[i]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def as_result(evaluation: Evaluation) -> Result:
+    """The answer, if the constraints hold."""
+    compiled = evaluation.compiled
+    relations = Relations(evaluation)
+    if compiled.constrained:
+        holds = matching(evaluation)
+        broken = [
+            violation
+            for key in compiled.constrained
+            if key in relations
+            for violation in violations(compiled.program.predicates[key], relations[key], holds)
+        ]
+        if broken:
+            raise EvalError(broken)
+    return Result(compiled.program, relations, evaluation.statistics, evaluation.now)

@@ -1,0 +1,640 @@
+"""Rules as Python source: straight nested loops over hash indexes.
+
+One function per rule and delta position. It gets the relations as *views* and either adds facts to the head's view or
+collects rows for a transform. Which layers of a relation hold anything (the prepared base, the request's overlay) is
+known when a function is made, so it reads only those; a function for another combination is made when it is first
+needed.
+
+No value of a program ever becomes source text: constants, functions and predicates are handed over in a namespace,
+under names that say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, TypeAlias
+from typing import Literal as OneOf
+
+from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
+from manglecp.mangle.engine.code import Code, tuple_text
+from manglecp.mangle.engine.kinds import Env, KindInference
+from manglecp.mangle.engine.plan import (
+    Absent,
+    AnyStep,
+    Ask,
+    Equate,
+    RuleSteps,
+    Scan,
+    Window,
+    Within,
+    order,
+)
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.intervals import clamp, holds_somewhere
+from manglecp.mangle.packages import Key
+from manglecp.mangle.syntax import Apply, Literal, Now, Term, TimeBound, Variable, premise_variables, term_variables
+from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, wrap_int64
+
+Ending: TypeAlias = OneOf["head", "fact", "row", "known", "exists"]
+"""What a function does with a row: add the head's fact to its view, collect that fact, the row, or the values of some
+variables in ``rows``, or only say that there is one."""
+
+MOST_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
+
+_INFIX: Final = {":lt": "<", ":le": "<=", ":gt": ">", ":ge": ">="}
+_INSIDE: Final = {"number": "", "string": "", "name": ".text", "time": ".ns", "duration": ".ns", "float64": ".value"}
+_ARITHMETIC: Final = {"fn:plus": " + ", "fn:minus": " - ", "fn:mult": " * "}
+
+
+def instant(value: Value) -> int:
+    """The instant a bound variable denotes in an annotation; a number counts nanoseconds."""
+    if isinstance(value, Time):
+        return value.ns
+    if type(value) is int:
+        return value
+    raise ValueFault("an interval is between times")
+
+
+def window_end(value: Value, now: int, sign: int) -> int:
+    """A bound of an operator: an offset from now, or an instant."""
+    return clamp(now + sign * value.ns) if isinstance(value, Duration) else instant(value)
+
+
+def live(facts: Iterable[Any], removed: set[Any]) -> list[Any]:
+    """What is left of a layer."""
+    return [fact for fact in facts if fact not in removed]
+
+
+_RUNTIME: Final[Mapping[str, Any]] = {
+    "live": live,
+    "chain": chain,
+    "E": (),
+    "Time": Time,
+    "wrap": wrap_int64,
+    "instant": instant,
+    "window_end": window_end,
+    "holds_somewhere": holds_somewhere,
+}
+
+
+class NotCompiled(Exception):
+    """A rule this generator leaves to the interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    source: str
+    run: Callable[..., None]
+    counts_facts: bool  # rows are facts, not distinct bindings
+
+
+class Generator(Code):
+    """Writes one function for one rule.
+
+    ``delta`` is the premise that reads the newest facts; ``preset`` are variables whose values the caller hands over
+    in the tuple ``known``; ``keep`` those whose values the ending ``known`` collects; ``loose`` visits every row that
+    might match in the old state or the new, without looking at negations.
+    """
+
+    def __init__(
+        self,
+        apart: RuleSteps,
+        ids: Mapping[Key, int],
+        layers: Callable[[Key], str],
+        size: Callable[[Key], int],
+        temporal: Callable[[Key], bool],
+        *,
+        delta: int | None = None,
+        recursive: bool = False,
+        grouped: frozenset[Key] = frozenset(),
+        ending: Ending = "head",
+        preset: tuple[str, ...] = (),
+        keep: tuple[str, ...] = (),
+        loose: bool = False,
+        name: str = "rule",
+    ) -> None:
+        super().__init__(ids, layers, loose)
+        self.apart = apart
+        self.size = size
+        self.temporal = temporal
+        self.delta = delta
+        self.recursive = recursive
+        self.grouped = grouped
+        self.ending = ending
+        self.preset = preset
+        self.keep = keep
+        self.name = name
+        self.bound: dict[str, str] = {}
+        self.whole: str | None = None
+
+    def compile(self) -> Compiled | None:
+        """The function, or None if the rule can derive nothing from these layers."""
+        steps = order(self.apart, self.delta, self.size, frozenset(self.preset))
+        if self.loose:
+            steps = [step for step in steps if not isinstance(step, Absent)]
+        if self._idle(steps):
+            return None
+        for position, name in enumerate(self.preset):
+            self.bind(name, f"known[{position}]")
+        self.whole = self._whole_column(steps)
+        for step in steps:
+            self._know(self.apart.kinds[step.position])
+            self._step(step)
+        self._know(self.apart.kinds[-1])
+        self._end()
+        if self.loops > MOST_LOOPS:
+            raise NotCompiled(f"{self.loops} nested loops")
+        body = [f"    {line}" for line in (*self.prologue.values(), *self.lines)]
+        source = "\n".join([f"def {self.name}(views, now, cap, rows, known=None):", *body]) + "\n"
+        scope = {**_RUNTIME, **self.namespace}
+        exec(compile(source, f"<{self.name}>", "exec"), scope)  # made from names and numbers only
+        return Compiled(source, scope[self.name], self._counts_facts)
+
+    def _idle(self, steps: Sequence[AnyStep]) -> bool:
+        """Does a premise in front of every barrier have no facts at all?"""
+        first_barrier = min(self.apart.barriers, default=None)
+        for step in steps:
+            if isinstance(step, Scan) and step.position != self.delta and not self.layers(step.literal.atom.key):
+                return first_barrier is None or step.segment < first_barrier
+        return False
+
+    def _whole_column(self, steps: Sequence[AnyStep]) -> str | None:
+        """The variable that goes from one premise straight to the last column of a grouped head, if there is one."""
+        clause = self.apart.rule.clause
+        if clause.head.key not in self.grouped or clause.transforms:
+            return None
+        last = clause.head.args[1]
+        if not isinstance(last, Variable):
+            return None
+        used = [v.name for p in self.apart.rule.premises for v in premise_variables(p)]
+        used += [v.name for v in term_variables(clause.head.args[0])]
+        if used.count(last.name) != 1:
+            return None
+        scan = next((s for s in steps if isinstance(s, Scan) and last in s.literal.atom.args), None)
+        if scan is None or scan.temporal or self.layers(scan.literal.atom.key) not in ("", "o"):
+            return None
+        key, position = scan.literal.atom.key, scan.literal.atom.args.index(last)
+        if key in self.grouped and position == 0:
+            return None
+        if scan.position == self.delta and position == 0:
+            return None
+        return last.name
+
+    def _know(self, kinds: Env) -> None:
+        self.inference = KindInference({}, kinds)
+
+    # --- terms -----------------------------------------------------------------------------------------------------
+
+    def expression(self, term: Term) -> str:
+        if isinstance(term, Variable):
+            if term.name not in self.bound:
+                raise NotCompiled(f"{term.name} has no value")
+            return self.bound[term.name]
+        if not isinstance(term, Apply):
+            return self.given(term, "K")
+        if term.function == "fn:time:now" and not term.args:
+            return self.handle("clock", "Time(now)")
+        numbers = all(self.inference.of(arg) == {"number"} for arg in term.args)
+        if term.function in _ARITHMETIC and numbers and len(term.args) > 1:
+            return f"wrap({_ARITHMETIC[term.function].join(self.expression(arg) for arg in term.args)})"
+        function = FUNCTIONS.get(term.function)
+        if function is None or not function.accepts(len(term.args)):
+            raise NotCompiled(f"{term.function} is unknown")
+        return f"{self.given(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
+
+    def bind(self, name: str, expression: str) -> None:
+        local = f"v_{name}"
+        if local != expression:
+            self.write(f"{local} = {expression}")
+        self.bound[name] = local
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    def _step(self, step: AnyStep) -> None:
+        if isinstance(step, Scan):
+            self._scan(step)
+        elif isinstance(step, Within):
+            self._within(step)
+        elif isinstance(step, Window):
+            self._window(step)
+        elif isinstance(step, Absent):
+            self._absent(step.literal)
+        elif isinstance(step, Ask):
+            self._ask(step.literal)
+        else:
+            self._equate(step)
+
+    def _scan(self, step: Scan) -> None:
+        key = step.literal.atom.key
+        if not self.layers(key) and step.position != self.delta:
+            self._compute(step.literal)
+        known: list[tuple[int, str]] = []
+        targets: list[str] = []
+        fresh: list[tuple[str, str]] = []
+        checks: list[tuple[str, str]] = []
+        for position, arg in enumerate(step.literal.atom.args):
+            target = "_"
+            if isinstance(arg, Variable) and arg.anonymous:
+                pass
+            elif isinstance(arg, Variable) and arg.name not in self.bound:
+                if any(name == arg.name for name, _ in fresh):
+                    target = self.temporary()
+                    checks.append((target, f"v_{arg.name}"))
+                else:
+                    target = f"v_{arg.name}"
+                    fresh.append((arg.name, target))
+            else:
+                known.append((position, self.expression(arg)))
+            targets.append(target)
+        whole = len(known) == len(targets)
+        if step.temporal:
+            targets += [f"s{step.position}", f"e{step.position}"]
+        columns = tuple(position for position, _ in known)
+        wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
+        if self.whole is not None and any(name == self.whole for name, _ in fresh):
+            self._scan_whole(step, known, fresh, targets, checks)
+            return
+        if key in self.grouped:
+            self._scan_grouped(step, known, targets, checks)
+        elif step.position == self.delta:
+            for position, value in known:
+                targets[position] = self.temporary()
+                checks.append((targets[position], value))
+            self.loop(f"for {self._targets(targets)} in views[{self.ids[key]}].delta:")
+        elif whole and not step.temporal:
+            self.unless(f"not ({self.contains(key, tuple_text([value for _, value in known]))})")
+        elif not fresh and not checks and not step.temporal and not self._counts_facts:
+            self.unless(f"not ({self.exists(key, columns, wanted)})")
+        else:
+            if columns:
+                source = self.matching(key, columns, wanted)
+            else:
+                source = self._in_time(step) or self.everything(key)
+            self.loop(f"for {self._targets(targets)} in {source}:")
+        for name, target in fresh:
+            self.bound[name] = target
+        for left, right in checks:
+            self.unless(f"{left} != {right}")
+        for role, bound in step.roles:
+            self._role(role, bound, step.position)
+
+    def _scan_grouped(self, step: Scan, known: list[tuple[int, str]], targets: list[str], checks: list[Any]) -> None:
+        """Visit a relation that is kept as one set of second values per first value."""
+        key = step.literal.atom.key
+        i = self.ids[key]
+        place = "delta" if step.position == self.delta else "groups"
+        groups = f"views[{i}].delta" if place == "delta" else self.handle(f"g{i}", f"views[{i}].groups")
+        values = dict(known)
+        first, second = targets
+        if place == "groups" and 0 in values and 1 in values:
+            self.unless(f"{values[1]} not in {groups}.get({values[0]}, E)")
+        elif place == "groups" and 0 in values:
+            if second == "_":
+                self.unless(f"{values[0]} not in {groups}")
+            else:
+                self.loop(f"for {second} in {groups}.get({values[0]}, E):")
+        elif place == "groups" and 1 in values:
+            self.loop(f"for {self._targets(targets)} in {self.index(key, 'o', (1,))}.get({values[1]}, E):")
+        else:
+            column = self.temporary("seconds")
+            if 0 in values:
+                first = self.temporary()
+                checks.append((first, values[0]))
+            self.loop(f"for {first}, {column} in {groups}.items():")
+            if 1 in values:
+                self.unless(f"{values[1]} not in {column}")
+            elif second != "_":
+                self.loop(f"for {second} in {column}:")
+
+    def _scan_whole(
+        self, step: Scan, known: list[tuple[int, str]], fresh: list[Any], targets: list[str], checks: list[Any]
+    ) -> None:
+        """Take a whole column of a premise as a set."""
+        key = step.literal.atom.key
+        i = self.ids[key]
+        args = step.literal.atom.args
+        position = next(p for p, a in enumerate(args) if isinstance(a, Variable) and a.name == self.whole)
+        column = "column"
+        open_columns = [p for p, t in enumerate(targets) if p != position and p not in dict(known)]
+        if step.position == self.delta or (key in self.grouped and not known):
+            place = "delta" if step.position == self.delta else "groups"
+            if key not in self.grouped:
+                raise NotCompiled("the delta is not grouped")
+            first = targets[0] if not known else self.temporary()
+            self.loop(f"for {first}, {column} in views[{i}].{place}.items():")
+            if known:
+                self.unless(f"{first} != {known[0][1]}")
+        elif open_columns:
+            columns = tuple(p for p in range(len(args)) if p != position)
+            index = self.handle(f"w{i}_{position}", f"views[{i}].set_index({columns!r}, {position})")
+            names = [targets[p] if p in open_columns else self.temporary() for p in columns]
+            self.loop(f"for {self._targets(names) if len(names) > 1 else names[0]}, {column} in {index}.items():")
+            for p, value in known:
+                self.unless(f"{names[columns.index(p)]} != {value}")
+            for left, right in checks:  # a repeated variable
+                self.unless(f"{left} != {right}")
+        else:
+            columns = tuple(p for p, _ in known)
+            if columns:
+                wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
+                index = self.handle(f"w{i}_{position}", f"views[{i}].set_index({columns!r}, {position})")
+                self.write(f"{column} = {index}.get({wanted})")
+            else:
+                self.write(f"{column} = {{fact[0] for fact in {self.everything(key)}}}")
+            self.unless(f"not {column}")
+        for name, target in fresh:
+            if name != self.whole:
+                self.bound[name] = target
+        self.bound[self.whole or ""] = column
+
+    def _in_time(self, step: Scan) -> str | None:
+        """The facts that hold about when a premise asks for them, if that is the same for every row."""
+        key = step.literal.atom.key
+        if not step.temporal or self.layers(key)[:1] not in ("b", "x"):
+            return None
+        for check in self.apart.steps:
+            if check.position != step.position or check.needs:
+                continue
+            if isinstance(check, Within):
+                first = last = self._instant(check.bound)
+            elif isinstance(check, Window):
+                first, last = self._window_ends(check)
+            else:
+                continue
+            return self._during(key, first, last)
+        return None
+
+    def _during(self, key: Key, first: str, last: str) -> str:
+        below = f"views[{self.ids[key]}].base.during({first}, {last})"
+        return self._together(key, lambda layer: below if layer == "b" else self.facts(key, layer))
+
+    def _targets(self, targets: Sequence[str]) -> str:
+        return "_" if not targets else tuple_text(targets)
+
+    @property
+    def _counts_facts(self) -> bool:
+        """With one positive premise every matching fact is a row of its own (D6)."""
+        rule = self.apart.rule
+        return rule.clause.aggregates and len(rule.premises) == 1
+
+    def _role(self, role: str, bound: TimeBound, position: int) -> None:
+        if role == "within":
+            return
+        assert isinstance(bound.value, Variable)
+        start, end = f"s{position}", f"e{position}"
+        if role == "point":
+            self.unless(f"{start} != {end}")
+        end_name = end if role == "end" else start
+        name = bound.value.name
+        if name in self.bound:
+            self.unless(f"{self.bound[name]} is not Time({end_name})")
+        else:
+            self.bind(name, f"Time({end_name})")
+
+    def _instant(self, bound: TimeBound) -> str:
+        value = bound.value
+        if isinstance(value, Now):
+            return "now"
+        if isinstance(value, Variable):
+            local = self.bound[value.name]
+            return f"{local}.ns" if self.inference.of(value) == {"time"} else f"instant({local})"
+        if isinstance(value, Time):
+            return self.given(value.ns, "K")
+        raise NotCompiled("a duration is no instant")
+
+    def _within(self, step: Within) -> None:
+        self.unless(f"not s{step.position} <= {self._instant(step.bound)} <= e{step.position}")
+
+    def _window_ends(self, step: Window) -> tuple[str, str]:
+        """Local names for the first and last instant of an operator's window."""
+        operator = step.operator
+        sign = 1 if operator.is_future else -1
+        ends = ["now"] if len(operator.bounds) == 1 else []
+        fixed = True
+        for bound in operator.bounds:
+            if isinstance(bound.value, Duration):
+                ends.append(f"window_end({self.given(bound.value, 'K')}, now, {sign})")
+            elif isinstance(bound.value, Variable):
+                ends.append(f"window_end({self.bound[bound.value.name]}, now, {sign})")
+                fixed = False
+            else:
+                ends.append(self._instant(bound))
+        first, last = f"first{step.position}", f"last{step.position}"
+        pair = ", ".join(ends)
+        if fixed:
+            self.handle(first, f"min({pair})")
+            self.handle(last, f"max({pair})")
+        else:
+            self.write(f"{first} = min({pair})")
+            self.write(f"{last} = max({pair})")
+        return first, last
+
+    def _window(self, step: Window) -> None:
+        first, last = self._window_ends(step)
+        start, end = f"s{step.position}", f"e{step.position}"
+        self.unless(self._outside(step.operator.is_box, start, end, first, last))
+
+    @staticmethod
+    def _outside(box: bool, start: str, end: str, first: str, last: str) -> str:
+        return f"not ({start} <= {first} and {last} <= {end})" if box else f"{start} > {last} or {first} > {end}"
+
+    def _compute(self, literal: Literal) -> None:
+        """An expression is evaluated even if there is nothing to compare it with."""
+        for arg in literal.atom.args:
+            if isinstance(arg, Apply):
+                self.write(self.expression(arg))
+
+    def _absent(self, literal: Literal) -> None:
+        key = literal.atom.key
+        if not self.layers(key):
+            self._compute(literal)
+            return
+        args = literal.atom.args
+        known = [(i, self.expression(a)) for i, a in enumerate(args) if not isinstance(a, Variable) or not a.anonymous]
+        columns = tuple(i for i, _ in known)
+        wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
+        if literal.timed:
+            self._absent_in_time(literal, columns, wanted)
+        elif len(columns) == len(args) and not self.temporal(key):
+            self.unless(self.contains(key, tuple_text([value for _, value in known])))
+        else:
+            self.unless(self.exists(key, columns, wanted))
+
+    def _absent_in_time(self, literal: Literal, columns: tuple[int, ...], wanted: str) -> None:
+        key = literal.atom.key
+        targets = self._targets(["_"] * len(literal.atom.args) + ["s", "e"])
+        source = self.matching(key, columns, wanted) if columns else self.everything(key)
+        tests = []
+        if literal.operator is not None:
+            step = Window(1000 + self.temporaries, 0, frozenset(), operator=literal.operator)
+            self.temporaries += 1
+            first, last = self._window_ends(step)
+            tests.append(f"not ({self._outside(literal.operator.is_box, 's', 'e', first, last)})")
+        if literal.annotation is not None:
+            for bound in dict.fromkeys(literal.annotation.bounds):
+                if not (isinstance(bound.value, Variable) and bound.value.anonymous):
+                    tests.append(f"s <= {self._instant(bound)} <= e")
+        condition = " and ".join(tests) or "True"
+        self.unless(f"any({condition} for {targets} in {source})")
+
+    def _ask(self, literal: Literal) -> None:
+        atom = literal.atom
+        predicate = PREDICATES[atom.predicate]
+        quick = self._quick_test(literal)
+        if quick is not None:
+            self.unless(quick if literal.negated else f"not ({quick})")
+            return
+        inputs = [a for a, mode in zip(atom.args, predicate.modes, strict=True) if mode == "+"]
+        outputs = [a for a, mode in zip(atom.args, predicate.modes, strict=True) if mode == "-"]
+        call = f"{self.given(predicate.solve, 'P')}({tuple_text([self.expression(a) for a in inputs])})"
+        if not outputs:
+            self.unless(call if literal.negated else f"not {call}")
+            return
+        targets = ["_" if isinstance(a, Variable) and a.anonymous else self.temporary() for a in outputs]
+        known = [(t, a) for t, a in zip(targets, outputs, strict=True) if t != "_"]
+        if literal.negated:
+            tests = " and ".join(f"{t} == {self.expression(a)}" for t, a in known) or "True"
+            self.unless(f"any({tests} for {self._targets(targets)} in {call})")
+            return
+        self.loop(f"for {self._targets(targets)} in {call}:")
+        for target, arg in known:
+            if isinstance(arg, Variable) and arg.name not in self.bound:
+                self.bind(arg.name, target)
+            else:
+                self.unless(f"{target} != {self.expression(arg)}")
+
+    def _quick_test(self, literal: Literal) -> str | None:
+        """A comparison or text test whose kinds are known needs no call."""
+        name, args = literal.atom.predicate, literal.atom.args
+        kinds = [self.inference.of(arg) for arg in args]
+        if name in _INFIX and kinds[0] == kinds[1] and len(kinds[0]) == 1:
+            inside = _INSIDE.get(next(iter(kinds[0])))
+            if inside is not None:
+                left, right = (f"{self._operand(arg)}{inside}" for arg in args)
+                return f"{left} {_INFIX[name]} {right}"
+        if name.startswith(":string:") and all(kind == {"string"} for kind in kinds):
+            text, pattern = (self._operand(arg) for arg in args)
+            if name == ":string:contains":
+                return f"{pattern} in {text}"
+            return f"{text}.{'startswith' if name == ':string:starts_with' else 'endswith'}({pattern})"
+        return None
+
+    def _operand(self, term: Term) -> str:
+        text = self.expression(term)
+        return text if text.isidentifier() else f"({text})"
+
+    def _equate(self, step: Equate) -> None:
+        equality = step.equality
+        if not equality.negated:
+            for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
+                if isinstance(side, Variable) and (side.anonymous or side.name not in self.bound):
+                    if side.anonymous:
+                        self.write(self.expression(other))
+                    else:
+                        self.bind(side.name, self.expression(other))
+                    return
+        left, right = self.expression(equality.left), self.expression(equality.right)
+        self.unless(f"{left} {'==' if equality.negated else '!='} {right}")
+
+    def _end(self) -> None:
+        if self.ending == "exists":
+            self.write("rows.append(True)")
+            self.write("return")
+        elif self.ending == "known":
+            self.write(f"rows.add({tuple_text([self.bound[name] for name in self.keep])})")
+        elif self.ending == "fact":
+            self.write(f"rows.add({tuple_text([self.expression(arg) for arg in self.apart.rule.head.args])})")
+        elif self.ending == "row":
+            self._row()
+        else:
+            self._lets()
+            self._head()
+
+    # --- the end of a row ------------------------------------------------------------------------------------------
+
+    def _lets(self) -> None:
+        for transform in self.apart.rule.clause.transforms:
+            for let in transform.lets:
+                value = self.expression(let.expression)
+                if let.variable.anonymous:
+                    self.write(value)
+                else:
+                    self.bind(let.variable.name, value)
+
+    def _head(self) -> None:
+        clause = self.apart.rule.clause
+        i = self.ids[clause.head.key]
+        parts = [self.expression(arg) for arg in clause.head.args]
+        if self.temporal(clause.head.key):
+            assert clause.annotation is not None
+            start = self._head_end(clause.annotation.start, INT_MIN)
+            end = self._head_end(clause.annotation.end, INT_MAX)
+            self.write(f"start = {start}")
+            self.write(f"end = {end}")
+            self.write("if not holds_somewhere(start, end):")
+            self.write(f"    views[{i}].skipped += 1")
+            self.write(f"    {'continue' if self.loops else 'return'}")
+            parts += ["start", "end"]
+        if clause.head.key in self.grouped:
+            self._grouped_head(i, parts)
+            return
+        fact = tuple_text(parts)
+        known = [self.facts(clause.head.key, "b")] if self.layers(clause.head.key)[:1] in ("b", "x") else []
+        if self.recursive:
+            known.append(self.facts(clause.head.key, "o"))
+        add = self.handle("add", f"views[{i}].{'new' if self.recursive else 'facts'}.add")
+        if known:
+            self.write(f"fact = {fact}")
+            self.write(f"if {' and '.join(f'fact not in {place}' for place in known)}:")
+            self.write(f"    {add}(fact)")
+        else:
+            self.write(f"{add}({fact})")
+        self._check_cap(f"views[{i}].{'new' if self.recursive else 'facts'}")
+
+    def _grouped_head(self, i: int, parts: list[str]) -> None:
+        groups = self.handle(f"g{i}", f"views[{i}].groups")
+        new = self.handle("new", f"views[{i}].new")
+        self.write(f"first = {parts[0]}")
+        self.write(f"own = {groups}.get(first)")
+        if self.whole is not None:
+            self.write("more = column - own if own else column")
+            self.write("if more:")
+            self.write(f"    fresh = {new}.get(first)")
+            self.write("    if fresh is None:")
+            self.write(f"        {new}[first] = set(more) if more is column else more")
+            self.write("    else:")
+            self.write("        fresh |= more")
+            self.write("    cap[2] += len(more)")
+        else:
+            self.write(f"second = {parts[1]}")
+            self.write("if own is None or second not in own:")
+            self.write(f"    fresh = {new}.get(first)")
+            self.write("    if fresh is None:")
+            self.write(f"        {new}[first] = {{second}}")
+            self.write("    else:")
+            self.write("        fresh.add(second)")
+            self.write("    cap[2] += 1")
+        if self.loops:
+            self.lines.append("    " * (self.loops - 1) + "if cap[2] > cap[0]:")
+            self.lines.append("    " * (self.loops - 1) + "    cap[1]()")
+
+    def _head_end(self, bound: TimeBound, infinite: int) -> str:
+        if isinstance(bound.value, Variable) and bound.value.anonymous:
+            return self.given(infinite, "K")
+        return self._instant(bound)
+
+    def _check_cap(self, target: str) -> None:
+        """Has the limit been passed, or has someone called a halt? Asked once per run of the innermost loop."""
+        if self.loops:
+            out = self.handle("out", target)
+            self.lines.append("    " * (self.loops - 1) + f"if len({out}) > cap[0]:")
+            self.lines.append("    " * (self.loops - 1) + "    cap[1]()")
+
+    def _row(self) -> None:
+        """A row for the transforms: every named variable of the body, in order of name."""
+        names = sorted({v.name for p in self.apart.rule.premises for v in premise_variables(p) if not v.anonymous})
+        row = tuple_text([self.bound[name] for name in names])
+        add = self.handle("add", "rows.append" if self._counts_facts else "rows.add")
+        self.write(f"{add}({row})")

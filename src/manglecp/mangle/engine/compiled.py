@@ -1,0 +1,247 @@
+"""A program prepared for evaluation: predicates numbered, rules taken apart, functions made when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from manglecp.mangle.engine.aggregate import Aggregation
+from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled
+from manglecp.mangle.engine.intake import Intake
+from manglecp.mangle.engine.maintenance import Maintained
+from manglecp.mangle.engine.plan import RuleSteps, take_apart
+from manglecp.mangle.engine.views import Grouped, View
+from manglecp.mangle.packages import Key
+from manglecp.mangle.program import GivenFact, Program, Rule
+from manglecp.mangle.stratify import Component
+from manglecp.mangle.syntax import Literal, Now, Premise, TimeBound
+from manglecp.mangle.terms import mentions_now
+
+GROWING: Final = 1_000_000
+"""The size a plan assumes for a relation that is still growing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFunction:
+    head: int
+    source: int | None  # the predicate whose delta it reads
+    compiled: Compiled
+    aggregation: Aggregation | None
+
+
+Functions: TypeAlias = tuple[RuleFunction, ...]
+
+
+@dataclass(eq=False)
+class CompiledRule:
+    head: int
+    steps: RuleSteps
+    aggregation: Aggregation | None
+    name: str
+    scans: tuple[int, ...]  # predicates of its positive premises
+
+
+@dataclass(eq=False)
+class CompiledComponent:
+    """Predicates that are evaluated together."""
+
+    number: int
+    component: Component
+    recursive: bool
+    heads: tuple[int, ...]
+    positive: tuple[int, ...]  # predicates of positive premises
+    strict: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
+    volatile: bool  # mentions the evaluation time, or depends on something that does
+    rules: tuple[CompiledRule, ...]
+    interpreted: str | None  # why no functions are made
+    grouped: frozenset[Key] = frozenset()
+    inputs: tuple[int, ...] = ()
+    outside: tuple[int, ...] = ()  # what it reads and does not define
+    temporal: tuple[int, ...] = ()  # heads that hold for intervals
+    merged: tuple[int, ...] = ()
+    maintained: tuple[Maintained, ...] | str | None = None  # rules to run backwards, or why there are none
+    variants: dict[tuple[str, ...], Functions] = field(default_factory=dict)
+
+
+class CompiledProgram:
+    """Made once per program and shared by all its evaluations."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.keys: list[Key] = sorted(program.predicates)
+        self.ids = {key: i for i, key in enumerate(self.keys)}
+        self.temporal = [program.predicates[key].temporal for key in self.keys]
+        by_head: dict[Key, list[Rule]] = {}
+        for rule in program.rules:
+            by_head.setdefault(rule.head.key, []).append(rule)
+        self.intake = Intake(program.predicates, self.ids)
+        self.constrained = [key for key in self.keys if _has_constraints(program, key)]
+        self.ruled = frozenset(self.ids[key] for component in program.components for key in component.predicates)
+        self.volatile_facts = tuple(f for f in program.facts if self.is_volatile_fact(f))
+        self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
+        # What is answered from outside may be answered differently next time.
+        self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
+        self.components = [
+            self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])
+            for number, component in enumerate(program.components)
+        ]
+
+    @staticmethod
+    def is_volatile_fact(fact: GivenFact) -> bool:
+        """Does a fact of the program depend on the evaluation time?"""
+        annotation = fact.clause.annotation
+        return fact.args is None or (annotation is not None and _is_now(annotation.bounds))
+
+    def _component(self, number: int, component: Component, rules: Sequence[Rule]) -> CompiledComponent:
+        reason = self._why_interpreted(component, rules)
+        heads = tuple(self.ids[key] for key in component.predicates)
+        positive: set[int] = set()
+        strict: set[int] = set()
+        for rule in rules:
+            for premise in _stored(rule.premises):
+                place = strict if premise.negated or rule.clause.aggregates else positive
+                place.add(self.ids[premise.atom.key])
+        for key in component.predicates:
+            merge = self.program.predicates[key].merge
+            if merge is not None:
+                strict.add(self.ids[merge.predicate])
+        volatile = any(i in self.volatile for i in (*positive, *strict, *heads)) or any(map(_is_volatile, rules))
+        if volatile:
+            self.volatile |= set(heads)
+        made = CompiledComponent(
+            number,
+            component,
+            component.recursive,
+            heads,
+            tuple(sorted(positive)),
+            tuple(sorted(strict)),
+            volatile,
+            () if reason else tuple(self._rule(number, n, rule) for n, rule in enumerate(rules)),
+            reason,
+        )
+        made.inputs = tuple(sorted({*heads, *positive, *strict}))
+        made.outside = tuple(sorted((positive | strict) - set(heads)))
+        made.temporal = tuple(i for i in heads if self.temporal[i])
+        made.merged = tuple(self.ids[k] for k in component.predicates if self.program.predicates[k].merge is not None)
+        if component.recursive and not reason and all(self._can_group(key) for key in component.predicates):
+            made.grouped = frozenset(component.predicates)
+        return made
+
+    def _rule(self, component: int, number: int, rule: Rule) -> CompiledRule:
+        head = self.ids[rule.head.key]
+        aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
+        steps = take_apart(rule, self.program.predicates)
+        scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
+        return CompiledRule(head, steps, aggregation, f"rule_{component}_{number}", scans)
+
+    def _can_group(self, key: Key) -> bool:
+        return key[1] == 2 and not self.temporal[self.ids[key]]
+
+    def _why_interpreted(self, component: Component, rules: Iterable[Rule]) -> str | None:
+        predicates = self.program.predicates
+        for key in component.predicates:
+            if predicates[key].merge is not None:
+                return f"{key[0]} is merged"
+            if predicates[key].deferred:
+                return f"{key[0]} is deferred"
+        for rule in rules:
+            for premise in _stored(rule.premises):
+                predicate = predicates[premise.atom.key]
+                if predicate.deferred or predicate.external:
+                    return f"{predicate.name} is {'deferred' if predicate.deferred else 'external'}"
+        return None
+
+    # --- functions -------------------------------------------------------------------------------------------------
+
+    def functions(self, component: CompiledComponent, views: Sequence[View], mode: str) -> Functions:
+        """The functions for the layers that hold facts right now.
+
+        ``full`` applies every rule to everything; ``delta`` only to the newest facts of the component's own predicates;
+        ``insert`` only to what the overlay adds.
+        """
+        if isinstance(views[component.heads[0]], Grouped):
+            mode = f"{mode} grouped"
+        layers = (mode, *[views[i].layers for i in component.inputs])
+        found = component.variants.get(layers)
+        if found is None:
+            try:
+                found = tuple(self._make(component, views, mode))
+            except NotCompiled as reason:
+                component.interpreted = str(reason)
+                found = ()
+            component.variants[layers] = found
+        return found
+
+    def _make(self, component: CompiledComponent, views: Sequence[View], mode: str) -> Iterator[RuleFunction]:
+        own = set(component.component.predicates) if component.recursive or mode == "insert" else set()
+        grouped = component.grouped if isinstance(views[component.heads[0]], Grouped) else frozenset()
+
+        def layers(key: Key) -> str:
+            held = views[self.ids[key]].layers
+            return held if key not in own or "o" in held else held + "o"
+
+        def size(key: Key) -> int:
+            return GROWING if key in own else len(views[self.ids[key]])
+
+        for rule in component.rules:
+            for delta in self._deltas(component, rule, views, mode):
+                generator = Generator(
+                    rule.steps,
+                    self.ids,
+                    layers,
+                    size,
+                    lambda key: self.temporal[self.ids[key]],
+                    delta=delta,
+                    recursive=bool(own),
+                    grouped=grouped,
+                    ending="row" if rule.aggregation is not None else "head",
+                    name=rule.name if delta is None else f"{rule.name}_{mode.split()[0]}_{delta}",
+                )
+                made = generator.compile()
+                if made is not None:
+                    source = None if delta is None else self.ids[_scanned(rule.steps, delta)]
+                    yield RuleFunction(rule.head, source, made, rule.aggregation)
+
+    def _deltas(
+        self, component: CompiledComponent, rule: CompiledRule, views: Sequence[View], mode: str
+    ) -> Iterable[int | None]:
+        if mode.startswith("full"):
+            return [None]
+        wanted = set(component.heads) if mode.startswith("delta") else {i for i in component.inputs if views[i].facts}
+        return [s.position for s in rule.steps.scans() if self.ids[s.literal.atom.key] in wanted]
+
+
+def _has_constraints(program: Program, key: Key) -> bool:
+    return bool(program.predicates[key].fundeps or program.predicates[key].inclusion)
+
+
+def _scanned(steps: RuleSteps, position: int) -> Key:
+    return next(s.literal.atom.key for s in steps.scans() if s.position == position)
+
+
+def _stored(premises: Iterable[Premise]) -> Iterator[Literal]:
+    """The premises that read stored facts."""
+    return (p for p in premises if isinstance(p, Literal) and not p.atom.predicate.startswith(":"))
+
+
+def _is_now(bounds: Iterable[TimeBound]) -> bool:
+    return any(isinstance(bound.value, Now) for bound in bounds)
+
+
+def _is_volatile(rule: Rule) -> bool:
+    """Does the rule look at the clock?"""
+    clause = rule.clause
+    if any(map(mentions_now, clause.head.args)) or (clause.annotation and _is_now(clause.annotation.bounds)):
+        return True
+    if any(mentions_now(let.expression) for transform in clause.transforms for let in transform.lets):
+        return True
+    for premise in rule.premises:
+        if isinstance(premise, Literal):
+            if premise.operator is not None or any(map(mentions_now, premise.atom.args)):
+                return True
+            if premise.annotation is not None and _is_now(premise.annotation.bounds):
+                return True
+        elif mentions_now(premise.left) or mentions_now(premise.right):
+            return True
+    return False

@@ -1,0 +1,457 @@
+"""One evaluation: what a request adds to a prepared base, and everything that follows.
+
+The answer is that of a fresh evaluation of all facts together; the cost follows what changed. Component by component,
+in order of dependence:
+
+* nothing it reads changed: nothing to do;
+* the base has nothing for it (most rules of a request, and everything that looks at the clock): apply its rules once
+  over everything, from the request's side;
+* what it reads only grew, and no rule negates or aggregates it: apply its rules to what was added;
+* otherwise: look again at the facts that a change touches (:mod:`maintenance`) or, where the shape of the rules forbids
+  that, evaluate it again and keep the difference to the base.
+
+A fresh evaluation is one over an empty base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions
+from manglecp.mangle.engine.interpreter import interpret
+from manglecp.mangle.engine.maintenance import maintain
+from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, Grouped, View
+from manglecp.mangle.engine.watch import Cancellation, watchdog
+from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
+from manglecp.mangle.externals import Externals
+from manglecp.mangle.intervals import coalesce
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Statistics
+from manglecp.mangle.text import fact_text
+
+
+class Layer:
+    """The relations of an evaluated base, by number of the predicate."""
+
+    def __init__(self, compiled: CompiledProgram) -> None:
+        count = len(compiled.keys)
+        self.facts: list[Frozen] = [NOTHING] * count  # as read: temporal facts coalesced
+        self.raw: dict[int, Frozen] = {}  # temporal facts as given and derived
+        self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as given
+        self.done: frozenset[int] = frozenset()  # components that were evaluated
+
+
+class Evaluation:
+    def __init__(
+        self,
+        compiled: CompiledProgram,
+        base: Layer,
+        now: int,
+        limits: Limits,
+        *,
+        volatile: bool = True,
+        externals: Externals | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> None:
+        self.compiled = compiled
+        self.base = base
+        self.now = now
+        self.limits = limits
+        self.volatile = volatile  # False while a base is made: what looks at the clock has to wait
+        self.views = [View(facts) for facts in base.facts]
+        self.raw: dict[int, View] = {}
+        self.given: dict[int, set[FactTuple]] = {}
+        self.removed_given: dict[int, set[FactTuple]] = {}
+        self.derived = 0
+        self.statistics = Statistics(strata=len(compiled.components))
+        self.externals = externals or {}
+        self.cancellation = cancellation
+        # What the loops of compiled rules compare their counts with, whom they call when it is passed, and a count.
+        self.cap: list[Any] = [0, self._halt, 0]
+        self.stopped: EvalError | None = None
+        self.working: CompiledComponent | None = None
+
+    # --- facts in --------------------------------------------------------------------------------------------------
+
+    def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
+        """Add (and, between bases, take away) given facts and derive what follows."""
+        if self.limits.seconds is None and self.cancellation is None:
+            self._run(added, removed)
+            return
+        deadline = None
+        if self.limits.seconds is not None:
+            deadline = watchdog.after(self.limits.seconds, self._out_of_time)
+        if self.cancellation is not None:
+            self.cancellation.add(self._cancelled)
+        try:
+            self._run(added, removed)
+        finally:
+            if deadline is not None:
+                watchdog.drop(deadline)
+            if self.cancellation is not None:
+                self.cancellation.discard(self._cancelled)
+
+    def _out_of_time(self) -> None:
+        seconds = self.limits.seconds or 0
+        self._stop(LimitError(seconds, seconds, "seconds"))
+
+    def _cancelled(self) -> None:
+        self._stop(EvalError([Diagnostic("eval", "the evaluation was cancelled")]))
+
+    def _stop(self, reason: EvalError) -> None:
+        """Called from another thread: the next comparison with the bound ends the evaluation."""
+        self.stopped = reason
+        self.cap[0] = -1
+
+    def _allow(self, count: int) -> None:
+        """Set the bound. The question comes after it, so that a stop in between is not lost."""
+        self.cap[0] = count
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        if self.stopped is not None:
+            raise self.stopped
+
+    def _run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None) -> None:
+        for i in {*added, *(removed or ())}:
+            self._change(i, added.get(i, set()), (removed or {}).get(i, set()))
+        self.statistics.given = self._count_given()
+        for component in self.compiled.components:
+            if self.volatile or not component.volatile:
+                self._component(component)
+            else:
+                self._leave_as_given(component)
+        self.statistics.derived = self.derived
+
+    def _count_given(self) -> int:
+        known = sum(len(given) for given in self.base.given)
+        known += sum(len(new - self.base.given[i]) for i, new in self.given.items())
+        return known - sum(len(gone) for gone in self.removed_given.values())
+
+    def _change(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
+        removed = (removed & self.base.given[i]) - added
+        self.given[i] = added
+        if removed:
+            self.removed_given[i] = removed
+        if i in self.compiled.ruled:
+            # A ruled predicate is settled by its component; until then the overlay holds what was given.
+            view = self._raw_view(i)
+            view.replace(added - view.base.facts)
+            return
+        view = self._raw_view(i)
+        view.replace(added - view.base.facts)
+        view.removed = removed
+        if self.compiled.temporal[i]:
+            self._finish(i)
+
+    def _raw_view(self, i: int) -> View:
+        """Where facts are added: for a temporal predicate, the facts as derived."""
+        if not self.compiled.temporal[i]:
+            return self.views[i]
+        if i not in self.raw:
+            self.raw[i] = View(self.base.raw.get(i, NOTHING))
+        return self.raw[i]
+
+    def _leave_as_given(self, component: CompiledComponent) -> None:
+        """A base holds of what looks at the clock only what was given."""
+        for i in component.heads:
+            if i in self.removed_given:
+                self._raw_view(i).removed = self.removed_given[i]
+            if i in self.raw:
+                self._finish(i)
+
+    # --- components ------------------------------------------------------------------------------------------------
+
+    def _component(self, component: CompiledComponent) -> None:
+        views = self.views
+        self.working = component
+        if component.number in self.base.done:
+            gone = False
+            given = False
+            for i in component.heads:
+                given = given or i in self.given
+                gone = gone or i in self.removed_given
+            grown = shrunk = False
+            for i in component.outside:
+                view = views[i]
+                if view.removed:
+                    grown = shrunk = True
+                elif view.changed:
+                    grown = True
+            if not (grown or given or gone):
+                self._count(component)
+                return
+            if self._only_from_above(component):
+                run = self._afresh
+            elif shrunk or gone or component.interpreted or any(views[i].changed for i in component.strict):
+                run = None
+            else:
+                run = self._insert
+        else:
+            run = self._afresh
+        if run is None:
+            if component.interpreted or not maintain(self, component):
+                self._again(component)
+        elif component.temporal:
+            self._with_raw(component, run)
+        else:
+            run(component)
+        self._count(component)
+
+    def _only_from_above(self, component: CompiledComponent) -> bool:
+        """Has the base nothing for this component, and does every rule need something the base does not have?"""
+        views = self.views
+        if any(views[i].base.facts for i in component.heads):
+            return False
+        return all(any(not views[i].base.facts for i in rule.scans) for rule in component.rules)
+
+    def _with_raw(
+        self, component: CompiledComponent, run: Callable[[CompiledComponent], None], *, finish: bool = True
+    ) -> None:
+        """Let a component work on its own temporal facts as derived, and coalesce them afterwards (D12)."""
+        finished = {i: self.views[i] for i in component.temporal}
+        for i in component.temporal:
+            self.views[i] = self._raw_view(i)
+        run(component)
+        for i in component.temporal:
+            self.raw[i] = self.views[i]
+            self.views[i] = finished[i]
+            if finish:
+                self._finish(i)
+
+    def _count(self, component: CompiledComponent) -> None:
+        """Add what was derived here to the total."""
+        for i in component.heads:
+            if component.merged and i in component.merged:
+                self.derived += len(set(self.views[i]) - self.all_given(i))  # a merge may drop what was given
+                continue
+            view = self.views[i]
+            if component.temporal and i in component.temporal:
+                view = self._raw_view(i)
+            given = len(self.base.given[i])
+            if i in self.given:
+                given += len(self.given[i] - self.base.given[i])
+            if i in self.removed_given:
+                given -= len(self.removed_given[i])
+            self.derived += len(view) - given
+            if view.skipped:
+                self.statistics.skipped_inverted += view.skipped
+        if self.derived > self.limits.derived_facts:
+            self._halt()
+
+    def _halt(self) -> None:
+        self.checkpoint()
+        limit = self.limits.derived_facts
+        rules = () if self.working is None else self.working.rules
+        where = rules[-1].steps.rule.clause.span if rules else None  # which rule was last is a matter of order
+        raise LimitError(limit, limit + 1, "derived facts", where)
+
+    def _remaining(self) -> int:
+        return self.limits.derived_facts - self.derived
+
+    def _interpret(self, component: CompiledComponent) -> None:
+        interpret(self, component)
+
+    def _guarded(self, component: CompiledComponent, work: Any) -> None:
+        """Run compiled functions; if a value does not fit, let the interpreter say exactly where."""
+        try:
+            work()
+        except ValueFault as fault:
+            for i in component.heads:  # from the start again, without what was derived on the way
+                view = self.views[i]
+                view.base, view.removed = Frozen(set(self.all_given(i))), frozenset()
+                self.views[i] = View(view.base)
+            interpret(self, component)
+            raise AssertionError(f"only compiled rules fail: {fault}") from fault
+
+    def all_given(self, i: int) -> set[FactTuple]:
+        return (set(self.base.given[i]) | self.given.get(i, set())) - self.removed_given.get(i, set())
+
+    def _afresh(self, component: CompiledComponent) -> None:
+        """Nothing of this component was derived before."""
+        if component.interpreted:
+            interpret(self, component)
+            return
+        if component.grouped and not any(self.views[i].base.facts for i in component.heads):
+            for i in component.heads:
+                self.views[i] = Grouped(self.views[i])
+        full = self.compiled.functions(component, self.views, "full")
+        if component.interpreted:
+            interpret(self, component)
+        elif component.recursive:
+            self._guarded(component, lambda: self._fixpoint(component, full))
+        else:
+            self._guarded(component, lambda: self._once(full))
+
+    def _once(self, functions: Functions) -> None:
+        self.statistics.rounds += 1
+        remaining = self._remaining()
+        views, now, cap = self.views, self.now, self.cap
+        for function in functions:
+            view = views[function.head]
+            self._allow(remaining + len(self.given.get(function.head, ())))
+            if function.aggregation is None:
+                function.compiled.run(views, now, cap, None)
+            else:
+                view.facts |= self._aggregated(function, view) - view.base.facts
+
+    def _aggregated(self, function: Any, view: View) -> set[FactTuple]:
+        rows: Any = [] if function.compiled.counts_facts else set()
+        function.compiled.run(self.views, self.now, self.cap, rows)
+        facts, skipped = function.aggregation.facts(rows, self.now)
+        view.skipped += skipped
+        return set(facts)
+
+    def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
+        """Rounds: apply ``first``, then the rules to what is new, until nothing is."""
+        views, now, cap = self.views, self.now, self.cap
+        heads = [views[i] for i in component.heads]
+        grouped = isinstance(heads[0], Grouped)
+        if grouped:
+            cap[1] = lambda: self._recount(heads)
+        before = sum(view.added() for view in heads) - sum(len(self.given.get(i, ())) for i in component.heads)
+        cap[2] = 0
+        self._allow(self._remaining() - before)
+        for function in first:
+            if function.aggregation is not None:
+                self._aggregate_into(function, views[function.head])
+            elif function.source is None or views[function.source].delta:
+                function.compiled.run(views, now, cap, None)
+        deltas: Functions | None = None
+        while True:
+            self.statistics.rounds += 1
+            grown = False
+            for view in heads:
+                grown |= view.advance()
+            given = sum(len(self.given.get(i, ())) for i in component.heads)
+            cap[2] = 0
+            self._allow(self._remaining() - (sum(view.added() for view in heads) - given))
+            if cap[0] < 0:
+                self._halt()
+            if not grown or not component.recursive:
+                break
+            if deltas is None:
+                deltas = self.compiled.functions(component, views, "delta")
+            for function in deltas:
+                if function.source is not None and views[function.source].delta:
+                    function.compiled.run(views, now, cap, None)
+        cap[1] = self._halt
+
+    def _aggregate_into(self, function: Any, view: View) -> None:
+        found = self._aggregated(function, view)
+        if isinstance(view, Grouped):
+            for first, second in found:
+                if second not in view.groups.get(first, ()):
+                    view.new.setdefault(first, set()).add(second)
+        else:
+            view.new |= found - view.facts - view.base.facts
+
+    def _recount(self, heads: Sequence[Any]) -> None:
+        """Sets may overlap: count what is really pending before saying it is too much."""
+        self.checkpoint()
+        self.cap[2] = sum(view.pending() for view in heads)
+        if self.cap[2] > self.cap[0]:
+            self._halt()
+
+    def _insert(self, component: CompiledComponent) -> None:
+        """What the component reads only grew: start from what was added."""
+        for i in component.inputs:
+            self.views[i].delta = self.views[i].facts
+        inserts = self.compiled.functions(component, self.views, "insert")
+        if component.interpreted:
+            self._again(component)
+        else:
+            self._guarded(component, lambda: self._fixpoint(component, inserts))
+
+    def _again(self, component: CompiledComponent) -> None:
+        """Evaluate a component from its given facts, and keep the difference to the base."""
+        before = {
+            i: self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
+            for i in component.heads
+        }
+        given = dict(self.given)
+        for i in component.heads:
+            fresh = View(NOTHING)
+            fresh.replace(self.all_given(i))
+            self.given[i] = set(fresh.facts)
+            if self.compiled.temporal[i]:
+                self.raw[i] = fresh
+            else:
+                self.views[i] = fresh
+        self._with_raw(component, self._afresh, finish=False)  # that comes below, with the difference
+        self.given = given
+        for i in component.heads:
+            now_holds = (self.raw[i] if self.compiled.temporal[i] else self.views[i]).facts
+            difference = View(before[i])
+            difference.replace(now_holds - before[i].facts)
+            difference.removed = before[i].facts - now_holds
+            if self.compiled.temporal[i]:
+                self.raw[i] = difference
+                self._finish(i)
+            else:
+                self.views[i] = difference
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def _finish(self, i: int) -> None:
+        """Coalesce what changed of a temporal predicate, and check the number of intervals."""
+        raw = self.raw[i]
+        base = self.base.facts[i]
+        touched: dict[FactTuple, list[tuple[int, int]]] = {}
+        for fact in raw.facts:
+            touched.setdefault(fact[:-2], []).append(fact[-2:])
+        for fact in raw.removed:
+            touched.setdefault(fact[:-2], [])
+        view = View(base)
+        added: set[FactTuple] = set()
+        removed: set[FactTuple] = set()
+        columns = tuple(range(self.compiled.keys[i][1]))
+        for args, intervals in touched.items():
+            key = args[0] if len(args) == 1 else args
+            if raw.base.facts:
+                below = raw.base.index(columns).get(key, ()) if columns else raw.base.facts
+                intervals = intervals + [fact[-2:] for fact in below if fact not in raw.removed]
+            joined = coalesce(intervals)
+            if len(joined) > self.limits.intervals:
+                unit = f"intervals of {fact_text(self.compiled.keys[i][0], args)}"
+                raise LimitError(self.limits.intervals, len(joined), unit)
+            now_holds = {(*args, *interval) for interval in joined}
+            held = set(base.index(columns).get(key, ()) if columns else base.facts) if base.facts else set()
+            added |= now_holds - held
+            removed |= held - now_holds
+        view.replace(added)
+        view.removed = removed
+        self.views[i] = view
+
+    # --- what a new base is made of --------------------------------------------------------------------------------
+
+    def freeze(self) -> Layer:
+        """A base that holds everything this evaluation knows."""
+        layer = Layer(self.compiled)
+        for i, view in enumerate(self.views):
+            layer.facts[i] = _frozen(view)
+            if self.compiled.temporal[i]:
+                layer.raw[i] = _frozen(self.raw[i]) if i in self.raw else self.base.raw.get(i, NOTHING)
+            layer.given[i] = self.all_given(i) if i in self.given or i in self.removed_given else self.base.given[i]
+        done = (c.number for c in self.compiled.components if self.volatile or not c.volatile)
+        layer.done = frozenset(done)
+        return layer
+
+
+def _frozen(view: View) -> Frozen:
+    if not view.changed:
+        return view.base
+    if not view.base.facts:
+        frozen = Frozen(view.facts)
+        frozen.indexes = dict(view.indexes)
+        return frozen
+    return Frozen(set(view))
+
+
+def merge_facts(groups: Iterable[Mapping[int, set[FactTuple]]]) -> dict[int, set[FactTuple]]:
+    merged: dict[int, set[FactTuple]] = {}
+    for group in groups:
+        for i, facts in group.items():
+            merged[i] = merged[i] | facts if i in merged else facts
+    return merged

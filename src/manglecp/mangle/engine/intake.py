@@ -1,0 +1,107 @@
+"""Facts on their way in: checked against the declarations, all errors at once, and sorted by predicate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from manglecp.mangle.checker import row_accepts
+from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.engine.views import FactTuple
+from manglecp.mangle.errors import AnalysisError, Diagnostic, nearest
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.intervals import holds_somewhere
+from manglecp.mangle.packages import Key
+from manglecp.mangle.text import fact_text
+from manglecp.mangle.types import NAME, Base, Vocabulary
+from manglecp.mangle.values import INT_MAX, INT_MIN, KINDS
+
+MOST_ERRORS: Final = 100
+_ALWAYS: Final = (INT_MIN, INT_MAX)
+
+
+class Intake:
+    def __init__(self, predicates: Mapping[Key, Predicate], ids: Mapping[Key, int]) -> None:
+        self.predicates = predicates
+        self.ids = ids
+        self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
+        # Combinations of kinds that a predicate accepts whatever the values are.
+        self.accepted: dict[Key, set[tuple[type, ...]]] = {}
+
+    def sort(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
+        """The facts by number of their predicate; temporal ones with their interval as two more columns."""
+        given: dict[int, set[FactTuple]] = {}
+        wrong: list[Diagnostic] = []
+        ids, predicates = self.ids, self.predicates
+        for fact in facts:
+            name, args, interval = fact
+            key = (name, len(args))
+            i = ids.get(key)
+            if i is None or (check and not self._fits(key, args)):
+                wrong.append(self._misfit(fact))
+            elif not predicates[key].temporal:
+                if interval is not None:
+                    wrong.append(_problem(fact, f"{name} is not temporal, but the fact has an interval"))
+                else:
+                    _set(given, i).add(args)
+                continue
+            else:
+                start, end = interval or _ALWAYS
+                if holds_somewhere(start, end):
+                    _set(given, i).add((*args, start, end))
+                else:
+                    wrong.append(_problem(fact, "the interval ends before it starts"))
+            if len(wrong) >= MOST_ERRORS:
+                break
+        if wrong:
+            raise AnalysisError(wrong)
+        return given
+
+    def _fits(self, key: Key, args: FactTuple) -> bool:
+        kinds = tuple(map(type, args))
+        accepted = self.accepted.get(key)
+        if accepted is None:
+            accepted = self.accepted[key] = set()
+        if kinds in accepted:
+            return True
+        if any(kind not in KINDS for kind in kinds):
+            return False
+        predicate = self.predicates[key]
+        if predicate.decl is None:
+            accepted.add(kinds)
+            return True
+        types = tuple(self.vocabulary.value(arg) for arg in args)
+        if not any(row_accepts(row, types) for row in predicate.rows):
+            return False
+        if all(isinstance(t, Base) or t == NAME for row in predicate.rows for t in row):
+            accepted.add(kinds)
+        return True
+
+    def _misfit(self, fact: Fact) -> Diagnostic:
+        name, args, _ = fact
+        arities = sorted(arity for known, arity in self.ids if known == name)
+        if not arities:
+            similar = nearest(name, {known for known, _ in self.ids})
+            return _problem(fact, f"unknown predicate {name}", f"did you mean {similar}?" if similar else None)
+        if len(args) not in arities:
+            return _problem(fact, f"{name} takes {' or '.join(map(str, arities))} arguments, not {len(args)}")
+        for position, arg in enumerate(args):
+            if type(arg) not in KINDS:
+                return _problem(
+                    None, f"argument {position + 1} of {name} is a Python {type(arg).__name__}, not a value"
+                )
+        types = ", ".join(str(self.vocabulary.value(arg)) for arg in args)
+        wanted = " or ".join(f"({', '.join(map(str, row))})" for row in self.predicates[name, len(args)].rows)
+        return _problem(fact, f"{name} takes {wanted}, not ({types})")
+
+
+def _set(given: dict[int, set[FactTuple]], i: int) -> set[Any]:
+    found = given.get(i)
+    if found is None:
+        found = given[i] = set()
+    return found
+
+
+def _problem(fact: Fact | None, message: str, fix: str | None = None) -> Diagnostic:
+    shown = None if fact is None or any(type(arg) not in KINDS for arg in fact.args) else fact_text(*fact)
+    return Diagnostic("analysis", message, clause=shown, fix=fix)

@@ -1,0 +1,220 @@
+"""Keeping a component of the base up to date when what it reads shrank, or what it negates or aggregates changed.
+
+Only facts that a change touches are looked at:
+
+1. *What may be lost.* Run each rule from the side of the change, over everything that held before or holds now and
+   without its negations. That finds every fact of the base that used something which is gone, and maybe some that did
+   not.
+2. *What is new.* Run each rule from the side of the change again, this time over what holds now.
+3. *What is lost.* A fact found by 1 is gone unless some rule still derives it, which is asked with its arguments known.
+
+An aggregating rule is looked at by group: 1 and 2 find the groups that changed, and each is computed anew.
+
+This needs rules that can be run backwards from their heads: no recursion, heads of variables and constants, groups that
+can be told from the fact. Everything else is evaluated again as a whole, and so is a component in which a value does
+not fit while step 1 looks at rows that nobody asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled
+from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, turned_positive
+from manglecp.mangle.engine.views import FactTuple, View
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.syntax import Apply, Variable
+
+if TYPE_CHECKING:
+    from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, CompiledRule
+    from manglecp.mangle.engine.evaluation import Evaluation
+
+
+@dataclass(eq=False)
+class Maintained:
+    """One rule that can be run backwards."""
+
+    rule: CompiledRule
+    keys: tuple[str, ...]  # of an aggregation
+    key_columns: tuple[int, ...]  # where they stand in the head
+    functions: dict[tuple[Any, ...], Compiled | None] = field(default_factory=dict)
+
+
+def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tuple[Maintained, ...] | str:
+    """The rules of a component, prepared; or the reason why it is evaluated again as a whole."""
+    if component.recursive:
+        return "it is recursive"
+    if component.temporal:
+        return "its facts hold for intervals"
+    found = []
+    for rule in component.rules:
+        clause = rule.steps.rule.clause
+        if any(isinstance(arg, Apply) for arg in clause.head.args) or (clause.transforms and not clause.aggregates):
+            return "a head is computed"
+        keys: tuple[str, ...] = ()
+        columns: tuple[int, ...] = ()
+        if clause.aggregates:
+            do = clause.transforms[0].do
+            keys = () if do is None else tuple(arg.name for arg in do.args if isinstance(arg, Variable))
+            names = [arg.name if isinstance(arg, Variable) else None for arg in clause.head.args]
+            if len(clause.transforms) > 1 or not keys or not all(key in names for key in keys):
+                return "its groups cannot be told from its facts"
+            columns = tuple(names.index(key) for key in keys)
+        for step in rule.steps.steps:
+            if isinstance(step, Absent):
+                temporal = compiled.temporal[compiled.ids[step.literal.atom.key]]
+                if temporal or turned_positive(rule.steps, step.position) is None:
+                    return "a negation looks at time or computes"
+        found.append(Maintained(rule, keys, columns))
+    return tuple(found)
+
+
+def maintain(evaluation: Evaluation, component: CompiledComponent) -> bool:
+    """Bring the component up to date; False if it has to be evaluated again."""
+    if component.maintained is None:
+        component.maintained = maintainable(evaluation.compiled, component)
+    if isinstance(component.maintained, str):
+        return False
+    try:
+        _Update(evaluation, component, component.maintained).run()
+    except (ValueFault, NotCompiled):
+        return False
+    return True
+
+
+class _Update:
+    def __init__(self, evaluation: Evaluation, component: CompiledComponent, rules: tuple[Maintained, ...]) -> None:
+        self.evaluation = evaluation
+        self.compiled = evaluation.compiled
+        self.views = evaluation.views
+        self.rules = rules
+        (self.head,) = component.heads
+        self.groups: dict[int, dict[FactTuple, set[FactTuple]]] = {id(rule): {} for rule in rules}
+
+    def run(self) -> None:
+        before = self.views[self.head].base.facts
+        given = self.evaluation.all_given(self.head)
+        doubtful = {fact for fact in self.evaluation.removed_given.get(self.head, ()) if fact in before}
+        new: set[FactTuple] = set(self.views[self.head].facts)
+        for rule in self.rules:
+            if rule.keys:
+                for key in self._touched(rule, "known"):
+                    new |= self._group(rule, key)
+                    doubtful |= self._facts_of_group(rule, key)
+            else:
+                doubtful |= self._touched(rule, "fact") & before
+                new |= self._gained(rule)
+        lost = {fact for fact in doubtful - given if not self._still_derived(fact)}
+        view = View(self.views[self.head].base)
+        view.replace(new - before)
+        view.removed = lost
+        self.views[self.head] = view
+
+    # --- functions -------------------------------------------------------------------------------------------------
+
+    def _function(
+        self, rule: Maintained, what: str, position: int | None, steps: RuleSteps, **options: Any
+    ) -> Compiled | None:
+        layers = tuple([self.views[self.compiled.ids[s.literal.atom.key]].layers for s in steps.scans()])
+        absent = tuple(
+            [self.views[self.compiled.ids[s.literal.atom.key]].layers for s in steps.steps if isinstance(s, Absent)]
+        )
+        wanted = (what, position, layers, absent)
+        if wanted not in rule.functions:
+            generator = Generator(
+                steps,
+                self.compiled.ids,
+                lambda key: self.views[self.compiled.ids[key]].layers,
+                lambda key: len(self.views[self.compiled.ids[key]]),
+                lambda key: self.compiled.temporal[self.compiled.ids[key]],
+                delta=position,
+                name=f"{rule.rule.name}_{what}" + ("" if position is None else f"_{position}"),
+                **options,
+            )
+            rule.functions[wanted] = generator.compile()
+        return rule.functions[wanted]
+
+    def _collect(self, function: Compiled | None, known: FactTuple | None = None) -> set[FactTuple]:
+        rows: set[FactTuple] = set()
+        if function is not None:
+            function.run(self.views, self.evaluation.now, self.evaluation.cap, rows, known)
+        return rows
+
+    def _changes(self, rule: Maintained) -> Iterator[tuple[int, RuleSteps, View, bool]]:
+        """Each premise on a changed predicate, as a scan; and whether it is a negated one."""
+        for step in rule.rule.steps.steps:
+            if isinstance(step, Scan | Absent):
+                view = self.views[self.compiled.ids[step.literal.atom.key]]
+                if view.changed:
+                    steps = rule.rule.steps
+                    if isinstance(step, Absent):
+                        steps = turned_positive(steps, step.position) or steps
+                    yield step.position, steps, view, isinstance(step, Absent)
+
+    def _touched(self, rule: Maintained, ending: str) -> set[FactTuple]:
+        """Facts (or groups) of the old or the new state that a change may concern."""
+        found: set[FactTuple] = set()
+        for position, steps, view, negated in self._changes(rule):
+            sources: list[Iterable[FactTuple]] = [view.facts if negated else view.removed]
+            if ending == "known":
+                sources = [view.facts, view.removed]
+            for source in sources:
+                if source:
+                    view.delta = source
+                    options = {"ending": ending, "keep": rule.keys, "loose": True}
+                    found |= self._collect(self._function(rule, f"touched_{ending}", position, steps, **options))
+        return found
+
+    def _gained(self, rule: Maintained) -> set[FactTuple]:
+        """Facts that follow from what was added, or from what a negated predicate lost."""
+        found: set[FactTuple] = set()
+        for position, steps, view, negated in self._changes(rule):
+            source = view.removed if negated else view.facts
+            if source:
+                view.delta = source
+                found |= self._collect(self._function(rule, "gained", position, steps, ending="fact"))
+        return found
+
+    # --- groups ----------------------------------------------------------------------------------------------------
+
+    def _group(self, rule: Maintained, key: FactTuple) -> set[FactTuple]:
+        """What an aggregating rule derives for one group now."""
+        known = self.groups[id(rule)]
+        if key not in known:
+            function = self._function(rule, "group", None, rule.rule.steps, ending="row", preset=rule.keys)
+            rows: Any = [] if function is not None and function.counts_facts else set()
+            if function is not None:
+                function.run(self.views, self.evaluation.now, self.evaluation.cap, rows, key)
+            assert rule.rule.aggregation is not None
+            facts, _ = rule.rule.aggregation.facts(rows, self.evaluation.now)
+            known[key] = set(facts)
+        return known[key]
+
+    def _facts_of_group(self, rule: Maintained, key: FactTuple) -> set[FactTuple]:
+        wanted = key[0] if len(key) == 1 else key
+        return set(self.views[self.head].base.index(rule.key_columns).get(wanted, ()))
+
+    # --- still there? ----------------------------------------------------------------------------------------------
+
+    def _still_derived(self, fact: FactTuple) -> bool:
+        return any(self._derives(rule, fact) for rule in self.rules)
+
+    def _derives(self, rule: Maintained, fact: FactTuple) -> bool:
+        if rule.keys:
+            return fact in self._group(rule, tuple([fact[c] for c in rule.key_columns]))
+        values: dict[str, Any] = {}
+        for arg, value in zip(rule.rule.steps.rule.head.args, fact, strict=True):
+            if isinstance(arg, Variable):
+                if values.setdefault(arg.name, value) != value:
+                    return False
+            elif arg != value:
+                return False
+        names = tuple(values)
+        function = self._function(rule, "derives", None, rule.rule.steps, ending="exists", preset=names)
+        if function is None:
+            return False
+        found: list[bool] = []
+        function.run(self.views, self.evaluation.now, self.evaluation.cap, found, tuple(values.values()))
+        return bool(found)

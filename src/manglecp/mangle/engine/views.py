@@ -1,0 +1,219 @@
+"""Relations while they are evaluated: a frozen layer below, what a request changes above.
+
+A fact is a tuple of its arguments; a temporal fact has two more columns, the ends of its interval in nanoseconds.
+Indexes are dictionaries from the values of some columns to the facts that have them; they are made when a plan first
+asks, and follow the facts from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
+
+from manglecp.mangle.engine.timeline import Timeline
+
+FactTuple: TypeAlias = tuple[Any, ...]
+Columns: TypeAlias = tuple[int, ...]
+Index: TypeAlias = dict[Any, list[FactTuple]]
+SetIndex: TypeAlias = dict[Any, set[Any]]
+
+
+def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
+    """Facts by the values in some columns; the key of one column is the value itself."""
+    index: Index = {}
+    key = itemgetter(*columns)
+    for fact in facts:
+        wanted = key(fact)
+        bucket = index.get(wanted)
+        if bucket is None:
+            index[wanted] = [fact]
+        else:
+            bucket.append(fact)
+    return index
+
+
+def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) -> SetIndex:
+    """Sets of the values in one column, by those in others."""
+    index: SetIndex = {}
+    key = itemgetter(*columns)
+    for fact in facts:
+        wanted = key(fact)
+        bucket = index.get(wanted)
+        if bucket is None:
+            index[wanted] = {fact[value]}
+        else:
+            bucket.add(fact[value])
+    return index
+
+
+class Frozen:
+    """Facts that no longer change. Shared between requests and threads."""
+
+    __slots__ = ("facts", "indexes", "timeline")
+
+    def __init__(self, facts: set[FactTuple] | frozenset[FactTuple]) -> None:
+        self.facts = facts
+        self.indexes: dict[Columns, Index] = {}
+        self.timeline: Timeline | None = None
+
+    def index(self, columns: Columns) -> Index:
+        index = self.indexes.get(columns)
+        if index is None:  # two threads may both make it; they make the same
+            index = self.indexes[columns] = build_index(self.facts, columns)
+        return index
+
+    def during(self, first: int, last: int) -> list[FactTuple]:
+        """Temporal facts that hold some time between two instants."""
+        if self.timeline is None:
+            self.timeline = Timeline(self.facts)
+        return self.timeline.during(first, last)
+
+
+NOTHING: Final = Frozen(frozenset())
+_NONE: Final[frozenset[FactTuple]] = frozenset()
+
+
+class View:
+    """One predicate during one evaluation: ``base`` without ``removed``, and ``facts``."""
+
+    __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
+
+    def __init__(self, base: Frozen) -> None:
+        self.base = base
+        self.removed: set[FactTuple] | frozenset[FactTuple] = _NONE
+        self.facts: set[FactTuple] = set()
+        self.new: Any = set()
+        self.delta: Any = _NONE
+        self.indexes: dict[Columns, Index] = {}
+        self.set_indexes: dict[tuple[Columns, int], SetIndex] = {}
+        self.skipped = 0
+
+    def replace(self, facts: set[FactTuple]) -> None:
+        """Other facts stand above the base now."""
+        self.facts = facts
+        self.indexes = {}
+        self.set_indexes = {}
+
+    def index(self, columns: Columns) -> Index:
+        index = self.indexes.get(columns)
+        if index is None:
+            index = self.indexes[columns] = build_index(self.facts, columns)
+        return index
+
+    def set_index(self, columns: Columns, value: int) -> SetIndex:
+        index = self.set_indexes.get((columns, value))
+        if index is None:
+            index = self.set_indexes[columns, value] = build_set_index(self.facts, columns, value)
+        return index
+
+    def advance(self) -> bool:
+        """What was new becomes the delta and part of the facts. Is there any?"""
+        new = self.delta = self.new
+        self.new = set()
+        if not new:
+            return False
+        self.facts |= new
+        self.set_indexes.clear()
+        for columns, index in self.indexes.items():
+            key = itemgetter(*columns)
+            for fact in new:
+                index.setdefault(key(fact), []).append(fact)
+        return True
+
+    def added(self) -> int:
+        return len(self.facts)
+
+    def __len__(self) -> int:
+        return len(self.base.facts) - len(self.removed) + self.added()
+
+    def __iter__(self) -> Iterator[FactTuple]:
+        if self.removed:
+            yield from (fact for fact in self.base.facts if fact not in self.removed)
+        else:
+            yield from self.base.facts
+        yield from self.facts
+
+    def __contains__(self, fact: FactTuple) -> bool:
+        return fact in self.facts or (fact in self.base.facts and fact not in self.removed)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.facts or self.removed)
+
+    @property
+    def layers(self) -> str:
+        """Which layers hold facts: b the whole base, x the base without what was removed, o the overlay."""
+        below = ("x" if self.removed else "b") if self.base.facts else ""
+        return below + "o" if self.facts else below
+
+
+class Grouped(View):
+    """A view with two columns, as one set of second values per first value.
+
+    Where a rule hands the second column of a premise straight to its head, whole sets are united and subtracted instead
+    of facts visited, which is several times faster on closures and takes a fraction of the memory.
+    """
+
+    __slots__ = ("flat", "groups", "known")
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view.base)
+        self.groups: SetIndex = build_set_index(view.facts, (0,), 1)
+        self.known = len(view.facts)
+        self.flat: set[FactTuple] | None = None
+        self.new: dict[Any, set[Any]] = {}
+
+    def advance(self) -> bool:
+        new = self.delta = self.new
+        self.new = {}
+        groups = self.groups
+        for first, seconds in new.items():
+            own = groups.get(first)
+            if own is None:
+                groups[first] = set(seconds)
+            else:
+                own |= seconds
+            self.known += len(seconds)
+        if self.indexes:
+            facts = [(first, second) for first, seconds in new.items() for second in seconds]
+            for columns, index in self.indexes.items():
+                key = itemgetter(*columns)
+                for fact in facts:
+                    index.setdefault(key(fact), []).append(fact)
+        return bool(new)
+
+    def pending(self) -> int:
+        return sum(map(len, self.new.values()))
+
+    def index(self, columns: Columns) -> Index:
+        index = self.indexes.get(columns)
+        if index is None:
+            facts = ((first, second) for first, seconds in self.groups.items() for second in seconds)
+            index = self.indexes[columns] = build_index(facts, columns)
+        return index
+
+    def set_index(self, columns: Columns, value: int) -> SetIndex:
+        return self.groups if columns == (0,) else super().set_index(columns, value)
+
+    def added(self) -> int:
+        return self.known
+
+    @property
+    def facts(self) -> set[FactTuple]:
+        """One by one, for whoever asks for them; only when nothing is added any more."""
+        if self.flat is None:
+            self.flat = {(first, second) for first, seconds in self.groups.items() for second in seconds}
+        return self.flat
+
+    @facts.setter
+    def facts(self, facts: set[FactTuple]) -> None:
+        self.flat = facts
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.groups)
+
+    @property
+    def layers(self) -> str:
+        return "o" if self.groups else ""

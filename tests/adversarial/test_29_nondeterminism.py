@@ -1,0 +1,44 @@
+"""Case 29: hash seeds, orders of facts and files, locale and time zone change no byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SCRIPT: Final = Path(__file__).with_name("_deterministic.py")
+SOURCES: Final = str(Path(__file__).parents[2] / "src")
+ZONES: Final = ("UTC", "Asia/Kathmandu", "America/St_Johns")
+LOCALES: Final = ("C", "C.UTF-8", "de_DE.UTF-8", "tr_TR.UTF-8")
+
+
+def output(hash_seed: int, order: int) -> bytes:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": SOURCES,
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONUTF8": "1",
+        "TZ": ZONES[hash_seed % len(ZONES)],
+        "LC_ALL": LOCALES[hash_seed % len(LOCALES)],
+    }
+    run = subprocess.run([sys.executable, str(SCRIPT), str(order)], env=environment, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr.decode()
+    return run.stdout
+
+
+@pytest.fixture(scope="module")
+def wanted() -> bytes:
+    first = output(0, 0)
+    assert first.count(b"\n") > 400
+    assert b"error[eval]" in first
+    assert b"error[analysis]" in first
+    return first
+
+
+@pytest.mark.parametrize("seed", range(1, 20))
+def test_no_byte_differs(seed: int, wanted: bytes) -> None:
+    assert output(seed, seed) == wanted

@@ -1,0 +1,114 @@
+"""Facts from outside are checked, and everything that is wrong is said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from manglecp.mangle.engine import Base
+from manglecp.mangle.engine.intake import MOST_ERRORS
+from manglecp.mangle.errors import AnalysisError
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.values import INT_MAX, INT_MIN, List, Name
+from tests.mangle.engine.changing import NOW, load
+
+PROGRAM = load("""
+Decl item(X, N) bound [/name, /number].
+Decl under(X) bound [/item].
+Decl up(X) temporal bound [/name].
+Decl many(X) bound [fn:List(/number)].
+Decl two(X) bound [/name] bound [/string].
+Decl loose(X).
+Decl out(X) bound [/name].
+out(X) :- item(X, N), N > 1.
+""")
+A = Name("/a")
+
+
+def complaints(*facts: Fact) -> list[str]:
+    base = Base.prepare(PROGRAM)
+    with pytest.raises(AnalysisError) as raised:
+        base.evaluate(facts, now=NOW)
+    attempts: list[Callable[[list[Fact]], Base]] = [partial(Base.prepare, PROGRAM), base.with_facts]
+    for attempt in attempts:
+        with pytest.raises(AnalysisError) as again:
+            attempt(list(facts))
+        assert str(again.value) == str(raised.value)
+    return [diagnostic.message for diagnostic in raised.value.diagnostics]
+
+
+def test_everything_at_once() -> None:
+    found = complaints(
+        Fact("itme", (A, 1)),
+        Fact("item", (A,)),
+        Fact("item", (A, "1")),
+        Fact("item", (A, 1.5)),  # type: ignore[arg-type]
+        Fact("item", (A, 1), (0, 1)),
+        Fact("item", (A, 1)),
+        Fact("up", (A,), (5, 4)),
+        Fact("under", (A,)),
+        Fact("many", (List((1, "x")),)),
+        Fact("two", (3,)),
+    )
+    assert found[0] == "unknown predicate itme"
+    assert found[1] == "item takes 2 arguments, not 1"
+    assert found[2].startswith("item takes (/name, /number), not (/name, ")
+    assert found[3] == "argument 2 of item is a Python float, not a value"
+    assert found[4] == "item is not temporal, but the fact has an interval"
+    assert found[5] == "the interval ends before it starts"
+    assert [message.split()[0] for message in found[6:]] == ["under", "many", "two"]
+
+
+def test_a_name_that_is_nearly_right() -> None:
+    with pytest.raises(AnalysisError) as raised:
+        Base.prepare(PROGRAM).evaluate([Fact("itme", (A, 1))], now=NOW)
+    assert raised.value.diagnostics[0].fix == "did you mean item?"
+    assert raised.value.diagnostics[0].clause == "itme(/a,1)"
+
+
+@pytest.mark.parametrize("value", [True, None, 1.0, b"x", ["x"], ("x",), {"x": 1}, object(), ...])
+@pytest.mark.parametrize("predicate", ["loose", "two", "under"])
+def test_python_values_are_no_values(value: object, predicate: str) -> None:
+    (message,) = complaints(Fact(predicate, (value,)))  # type: ignore[arg-type]
+    assert message == f"argument 1 of {predicate} is a Python {type(value).__name__}, not a value"
+
+
+def test_not_more_errors_than_anyone_reads() -> None:
+    assert len(complaints(*[Fact("item", (A, str(i))) for i in range(10 * MOST_ERRORS)])) == MOST_ERRORS
+
+
+def test_good_facts() -> None:
+    facts = [
+        Fact("item", (A, 2)),
+        Fact("under", (Name("/item/x"),)),
+        Fact("up", (A,)),
+        Fact("up", (Name("/b"),), (0, 10**9)),
+        Fact("many", (List(()),)),
+        Fact("two", ("x",)),
+        Fact("two", (A,)),
+        Fact("loose", (List((A, "x")),)),
+    ]
+    answer = Base.prepare(PROGRAM).evaluate(facts, now=NOW)
+    assert answer.statistics.given == len(facts)
+    assert answer.facts("out") == ["out(/a)"]
+    assert answer.facts("up") == ["up(/a)@[_, _]", "up(/b)@[1970-01-01T00:00:00Z, 1970-01-01T00:00:01Z]"]
+
+
+def test_kinds_once_seen_do_not_let_others_in() -> None:
+    """What is remembered of good facts is their kinds, only where those are all that counts."""
+    base = Base.prepare(PROGRAM)
+    base.evaluate([Fact("under", (Name("/item/x"),)), Fact("many", (List((1,)),)), Fact("item", (A, 1))], now=NOW)
+    for wrong in (Fact("under", (A,)), Fact("many", (List(("x",)),)), Fact("item", ("a", 1))):
+        with pytest.raises(AnalysisError):
+            base.evaluate([wrong], now=NOW)
+
+
+def test_unchecked_facts_still_need_a_predicate() -> None:
+    base = Base.prepare(PROGRAM)
+    with pytest.raises(AnalysisError):
+        base.evaluate([Fact("itme", (A,))], now=NOW, check=False)
+    with pytest.raises(AnalysisError):
+        base.evaluate([Fact("up", (A,), (INT_MAX, INT_MIN))], now=NOW, check=False)
+    assert base.evaluate([Fact("under", (A,))], now=NOW, check=False).facts("under") == ["under(/a)"]
