@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from manglecp.cli import cli
-from manglecp.mangle import Program, Source
+from manglecp.mangle import Program, Result, Source
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -76,3 +76,13 @@ def test_no_file_names_a_registry() -> None:
         if forbidden.search(path.read_text(encoding="utf-8", errors="replace")):
             found.append("/".join(inside))
     assert found == []
+
+
+def test_the_example_of_the_engine_page() -> None:
+    (snippet,) = fences("explanation/engine.md")
+    *lines, _ = snippet.splitlines()
+    scope: dict[str, object] = {}
+    exec("\n".join(lines), scope)
+    result = scope["result"]
+    assert isinstance(result, Result)
+    assert result.facts("path") == ["path(1,2)", "path(2,3)"]
