@@ -28,6 +28,8 @@ def manglecp(*args: str, **environment: str) -> subprocess.Popen[str]:
         text=True,
         encoding="utf-8",
         env={**os.environ, **environment},
+        # A test run in the background ignores interrupts, and its children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
