@@ -29,7 +29,6 @@ from _programs import (
 )
 from _table import best, print_table
 
-from manglecp.mangle.engine import Base
 from manglecp.mangle.engine.base import evaluate
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.parser import parse
@@ -84,7 +83,7 @@ def graph_row(name: str, make: Callable[[], Graph], reference: str, times: int) 
 
 def intent_row(count: int, want: int, reference: str) -> tuple[str, ...]:
     name = f"intent, {count:,} facts in the base"
-    base = Base.prepare(loaded(intent_rules()), facts_of("\n".join(intent_base(count))) if count else ())
+    base = loaded(intent_rules()).base(facts_of("\n".join(intent_base(count))) if count else ())
     request = facts_of(intent_facts())
     check(name, base.evaluate(request, now=0).statistics.derived, want)
     taken = []

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from random import Random
 
-from manglecp.mangle.engine import Base
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.parser import parse
@@ -55,7 +54,7 @@ def show(title: str, rules: str, facts: list[Fact], order: Random) -> None:
     half = order.randint(0, len(facts))
     print(title)
     try:
-        result = Base.prepare(Program.load(sources), facts[:half]).evaluate(facts[half:], now=NOW)
+        result = Program.load(sources).base(facts[:half]).evaluate(facts[half:], now=NOW)
     except MangleError as error:
         print(error)
         return

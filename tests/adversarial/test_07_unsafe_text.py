@@ -80,7 +80,7 @@ def sources(base: Base) -> list[str]:
 def exercised(value: str, fact: Value) -> tuple[list[str], list[str]]:
     """The sources that a program leads to when a base and requests use it, and its facts."""
     program = Program.load([Source("a.mg", rules(value))], bounds="off")
-    base = Base.prepare(program, [Fact("e", (fact, 2))])
+    base = program.base([Fact("e", (fact, 2))])
     base.evaluate([Fact("bad", (fact,))], now=0)
     more = base.with_facts([Fact("e", (7, fact))], [Fact("e", (fact, 2))])
     more.evaluate([Fact("bad", (fact,)), Fact("e", (7, 8))], now=0)
@@ -136,7 +136,7 @@ def test_names_of_the_program_are_not_trusted_either() -> None:
     cap(Chain) :- lambda(_, Chain), Chain = 2.
     class(None, False) :- import(None, True) |> do fn:group_by(None), let False = fn:max(True).
     """
-    base = Base.prepare(Program.load([Source("a.mg", text)]))
+    base = Program.load([Source("a.mg", text)]).base()
     result = base.evaluate([Fact("import", (3, 4))], now=0)
     assert result.facts("views") == ["views(1)", "views(3)"]
     assert result.facts("class") == ["class(1,2)", "class(2,3)", "class(3,4)"]

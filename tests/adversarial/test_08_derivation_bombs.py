@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from manglecp.mangle.engine import Base, evaluate
+from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
@@ -51,7 +51,7 @@ def fresh(program: Program, limits: Limits) -> object:
 
 
 def prepared(program: Program, limits: Limits) -> object:
-    return Base.prepare(program, limits=limits)
+    return program.base(limits=limits)
 
 
 @pytest.mark.parametrize("name", BOMBS)
@@ -76,7 +76,7 @@ def test_it_ends_at_the_limit(name: str, run: Callable[[Program, Limits], object
 def test_a_request_that_is_a_bomb_leaves_the_base_as_it_was() -> None:
     text = NUMBERS + "Decl go() . q(A, B, C, D) :- go(), n(A), n(B), n(C), n(D). even(X) :- n(X), X < 3."
     program = Program.load([Source("bomb.mg", text)])
-    base = Base.prepare(program)
+    base = program.base()
     before = base.evaluate(now=0).facts()
     for _ in range(3):
         with pytest.raises(LimitError):

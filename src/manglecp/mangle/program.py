@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from manglecp.mangle import printer, syntax
 from manglecp.mangle.checker import check_types
@@ -29,6 +29,12 @@ from manglecp.mangle.stratify import Component, Dependencies
 from manglecp.mangle.syntax import Apply, Atom, Clause, Premise, Unit, Variable, term_variables
 from manglecp.mangle.terms import evaluate, mentions_now
 from manglecp.mangle.values import Value
+
+if TYPE_CHECKING:
+    from manglecp.mangle.engine import Base
+    from manglecp.mangle.externals import Externals
+    from manglecp.mangle.facts import Fact
+    from manglecp.mangle.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,23 @@ class Program:
         declarations and clauses say.
         """
         return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
+
+    def base(
+        self,
+        facts: Iterable[Fact] = (),
+        *,
+        check: bool = True,
+        limits: Limits | None = None,
+        externals: Externals | None = None,
+    ) -> Base:
+        """What follows from the facts of the program and these together; requests are answered on top of it.
+
+        ``check=False`` leaves out the comparison of the facts with the declared bounds. ``externals`` are the answers
+        to predicates declared ``external()``, by name.
+        """
+        from manglecp.mangle.engine import Base  # the engine evaluates programs: it is built on this module
+
+        return Base.prepare(self, facts, check=check, limits=limits, externals=externals)
 
 
 def _parse_all(sources: Iterable[Source]) -> list[Unit]:

@@ -38,7 +38,7 @@ class World:
         return oracle(with_facts(program, list(distinct.values())), NOW)
 
     def base(self, text: str = "") -> Base:
-        return Base.prepare(self.program, self.facts(text))
+        return self.program.base(self.facts(text))
 
     def ask(self, base: Base, text: str = "") -> Answer:
         try:

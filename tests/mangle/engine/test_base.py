@@ -127,7 +127,7 @@ DAYS = [datetime(2026, 1, day, 12, tzinfo=UTC) for day in (1, 4, 5, 9, 10, 11, 1
 
 def test_each_request_has_its_own_time() -> None:
     program = load(CLOCK)
-    base = Base.prepare(program)
+    base = program.base()
     for day in [*DAYS, *reversed(DAYS)]:
         now = int(day.timestamp()) * 10**9
         want = oracle(program, now)
@@ -156,7 +156,7 @@ def test_given_facts_of_a_predicate_that_waits_for_the_time() -> None:
 
 
 def test_without_a_time_the_clock_decides() -> None:
-    result = Base.prepare(load(CLOCK)).evaluate()
+    result = load(CLOCK).base().evaluate()
     assert abs(result.now - int(datetime.now(UTC).timestamp() * 10**9)) < 60 * 10**9
 
 

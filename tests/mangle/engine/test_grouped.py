@@ -7,7 +7,6 @@ from typing import Final
 
 import pytest
 
-from manglecp.mangle.engine import Base
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.limits import Limits
 from tests.mangle.engine.changing import NOW, load
@@ -68,7 +67,7 @@ def test_every_limit(shape: str) -> None:
     """Sets that overlap are not counted twice."""
     program = load(program_text(shape, 99))
     derived = oracle(program, NOW).derived
-    base = Base.prepare(program)
+    base = program.base()
     for limit in range(derived + 2):
         error = None if limit >= derived else f"limit {limit}"
         assert fresh(program, NOW, Limits(derived_facts=limit)).error == error

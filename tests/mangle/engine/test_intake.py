@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -28,10 +27,10 @@ A = Name("/a")
 
 
 def complaints(*facts: Fact) -> list[str]:
-    base = Base.prepare(PROGRAM)
+    base = PROGRAM.base()
     with pytest.raises(AnalysisError) as raised:
         base.evaluate(facts, now=NOW)
-    attempts: list[Callable[[list[Fact]], Base]] = [partial(Base.prepare, PROGRAM), base.with_facts]
+    attempts: list[Callable[[list[Fact]], Base]] = [PROGRAM.base, base.with_facts]
     for attempt in attempts:
         with pytest.raises(AnalysisError) as again:
             attempt(list(facts))
@@ -63,7 +62,7 @@ def test_everything_at_once() -> None:
 
 def test_a_name_that_is_nearly_right() -> None:
     with pytest.raises(AnalysisError) as raised:
-        Base.prepare(PROGRAM).evaluate([Fact("itme", (A, 1))], now=NOW)
+        PROGRAM.base().evaluate([Fact("itme", (A, 1))], now=NOW)
     assert raised.value.diagnostics[0].fix == "did you mean item?"
     assert raised.value.diagnostics[0].clause == "itme(/a,1)"
 
@@ -90,7 +89,7 @@ def test_good_facts() -> None:
         Fact("two", (A,)),
         Fact("loose", (List((A, "x")),)),
     ]
-    answer = Base.prepare(PROGRAM).evaluate(facts, now=NOW)
+    answer = PROGRAM.base().evaluate(facts, now=NOW)
     assert answer.statistics.given == len(facts)
     assert answer.facts("out") == ["out(/a)"]
     assert answer.facts("up") == ["up(/a)@[_, _]", "up(/b)@[1970-01-01T00:00:00Z, 1970-01-01T00:00:01Z]"]
@@ -98,7 +97,7 @@ def test_good_facts() -> None:
 
 def test_kinds_once_seen_do_not_let_others_in() -> None:
     """What is remembered of good facts is their kinds, only where those are all that counts."""
-    base = Base.prepare(PROGRAM)
+    base = PROGRAM.base()
     base.evaluate([Fact("under", (Name("/item/x"),)), Fact("many", (List((1,)),)), Fact("item", (A, 1))], now=NOW)
     for wrong in (Fact("under", (A,)), Fact("many", (List(("x",)),)), Fact("item", ("a", 1))):
         with pytest.raises(AnalysisError):
@@ -106,7 +105,7 @@ def test_kinds_once_seen_do_not_let_others_in() -> None:
 
 
 def test_unchecked_facts_still_need_a_predicate() -> None:
-    base = Base.prepare(PROGRAM)
+    base = PROGRAM.base()
     with pytest.raises(AnalysisError):
         base.evaluate([Fact("itme", (A,))], now=NOW, check=False)
     with pytest.raises(AnalysisError):

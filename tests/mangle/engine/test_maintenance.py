@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from manglecp.mangle.engine import Base
 from tests.mangle.engine.changing import World, maintained, only
 from tests.mangle.engine.splitting import difference
 
@@ -159,5 +158,5 @@ def test_long_chains_of_changes(world: World) -> None:
         request = {fact() for _ in range(random.randint(0, 3))}
         everything = " ".join(sorted(held | request))
         world.agrees(base, " ".join(sorted(request)), everything)
-    fresh = Base.prepare(world.program, world.facts(" ".join(sorted(held))))
+    fresh = world.program.base(world.facts(" ".join(sorted(held))))
     assert difference(world.ask(base), world.ask(fresh)) is None

@@ -11,7 +11,7 @@ Data meets the modules in this order:
     aggregate, maintenance groups and reducers; bringing a component of the base up to date
     interpreter            the naive evaluator, for what is rare and for the place of an error
     watch                  stopping an evaluation from outside
-    base, show             the way in: Base.prepare, Base.evaluate, Base.with_facts; what was compiled
+    base, show             behind Program.base: Base.evaluate, Base.with_facts; what was compiled
 
 Every answer is that of the naive evaluator over all facts together.
 """
