@@ -10,14 +10,16 @@ from manglecp.mangle import printer
 from manglecp.mangle.declarations import FunctionalDependency, Predicate
 from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.intervals import Interval
-from manglecp.mangle.matching import Args, Fact, Row
+from manglecp.mangle.matching import Args, Row, Timed
 from manglecp.mangle.syntax import Atom, Literal, Term, Variable
 from manglecp.mangle.text import fact_text, value_text
 
 MOST_VIOLATIONS: Final = 50
 
 
-def violations(predicate: Predicate, facts: Iterable[Fact], holds: Callable[[Atom, Row], bool]) -> Iterable[Diagnostic]:
+def violations(
+    predicate: Predicate, facts: Iterable[Timed], holds: Callable[[Atom, Row], bool]
+) -> Iterable[Diagnostic]:
     """What is wrong with the facts of one predicate. ``holds`` answers whether an atom has a match."""
     if not predicate.fundeps and not predicate.inclusion:
         return ()
@@ -25,16 +27,16 @@ def violations(predicate: Predicate, facts: Iterable[Fact], holds: Callable[[Ato
     return islice(_violations(predicate, ordered, holds), MOST_VIOLATIONS)
 
 
-def _violations(predicate: Predicate, facts: list[Fact], holds: Callable[[Atom, Row], bool]) -> Iterator[Diagnostic]:
+def _violations(predicate: Predicate, facts: list[Timed], holds: Callable[[Atom, Row], bool]) -> Iterator[Diagnostic]:
     for dependency in predicate.fundeps:
         yield from _contradictions(predicate, dependency, facts)
     for atom in predicate.inclusion:
         yield from _lone_facts(predicate, atom, facts, holds)
 
 
-def _contradictions(predicate: Predicate, dependency: FunctionalDependency, facts: list[Fact]) -> Iterator[Diagnostic]:
+def _contradictions(predicate: Predicate, dependency: FunctionalDependency, facts: list[Timed]) -> Iterator[Diagnostic]:
     """Facts with one key and two values; temporal facts only where they hold at the same instant."""
-    by_key: dict[Args, list[Fact]] = {}
+    by_key: dict[Args, list[Timed]] = {}
     for args, interval in facts:
         others = by_key.setdefault(tuple(args[c] for c in dependency.source), [])
         for other, at in others:
@@ -50,7 +52,7 @@ def _overlap(left: Interval | None, right: Interval | None) -> bool:
 
 
 def _lone_facts(
-    predicate: Predicate, atom: Atom, facts: list[Fact], holds: Callable[[Atom, Row], bool]
+    predicate: Predicate, atom: Atom, facts: list[Timed], holds: Callable[[Atom, Row], bool]
 ) -> Iterator[Diagnostic]:
     """Facts whose inclusion has no match."""
     assert predicate.decl is not None  # inclusions come from declarations

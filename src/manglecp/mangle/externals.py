@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.packages import Key
 from manglecp.mangle.values import KINDS, Value
 
 Args: TypeAlias = tuple[Value, ...]
@@ -33,6 +34,8 @@ class External:
 
 
 Externals: TypeAlias = Mapping[str, External]
+Asked: TypeAlias = dict[Key, dict[Args, list[Args]]]
+"""What was asked in one evaluation, and answered: by predicate and inputs, as whole argument tuples."""
 
 
 def ask(predicate: Predicate, external: External, inputs: Sequence[Args]) -> dict[Args, list[Args]]:

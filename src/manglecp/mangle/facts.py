@@ -1,10 +1,12 @@
-"""Facts from outside the program: what a server knows, what a request brings."""
+"""One fact, apart from any model: what a server knows, what a request brings, what is asked about."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from manglecp.mangle.intervals import Interval
+from manglecp.mangle.matching import Timed
+from manglecp.mangle.packages import Key
 from manglecp.mangle.text import fact_text
 from manglecp.mangle.values import Value
 
@@ -16,5 +18,18 @@ class Fact(NamedTuple):
     args: tuple[Value, ...]
     interval: Interval | None = None
 
-    def __str__(self) -> str:
+    @property
+    def key(self) -> Key:
+        return self.predicate, len(self.args)
+
+    @property
+    def timed(self) -> Timed:
+        return self.args, self.interval
+
+    @property
+    def text(self) -> str:
+        """Canonical text."""
         return fact_text(self.predicate, self.args, self.interval)
+
+    def __str__(self) -> str:
+        return self.text

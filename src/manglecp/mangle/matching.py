@@ -17,7 +17,7 @@ from manglecp.mangle.terms import evaluate
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
 Args: TypeAlias = tuple[Value, ...]
-Fact: TypeAlias = tuple[Args, Interval | None]
+Timed: TypeAlias = tuple[Args, Interval | None]
 """Arguments and, for a temporal fact, when they hold."""
 Row: TypeAlias = dict[str, Value]
 """What the variables of a rule stand for."""
@@ -50,9 +50,9 @@ class Matcher:
     def fact_key(self, args: Args) -> Args:
         return tuple(args[i] for i, _ in self.known)
 
-    def index(self, facts: Iterable[Fact]) -> dict[Args, list[Fact]]:
+    def index(self, facts: Iterable[Timed]) -> dict[Args, list[Timed]]:
         """The facts by what they have in the known columns."""
-        index: dict[Args, list[Fact]] = {}
+        index: dict[Args, list[Timed]] = {}
         for args, interval in facts:
             index.setdefault(self.fact_key(args), []).append((args, interval))
         return index

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Literal as LiteralType
 
+from manglecp.mangle import printer
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, ValueFault
-from manglecp.mangle.intervals import Interval, coalesce
-from manglecp.mangle.matching import Args, Fact, Matcher
+from manglecp.mangle.externals import Asked
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.intervals import Interval, coalesce, holds_somewhere
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.matching import Args, Matcher, Timed, head_interval
 from manglecp.mangle.packages import Key
 from manglecp.mangle.parser import parse_premise
-from manglecp.mangle.program import Program
+from manglecp.mangle.program import GivenFact, Program
 from manglecp.mangle.source import Source, Span
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound, Variable
 from manglecp.mangle.text import fact_text
+
+if TYPE_CHECKING:
+    from manglecp.mangle.explain import Alternatives, Coverage, Explainer, Proof, Unused, WhyNot
 
 
 @dataclass(slots=True)
@@ -53,7 +64,7 @@ class Relation:
             self.finished[args] = coalesce(timed) if timed else (None,)
         return self.finished
 
-    def __iter__(self) -> Iterator[Fact]:
+    def __iter__(self) -> Iterator[Timed]:
         source: Mapping[Args, Iterable[Interval | None]] = self.facts if self.finished is None else self.finished
         return ((args, interval) for args, intervals in source.items() for interval in intervals)
 
@@ -64,19 +75,85 @@ class Relation:
 class Facts(Protocol):
     """The facts of one predicate."""
 
-    def __iter__(self) -> Iterator[Fact]: ...
+    def __iter__(self) -> Iterator[Timed]: ...
 
     def __len__(self) -> int: ...
 
 
-class Result:
-    """The least model."""
+Origin: TypeAlias = LiteralType["given", "server", "session", "external"]
+"""Where a fact that was not derived came from: the program, the base, the request, a Python callable."""
 
-    def __init__(self, program: Program, relations: Mapping[Key, Facts], statistics: Statistics, now: int) -> None:
+
+class EvaluatedModel(ABC):
+    """What one evaluation found. An external predicate holds for what it was asked, as it answered."""
+
+    relations: Mapping[Key, Facts]
+    """What holds: each fact once, temporal ones coalesced."""
+
+    def __init__(self, program: Program, now: int, limits: Limits, asked: Asked) -> None:
         self.program = program
-        self.relations = relations
-        self.statistics = statistics
         self.now = now
+        self.limits = limits
+        self._asked = asked
+
+    @abstractmethod
+    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
+        """The facts of a relation before coalescing."""
+
+    def outside_origin(self, fact: Fact) -> Origin | None:  # noqa: ARG002
+        """Where a fact came from that does not stand in the program."""
+        return None
+
+    def facts(self, key: Key) -> Iterable[Timed]:
+        """The facts of a predicate, and what an external one answered."""
+        return self._with_answers(key, self.relations.get(key, ()))
+
+    def derived(self, key: Key) -> Iterable[Timed]:
+        """The same before coalescing: as given and derived."""
+        return self._with_answers(key, self.stored_as_derived(key))
+
+    def _with_answers(self, key: Key, stored: Iterable[Timed]) -> Iterable[Timed]:
+        if key not in self._asked:
+            return stored
+        answers = self._asked[key].values()
+        return dict.fromkeys(chain(stored, ((args, None) for rows in answers for args in rows)))
+
+    @cached_property
+    def _stated(self) -> frozenset[Fact]:
+        return frozenset(program_facts(self.program, self.now))
+
+    def origin(self, fact: Fact) -> Origin | None:
+        """Where a given fact came from, with the interval it was given with; None if it was not given."""
+        if fact in self._stated:
+            return "given"
+        return self.outside_origin(fact) or ("external" if self._answered(fact) else None)
+
+    def _answered(self, fact: Fact) -> bool:
+        if fact.key not in self._asked:
+            return False
+        inputs = tuple(fact.args[i] for i in self.program.predicates[fact.key].inputs())
+        return fact.args in self._asked[fact.key].get(inputs, ())
+
+
+class Result:
+    """The least model, and questions about it. What explanations need is found when the first one is asked for."""
+
+    def __init__(self, model: EvaluatedModel, statistics: Statistics) -> None:
+        self.model = model
+        self.statistics = statistics
+
+    @property
+    def program(self) -> Program:
+        return self.model.program
+
+    @property
+    def relations(self) -> Mapping[Key, Facts]:
+        return self.model.relations
+
+    @property
+    def now(self) -> int:
+        """The evaluation time, in nanoseconds since 1970."""
+        return self.model.now
 
     def facts(self, predicate: str | None = None) -> list[str]:
         """Every fact, given and derived, in canonical text, sorted; only those of ``predicate`` if it is named."""
@@ -101,6 +178,61 @@ class Result:
         except ValueFault as fault:
             raise EvalError([Diagnostic("eval", str(fault), literal.span)]) from None
         return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
+
+    # --- explanations ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        from manglecp.mangle.explain import Explainer  # few results are ever explained
+
+        return Explainer(self.model)
+
+    def explain(self, fact: str | Fact) -> Proof | None:
+        """A proof of the fact, with as few leaves as can be found; None if it does not hold."""
+        return self.explainer.explain(fact)
+
+    def alternatives(self, fact: str | Fact, limit: int = 100) -> Alternatives:
+        """The minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
+        return self.explainer.alternatives(fact, limit)
+
+    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None) -> WhyNot:
+        """What stops each rule that could derive the fact, and the smallest sets of facts that would make it hold.
+
+        Facts of the predicates ``over`` may be added; None means those that have no rules.
+        """
+        return self.explainer.why_not(fact, over)
+
+    def coverage(self, selector: str | None = None) -> Coverage:
+        """What became of each rule. With a ``selector`` such as ``intent``, rules for its other values stand apart."""
+        return self.explainer.coverage(selector)
+
+    def unused(self, facts: Iterable[str | Fact]) -> list[Unused]:
+        """Those of the given facts that occur in no rule instance that holds, with the reason."""
+        return self.explainer.unused(facts)
+
+
+def program_facts(program: Program, now: int) -> Iterator[Fact]:
+    """The facts that stand in the program, at the evaluation time ``now``."""
+    for fact in program.facts:
+        yield Fact(fact.key[0], *stated(fact, program.predicates[fact.key], now))
+
+
+def stated(fact: GivenFact, predicate: Predicate, now: int) -> Timed:
+    """A fact of the program. Only one that mentions the time can fail here: others were tried at load."""
+    try:
+        args = fact.values(now)
+    except ValueFault as fault:
+        shown = printer.clause(fact.clause)
+        raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span, shown)]) from None
+    if not predicate.temporal:
+        return args, None
+    annotation = fact.clause.annotation
+    assert annotation is not None  # checked at load
+    interval = head_interval(annotation, {}, now)
+    if not holds_somewhere(*interval):
+        shown = printer.clause(fact.clause)
+        raise EvalError([Diagnostic("eval", "the interval ends before it starts", annotation.span, shown)])
+    return args, interval
 
 
 def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:

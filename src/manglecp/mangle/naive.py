@@ -19,21 +19,21 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias, TypeVar
 
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.constraints import violations
 from manglecp.mangle.declarations import Merge, Predicate
-from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, LimitError, ValueFault
-from manglecp.mangle.externals import Externals, ask
+from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
+from manglecp.mangle.externals import Asked, Externals, ask
 from manglecp.mangle.intervals import Interval, holds_somewhere
 from manglecp.mangle.limits import Limits
-from manglecp.mangle.matching import Args, Fact, Matcher, Row, head_interval, unify
-from manglecp.mangle.model import Relation, Result, Statistics
+from manglecp.mangle.matching import Args, Matcher, Row, Timed, head_interval, unify
+from manglecp.mangle.model import EvaluatedModel, Relation, Result, Statistics, program_facts
 from manglecp.mangle.packages import Key
-from manglecp.mangle.program import GivenFact, Program, Rule
+from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.source import Span
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Literal, Premise, Term, Transform, Variable
@@ -52,14 +52,24 @@ def evaluate(program: Program, *, now: int, limits: Limits | None = None, extern
     """Every fact that follows from the program at the instant ``now`` (nanoseconds since 1970)."""
     evaluation = NaiveEvaluation(program, now, limits or Limits(), externals)
     evaluation.run()
-    return Result(program, evaluation.relations, evaluation.statistics, now)
+    return Result(NaiveModel(evaluation), evaluation.statistics)
+
+
+class NaiveModel(EvaluatedModel):
+    def __init__(self, evaluation: NaiveEvaluation) -> None:
+        super().__init__(evaluation.program, evaluation.now, evaluation.limits, evaluation.asked)
+        self.relations: Mapping[Key, Relation] = evaluation.relations
+
+    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
+        facts = self.relations[key].facts if key in self.relations else {}
+        return ((args, interval) for args, intervals in facts.items() for interval in intervals)
 
 
 class NaiveEvaluation:
     def __init__(self, program: Program, now: int, limits: Limits, externals: Externals | None = None) -> None:
         self.program = program
         self.externals = externals or {}
-        self.asked: dict[Key, dict[Args, list[Args]]] = {}  # answers of external predicates
+        self.asked: Asked = {}
         self.started = time.monotonic()
         self.now = now
         self.limits = limits
@@ -83,8 +93,8 @@ class NaiveEvaluation:
     # --- the whole -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        for fact in self.program.facts:
-            self._give(fact)
+        for fact in program_facts(self.program, self.now):
+            self.relation(fact.key).add(*fact.timed)
         self.statistics.given = sum(map(len, self.relations.values()))
         for key in [key for key in self.relations if key not in self.rules]:
             self._finish(key)
@@ -108,21 +118,6 @@ class NaiveEvaluation:
         ]
         if broken:
             raise EvalError(broken)
-
-    def _give(self, fact: GivenFact) -> None:
-        try:
-            args = fact.values(self.now)
-        except ValueFault as fault:  # only facts that mention the time get here
-            shown = printer.clause(fact.clause)
-            raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span, shown)]) from None
-        interval: Interval | None = None
-        if self.predicate(fact.key).temporal:
-            assert fact.clause.annotation is not None  # checked at load
-            start, end = head_interval(fact.clause.annotation, {}, self.now)
-            if not holds_somewhere(start, end):
-                raise self._error("the interval ends before it starts", fact.clause.annotation.span, fact.clause)
-            interval = (start, end)
-        self.relation(fact.key).add(args, interval)
 
     def _finish(self, key: Key) -> None:
         """Nothing more will be added: coalesce and check the number of intervals."""
@@ -169,7 +164,7 @@ class NaiveEvaluation:
     def _size(self, keys: Iterable[Key]) -> int:
         return sum(len(self.relation(key)) for key in keys)
 
-    def _add(self, rule: Rule, facts: list[Fact]) -> bool:
+    def _add(self, rule: Rule, facts: list[Timed]) -> bool:
         """Is any of them new?"""
         relation = self.relation(rule.head.key)
         news = False
@@ -255,7 +250,7 @@ class NaiveEvaluation:
 
     # --- one rule --------------------------------------------------------------------------------------------------
 
-    def _apply(self, rule: Rule) -> list[Fact]:
+    def _apply(self, rule: Rule) -> list[Timed]:
         """Everything the rule derives from the relations as they are.
 
         Rows turn into facts while they come, so that a limit is noticed before a product of relations fills the memory.
@@ -264,7 +259,7 @@ class NaiveEvaluation:
         clause = rule.clause
         temporal = self.predicate(clause.head.key).temporal
         known = self.relation(clause.head.key).facts
-        found: dict[Fact, None] = {}
+        found: dict[Timed, None] = {}
         fresh = 0
 
         def emit(rows: list[Row]) -> None:
@@ -357,7 +352,7 @@ class NaiveEvaluation:
         if self.predicate(atom.key).deferred:
             return (yield from self._deferred(premise, rows))
         matcher = Matcher(premise, rows[0], self.now)
-        facts: Iterable[Fact] = self.relation(atom.key)
+        facts: Iterable[Timed] = self.relation(atom.key)
         if atom.predicate in self.externals and self.predicate(atom.key).external:
             facts = itertools.chain(facts, self._external(premise, rows))
         candidates = matcher.index(facts)
@@ -372,7 +367,7 @@ class NaiveEvaluation:
                 solved.extend(matches)
         return solved
 
-    def _external(self, premise: Literal, rows: list[Row]) -> Iterator[Fact]:
+    def _external(self, premise: Literal, rows: list[Row]) -> Iterator[Timed]:
         """Ask Python for what a premise needs to know, each question once."""
         key = premise.atom.key
         predicate = self.predicate(key)

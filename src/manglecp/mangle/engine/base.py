@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from manglecp.mangle.constraints import violations
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.evaluation import Evaluation, Layer
 from manglecp.mangle.engine.interpreter import as_fact, matching
-from manglecp.mangle.engine.views import FactTuple, View
+from manglecp.mangle.engine.views import NOTHING, FactTuple, View
 from manglecp.mangle.engine.watch import Cancellation
-from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, ValueFault
+from manglecp.mangle.errors import EvalError
 from manglecp.mangle.externals import Externals
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import holds_somewhere
 from manglecp.mangle.limits import Limits
-from manglecp.mangle.matching import Fact as TimedArgs
-from manglecp.mangle.matching import head_interval
-from manglecp.mangle.model import Result
+from manglecp.mangle.matching import Timed
+from manglecp.mangle.model import EvaluatedModel, Origin, Result, stated
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import GivenFact, Program
 
@@ -121,19 +120,8 @@ def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: in
     """Facts of the program itself, by number of their predicate."""
     found: dict[int, set[FactTuple]] = {}
     for fact in facts:
-        i = compiled.ids[fact.key]
-        try:
-            args = fact.values(now)
-        except ValueFault as fault:  # only facts that mention the time get here
-            raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span)]) from None
-        if compiled.temporal[i]:
-            assert fact.clause.annotation is not None  # checked at load
-            interval = head_interval(fact.clause.annotation, {}, now)
-            if not holds_somewhere(*interval):
-                message = "the interval ends before it starts"
-                raise EvalError([Diagnostic("eval", message, fact.clause.annotation.span)])
-            args = (*args, *interval)
-        found.setdefault(i, set()).add(args)
+        args, interval = stated(fact, compiled.program.predicates[fact.key], now)
+        found.setdefault(compiled.ids[fact.key], set()).add(args if interval is None else (*args, *interval))
     return found
 
 
@@ -144,7 +132,7 @@ class ViewFacts:
         self.view = view
         self.temporal = temporal
 
-    def __iter__(self) -> Iterator[TimedArgs]:
+    def __iter__(self) -> Iterator[Timed]:
         return (as_fact(fact, self.temporal) for fact in self.view)
 
     def __len__(self) -> int:
@@ -170,10 +158,36 @@ class Relations(Mapping[Key, ViewFacts]):
         return sum(1 for _ in self)
 
 
+class EngineModel(EvaluatedModel):
+    def __init__(self, evaluation: Evaluation) -> None:
+        super().__init__(evaluation.compiled.program, evaluation.now, evaluation.limits, evaluation.asked)
+        self.evaluation = evaluation
+        self.relations = Relations(evaluation)
+
+    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
+        i = self.evaluation.compiled.ids[key]
+        if not self.evaluation.compiled.temporal[i]:
+            stored = self.relations.get(key, ())
+            if self.program.predicates[key].merge is None:
+                return stored
+            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # some may have lost
+            return dict.fromkeys(chain(stored, ((args, None) for args in given)))
+        view = self.evaluation.raw.get(i) or View(self.evaluation.base.raw.get(i, NOTHING))
+        return ViewFacts(view, temporal=True)
+
+    def outside_origin(self, fact: Fact) -> Origin | None:
+        i = self.evaluation.compiled.ids[fact.key]
+        given = fact.args if fact.interval is None else (*fact.args, *fact.interval)
+        if given in self.evaluation.base.given[i]:
+            return "server"
+        return "session" if given in self.evaluation.given.get(i, ()) else None
+
+
 def as_result(evaluation: Evaluation) -> Result:
     """The answer, if the constraints hold."""
     compiled = evaluation.compiled
-    relations = Relations(evaluation)
+    model = EngineModel(evaluation)
+    relations = model.relations
     if compiled.constrained:
         holds = matching(evaluation)
         broken = [
@@ -184,4 +198,4 @@ def as_result(evaluation: Evaluation) -> Result:
         ]
         if broken:
             raise EvalError(broken)
-    return Result(compiled.program, relations, evaluation.statistics, evaluation.now)
+    return Result(model, evaluation.statistics)

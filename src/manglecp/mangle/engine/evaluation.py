@@ -24,7 +24,7 @@ from manglecp.mangle.engine.maintenance import maintain
 from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, Grouped, View
 from manglecp.mangle.engine.watch import Cancellation, watchdog
 from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
-from manglecp.mangle.externals import Externals
+from manglecp.mangle.externals import Asked, Externals
 from manglecp.mangle.intervals import coalesce
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.model import Statistics
@@ -66,6 +66,7 @@ class Evaluation:
         self.derived = 0
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
+        self.asked: Asked = {}
         self.cancellation = cancellation
         # What the loops of compiled rules compare their counts with, whom they call when it is passed, and a count.
         self.cap: list[Any] = [0, self._halt, 0]

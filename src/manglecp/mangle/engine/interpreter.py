@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from manglecp.mangle.engine.views import FactTuple, View
-from manglecp.mangle.matching import Fact, Row
+from manglecp.mangle.matching import Row, Timed
 from manglecp.mangle.model import Relation
 from manglecp.mangle.naive import NaiveEvaluation
 from manglecp.mangle.packages import Key
@@ -54,7 +54,7 @@ def as_tuples(relation: Relation) -> Iterable[FactTuple]:
             yield args if interval is None else (*args, *interval)
 
 
-def as_fact(fact: FactTuple, temporal: bool) -> Fact:
+def as_fact(fact: FactTuple, temporal: bool) -> Timed:
     return (fact[:-2], (fact[-2], fact[-1])) if temporal else (fact, None)
 
 
@@ -62,6 +62,7 @@ class _Interpreter(NaiveEvaluation):
     def __init__(self, evaluation: Evaluation) -> None:
         super().__init__(evaluation.compiled.program, evaluation.now, evaluation.limits, evaluation.externals)
         self.evaluation = evaluation
+        self.asked = evaluation.asked
 
     def checkpoint(self) -> None:
         self.evaluation.checkpoint()

@@ -1,0 +1,213 @@
+"""Which rules did something, which could not, and which given facts nobody used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from manglecp.mangle.errors import EvalError, ValueFault
+from manglecp.mangle.explain.instances import Instance, Instances, Support
+from manglecp.mangle.explain.shape import RuleRef, Shape
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.matching import Args, Row, Timed
+from manglecp.mangle.packages import Key
+from manglecp.mangle.syntax import Apply, Equality, Variable
+from manglecp.mangle.syntax import Literal as Atomic
+from manglecp.mangle.terms import evaluate
+
+Status: TypeAlias = Literal["fired", "partially_alive", "dead", "inapplicable"]
+Reason: TypeAlias = Literal["no rule mentions it", "nothing joined"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCoverage:
+    """What became of one rule."""
+
+    rule: RuleRef
+    status: Status
+    fired: int
+    """The distinct head facts it derives from the finished model, a temporal one once per interval as derived."""
+    missing: tuple[str, ...]
+    """Predicates of its positive premises without a matching fact. A rule that did not fire and misses none has facts
+    for every premise, but no row that satisfies all."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule.as_json(),
+            "status": self.status,
+            "fired": self.fired,
+            "missing_predicates": list(self.missing),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What became of each rule, in the order of the program."""
+
+    rules: tuple[RuleCoverage, ...]
+
+    def count(self, *statuses: Status) -> int:
+        return sum(1 for rule in self.rules if rule.status in statuses)
+
+    def as_json(self) -> dict[str, Any]:
+        """The counts add up: every rule fired, lay dormant or did not apply."""
+        return {
+            "total_rules": len(self.rules),
+            "rules_fired": self.count("fired"),
+            "rules_dormant": self.count("partially_alive", "dead"),
+            "rules_inapplicable": self.count("inapplicable"),
+            "rules": [rule.as_json() for rule in self.rules],
+        }
+
+    def text(self) -> str:
+        return "".join(f"{_describe(rule)}\n    {rule.rule.text}\n" for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """A given fact that occurs in no rule instance that holds."""
+
+    fact: Fact
+    reason: Reason
+
+    def as_json(self) -> dict[str, str]:
+        return {"fact": self.fact.text, "reason": self.reason}
+
+
+def _describe(rule: RuleCoverage) -> str:
+    place = rule.rule.place or rule.rule.head
+    if rule.status == "fired":
+        return f"{place}: fired, {rule.fired} {'fact' if rule.fired == 1 else 'facts'}"
+    if rule.missing:
+        return f"{place}: {rule.status.replace('_', ' ')}, no facts for {', '.join(rule.missing)}"
+    return f"{place}: {rule.status.replace('_', ' ')}" + (", nothing joins" if rule.status == "partially_alive" else "")
+
+
+class Use:
+    """Every instance of every rule of a finished model."""
+
+    def __init__(self, instances: Instances) -> None:
+        self.instances = instances
+        self.solver = instances.solver
+        self._calls: dict[Key, dict[Args, None]] | None = None
+
+    def coverage(self, selector: str | None = None) -> Coverage:
+        shapes = {id(s.rule): s for shapes in self.instances.shapes.values() for s in shapes}
+        return Coverage(tuple(self._rule(shapes[id(rule)], selector) for rule in self.solver.program.rules))
+
+    def unused(self, facts: Iterable[Fact]) -> list[Unused]:
+        """Those of ``facts`` that occur in no rule instance that holds, in the order of their text."""
+        mentioned = {
+            premise.atom.key
+            for rule in self.solver.program.rules
+            for premise in rule.clause.premises
+            if isinstance(premise, Atomic)
+        }
+        mentioned |= {p.merge.predicate for p in self.solver.program.predicates.values() if p.merge is not None}
+        wanted = set(facts)
+        left = {fact for fact in wanted if not self._is_merger(fact.key)}
+        for shapes in self.instances.shapes.values():
+            for shape in shapes:
+                if any(isinstance(p, Atomic) and p.atom.key in {f.key for f in left} for p in shape.rule.premises):
+                    for instance in self._all(shape):
+                        left.difference_update(_rests_on(instance))
+        return [
+            Unused(fact, "nothing joined" if fact.key in mentioned else "no rule mentions it")
+            for fact in sorted(left, key=lambda fact: fact.text)
+        ]
+
+    def _is_merger(self, key: Key) -> bool:
+        """Merging leaves no instances behind, so it cannot be said which of its facts were used."""
+        return any(p.merge is not None and p.merge.predicate == key for p in self.solver.program.predicates.values())
+
+    # --- instances -------------------------------------------------------------------------------------------------
+
+    def _starts(self, shape: Shape) -> Iterator[Row]:
+        """The rows a rule begins with: none known, or the inputs of each call of a deferred predicate."""
+        if not shape.predicate.deferred:
+            yield {}
+            return
+        known = [i for i in shape.inputs if not isinstance(shape.rule.head.args[i], Apply)]
+        for inputs in self._asked().get(shape.rule.head.key, ()):
+            by_position = dict(zip(shape.inputs, inputs, strict=True))
+            start = shape.fix(known, [by_position[i] for i in known])
+            if start is not None:
+                yield start
+
+    def _asked(self) -> dict[Key, dict[Args, None]]:
+        """The calls of deferred predicates that the other rules make."""
+        if self._calls is None:
+            self._calls = {}
+            for shapes in self.instances.shapes.values():
+                for shape in shapes:
+                    if not shape.predicate.deferred:
+                        self.solver.body(shape.rule, {})
+            for key, inputs in self.solver.answers:
+                self._calls.setdefault(key, {})[inputs] = None
+        return self._calls
+
+    def _all(self, shape: Shape) -> Iterator[Instance]:
+        for start in self._starts(shape):
+            for rows in self.instances.heads(shape, start).values():
+                for derived in rows:
+                    yield self.instances.instance(shape, derived, start)
+
+    def _heads(self, shape: Shape) -> set[Timed]:
+        return {fact for start in self._starts(shape) for fact in self.instances.heads(shape, start)}
+
+    # --- one rule --------------------------------------------------------------------------------------------------
+
+    def _rule(self, shape: Shape, selector: str | None) -> RuleCoverage:
+        fired = len(self._heads(shape))
+        if fired:
+            return RuleCoverage(shape.ref, "fired", fired, ())
+        constants = self._constants(shape)
+        positive = [p for p in shape.rule.clause.premises if isinstance(p, Atomic) and self._looks_up(p)]
+        missing = [p for p in positive if not self._has_match(p, {})]
+        names = tuple(dict.fromkeys(p.atom.predicate for p in missing))
+        if any(self._is_for_another(p, selector, constants) for p in positive):
+            return RuleCoverage(shape.ref, "inapplicable", 0, names)
+        dead = bool(positive) and len(missing) == len(positive)
+        return RuleCoverage(shape.ref, "dead" if dead else "partially_alive", 0, names)
+
+    def _looks_up(self, premise: Atomic) -> bool:
+        return not premise.negated and not premise.atom.predicate.startswith(":")
+
+    def _has_match(self, premise: Atomic, row: Row) -> bool:
+        """Is there a fact for this premise alone? A deferred predicate has some if it has rules."""
+        key = premise.atom.key
+        if self.solver.predicate(key).deferred:
+            return key in self.solver.rules or bool(self.solver.index(key, ()).get(()))
+        try:
+            return bool(self.solver.solve(premise, row))
+        except (ValueFault, EvalError):
+            return bool(self.solver.index(key, ()).get(()))  # it needs values from other premises
+
+    def _is_for_another(self, premise: Atomic, selector: str | None, constants: Row) -> bool:
+        """Does the premise ask for a value of the selector, when the selector has only others?"""
+        if premise.atom.predicate != selector or not self.solver.index(premise.atom.key, ()).get(()):
+            return False
+        names = [arg.name for arg in premise.atom.args if isinstance(arg, Variable)]
+        known = {name: constants[name] for name in names if name in constants}
+        demands = bool(known) or any(not isinstance(arg, Variable) for arg in premise.atom.args)
+        return demands and not self._has_match(premise, known)
+
+    def _constants(self, shape: Shape) -> Row:
+        """Variables that the body equates with a constant."""
+        found: Row = {}
+        for premise in shape.rule.premises:
+            if isinstance(premise, Equality) and not premise.negated:
+                for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+                    if isinstance(side, Variable) and not isinstance(other, Variable):
+                        with suppress(ValueFault):  # it is no constant
+                            found[side.name] = evaluate(other, {}, self.solver.now)
+        return found
+
+
+def _rests_on(instance: Instance) -> Iterator[Fact]:
+    for ground in instance.grounds:
+        if isinstance(ground, Support):
+            for option in ground.options:
+                yield from option.facts

@@ -1,0 +1,38 @@
+"""What an explanation needs of an evaluation that is finished, whoever evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.matching import Timed
+from manglecp.mangle.model import Origin
+from manglecp.mangle.packages import Key
+from manglecp.mangle.program import Program
+
+
+class Model(Protocol):
+    """A finished least model. A plain fact has the interval None."""
+
+    @property
+    def program(self) -> Program: ...
+
+    @property
+    def now(self) -> int: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def facts(self, key: Key) -> Iterable[Timed]:
+        """The facts of a predicate, each once; temporal ones coalesced."""
+
+    def derived(self, key: Key) -> Iterable[Timed]:
+        """The facts as given and derived, before coalescing; for a plain predicate the same as :meth:`facts`.
+
+        For a predicate that merges its facts, given ones that lost may be listed too.
+        """
+
+    def origin(self, fact: Fact) -> Origin | None:
+        """Where a given fact came from, with the interval it was given with; None if it was not given."""

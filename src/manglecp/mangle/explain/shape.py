@@ -1,0 +1,209 @@
+"""What can be told of a rule before any fact is seen: its name, its order, and what its head gives away.
+
+A fact that is to be explained fixes variables of the rule before the body runs. That narrows the search, but it must
+not change the meaning: a variable that stands in an annotation is known or free by the running order alone (D16), and
+in an aggregate only what every group is grouped by may be fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+
+from manglecp.mangle import printer
+from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.matching import Args, Row, unify
+from manglecp.mangle.packages import Key
+from manglecp.mangle.program import Rule
+from manglecp.mangle.syntax import (
+    Apply,
+    Atom,
+    Clause,
+    Literal,
+    Premise,
+    Term,
+    Variable,
+    bound_variables,
+    premise_variables,
+    term_variables,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRef:
+    """A rule as an explanation names it."""
+
+    clause: Clause = field(repr=False)
+    id: str
+    head: str
+    """The predicate of its head."""
+    file: str | None
+    line: int | None
+
+    @property
+    def text(self) -> str:
+        return printer.clause(self.clause)
+
+    @property
+    def place(self) -> str:
+        return "" if self.file is None else f"{self.file}:{self.line}"
+
+    def as_json(self) -> dict[str, object]:
+        return {"id": self.id, "head": self.head, "file": self.file, "line": self.line}
+
+
+def rule_ref(clause: Clause) -> RuleRef:
+    span = clause.span
+    file, line = (None, None) if span is None else (span.source.name, span.line)
+    return RuleRef(clause, _rule_id(printer.clause(clause)), clause.head.predicate, file, line)
+
+
+def _rule_id(text: str) -> str:
+    """The id that the reference gives a rule: the first 16 bytes of a digest of its text."""
+    digest = sha256()
+    for part in ("rule", text):
+        data = part.encode()
+        digest.update(b"%d:%s\n" % (len(data), data))
+    return f"/rule/{digest.hexdigest()[:32]}"
+
+
+class Shape:
+    """One rule of a program, looked at from its head."""
+
+    def __init__(self, rule: Rule, predicates: Mapping[Key, Predicate]) -> None:
+        self.rule = rule
+        self.predicates = predicates
+        self.predicate = predicates[rule.head.key]
+
+    @cached_property
+    def ref(self) -> RuleRef:
+        return rule_ref(self.rule.clause)
+
+    @cached_property
+    def order_text(self) -> tuple[str, str, int]:
+        """Orders rules by what they say, and by their place only if they say the same."""
+        return self.ref.text, self.ref.file or "", self.ref.line or 0
+
+    @cached_property
+    def written(self) -> tuple[int, ...]:
+        """For each premise as it runs, its place in the clause."""
+        waiting = dict(enumerate(self.rule.clause.premises))
+        places = []
+        for premise in self.rule.premises:
+            place = next((i for i, p in waiting.items() if p == premise or self._reflects(p, premise)), None)
+            assert place is not None  # the running order is a permutation
+            del waiting[place]
+            places.append(place)
+        return tuple(places)
+
+    def _reflects(self, written: Premise, running: Premise) -> bool:
+        """Was this test of a prefix written as an atom of a ``reflects`` predicate?"""
+        if not isinstance(written, Literal) or not isinstance(running, Literal):
+            return False
+        if running.atom.predicate != ":match_prefix" or written.negated or len(written.atom.args) != 1:
+            return False
+        predicate = self.predicates.get(written.atom.key)
+        return predicate is not None and running.atom.args == (written.atom.args[0], predicate.reflects)
+
+    def as_written(self, position: int) -> Premise:
+        """The premise that runs at ``position``, as the clause has it."""
+        return self.rule.clause.premises[self.written[position]]
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The named variables in the order in which the clause mentions them."""
+        clause = self.rule.clause
+        found = [*term_variables(*clause.head.args)]
+        found += () if clause.annotation is None else bound_variables(clause.annotation.bounds)
+        found += [v for premise in clause.premises for v in premise_variables(premise)]
+        found += [let.variable for step in clause.transforms for let in step.lets]
+        return tuple(dict.fromkeys(v.name for v in found if not v.anonymous))
+
+    def in_order(self, row: Row) -> Row:
+        return {name: row[name] for name in self.variables if name in row}
+
+    # --- the head --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _timed(self) -> frozenset[str]:
+        """Variables that stand in an annotation or operator of the body."""
+        return frozenset(
+            variable.name
+            for premise in self.rule.premises
+            if isinstance(premise, Literal)
+            for part in (premise.operator, premise.annotation)
+            if part is not None
+            for variable in bound_variables(part.bounds)
+        )
+
+    @cached_property
+    def _grouped(self) -> frozenset[str] | None:
+        """What every ``do`` groups by; None if the rule does not aggregate."""
+        groups = [
+            frozenset(arg.name for arg in step.do.args if isinstance(arg, Variable))
+            for step in self.rule.clause.transforms
+            if step.do is not None
+        ]
+        return frozenset.intersection(*groups) if groups else None
+
+    @cached_property
+    def inputs(self) -> tuple[int, ...]:
+        """Head positions that have a value before the body of a deferred rule runs."""
+        return tuple(self.predicate.inputs()) if self.predicate.deferred else ()
+
+    def _may_fix(self, name: str) -> bool:
+        return name not in self._timed and (self._grouped is None or name in self._grouped)
+
+    @cached_property
+    def fixed(self) -> tuple[int, ...]:
+        """Head positions worth fixing: their variable is looked up by some premise."""
+        looked_up = {
+            arg.name
+            for premise in self.rule.premises
+            if isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
+            for arg in premise.atom.args
+            if isinstance(arg, Variable)
+        }
+        return tuple(self._positions(looked_up))
+
+    @cached_property
+    def fixable(self) -> tuple[int, ...]:
+        """Head positions whose variable may be fixed without changing what the body means."""
+        return tuple(self._positions({v.name for p in self.rule.premises for v in premise_variables(p)}))
+
+    def _positions(self, useful: set[str]) -> Iterator[int]:
+        for position, arg in enumerate(self.rule.head.args):
+            if position in self.inputs:
+                if not isinstance(arg, Apply):
+                    yield position
+            elif isinstance(arg, Variable):
+                if arg.name in useful and self._may_fix(arg.name):
+                    yield position
+            elif not isinstance(arg, Apply):
+                yield position  # a constant: nothing to fix, but worth comparing first
+
+    def leaves_open(self, positions: tuple[int, ...]) -> bool:
+        """Does fixing these positions leave something to be compared after the body has run?"""
+        return len(positions) < len(self.rule.head.args) or self.predicate.temporal
+
+    def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
+        """The row the body starts with; None if the head cannot have these values."""
+        patterns: list[Term] = [self.rule.head.args[i] for i in positions]
+        return unify(patterns, tuple(values), {}, 0)  # type: ignore[arg-type]
+
+    def bound_before(self, start: Iterable[str]) -> list[frozenset[str]]:
+        """The variables with a value before each premise, and at the end."""
+        bound = frozenset(start)
+        before = [bound]
+        for premise in self.rule.premises:
+            bound |= {v.name for v in premise_variables(premise) if not v.anonymous}
+            before.append(bound)
+        return before
+
+
+def unifies(head: Atom, args: Args) -> bool:
+    """Could the head be this fact? Expressions in it are given the benefit of the doubt."""
+    pairs = [(t, v) for t, v in zip(head.args, args, strict=True) if not isinstance(t, Apply)]
+    return unify([t for t, _ in pairs], tuple(v for _, v in pairs), {}, 0) is not None
