@@ -1,0 +1,160 @@
+"""One fact object to a fact and back (companion, section 4).
+
+    {"pred": "build_result", "args": ["payments-api", 4812], "t": {"at": "2026-03-02T09:14:00Z"}}
+
+``named_args`` may stand in place of ``args`` where the declaration names every argument. Members that are not known are
+skipped (OPEN-58); ``source`` and ``category`` say nothing about what the fact states.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.intervals import Interval, holds_somewhere
+from manglecp.mangle.text import instant_text
+from manglecp.mangle.values import INT_MAX, INT_MIN, Name, Time, Value
+from manglecp.wire.decoding import JSON
+from manglecp.wire.faults import Fault, shown
+from manglecp.wire.schemas import Schema, Schemas
+from manglecp.wire.texts import read_time, time_of_milliseconds
+from manglecp.wire.values import to_json, to_value
+
+WILDCARD: Final = Name("/_")
+"""What null is, where any value may be meant."""
+UNBOUNDED: Final = "_"
+NOW: Final = "now"
+
+
+def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, wildcards: bool = False) -> Fact:
+    """The fact that ``data`` states, checked against the declared bounds.
+
+    ``now`` is what that word means, if it may be used. ``wildcards`` lets null stand for any value of an argument.
+    """
+    if type(data) is not dict:
+        raise Fault("a fact is an object", 'write {"pred": "…", "args": […]}')
+    name = data.get("pred")
+    if type(name) is not str:
+        raise Fault("pred is missing, or is not a string", 'write {"pred": "…", "args": […]}').inside("pred")
+    if ("args" in data) == ("named_args" in data):
+        raise Fault("a fact has either args or named_args", "give one of the two")
+    if "args" in data:
+        schema, args = _positional(name, data["args"], schemas, wildcards)
+    else:
+        schema, args = _named(name, data["named_args"], schemas, wildcards)
+    try:
+        return Fact(name, args, interval(data.get("t"), schema, now))
+    except Fault as fault:
+        raise fault.inside("t") from None
+
+
+def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict[str, Any]:
+    """What :func:`read_fact` reads back as the same fact."""
+    schema = schemas.find(fact.predicate, len(fact.args))
+    args = [
+        None if wildcards and arg is WILDCARD else to_json(arg, shape)
+        for arg, shape in zip(fact.args, schema.shapes, strict=True)
+    ]
+    written: dict[str, Any] = {"pred": fact.predicate, "args": args}
+    if fact.interval is not None and fact.interval != (INT_MIN, INT_MAX):
+        written["t"] = _written(fact.interval)
+    return written
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _positional(name: str, data: Any, schemas: Schemas, wildcards: bool) -> tuple[Schema, tuple[Value, ...]]:
+    if type(data) is not list:
+        raise Fault("args is an array").inside("args")
+    try:
+        schema = schemas.find(name, len(data))
+    except Fault as fault:
+        raise fault.inside("pred") from None
+    return schema, tuple([_argument(item, schema, i, wildcards, ("args", i)) for i, item in enumerate(data)])
+
+
+def _named(name: str, data: Any, schemas: Schemas, wildcards: bool) -> tuple[Schema, tuple[Value, ...]]:
+    if type(data) is not dict:
+        raise Fault("named_args is an object").inside("named_args")
+    try:
+        by_arity = schemas.named(name)
+    except Fault as fault:
+        raise fault.inside("pred") from None
+    schema = by_arity.get(len(data)) or next(iter(by_arity.values()))
+    if schema.arg_names is None:
+        raise Fault(f"the arguments of {name} have no names", "use args").inside("named_args")
+    if data.keys() != set(schema.arg_names):
+        missing = [n for n in schema.arg_names if n not in data]
+        wrong = [shown(key) for key in data if key not in schema.arg_names]
+        parts = [f"{', '.join(missing)} is missing"] * bool(missing) + [f"{', '.join(wrong)} is unknown"] * bool(wrong)
+        fix = f"{name} takes {', '.join(schema.arg_names)}"
+        raise Fault(" and ".join(parts), fix).inside("named_args")
+    items = ((i, key, data[key]) for i, key in enumerate(schema.arg_names))
+    return schema, tuple([_argument(item, schema, i, wildcards, ("named_args", key)) for i, key, item in items])
+
+
+def _argument(data: Any, schema: Schema, position: int, wildcards: bool, steps: tuple[str | int, ...]) -> Value:
+    if data is None and wildcards:
+        return WILDCARD
+    try:
+        return schema.check(position, to_value(data, schema.shapes[position]))
+    except Fault as fault:
+        raise fault.inside(*steps) from None
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | None:
+    """The interval that ``t`` says; None for a fact that holds always (OPEN-12)."""
+    if data is None:
+        return None
+    if type(data) is not dict or data.keys() not in ({"at"}, {"start", "end"}):
+        raise Fault("t is not a time", 'write {"at": T} or {"start": T, "end": T}')
+    if "at" in data:
+        start = end = _instant(data["at"], now, "at")
+    else:
+        start = INT_MIN if data["start"] == UNBOUNDED else _instant(data["start"], now, "start")
+        end = INT_MAX if data["end"] == UNBOUNDED else _instant(data["end"], now, "end")
+    if (start, end) == (INT_MIN, INT_MAX):
+        return None
+    return checked_interval(start, end, schema)
+
+
+def checked_interval(start: int, end: int, schema: Schema) -> Interval:
+    """The two ends, if facts of the predicate have a time and this is one."""
+    if not schema.temporal:
+        raise Fault(f"{schema.predicate} is not temporal", "leave the time out, or add temporal to its Decl")
+    if not holds_somewhere(start, end):
+        raise Fault("the interval ends before it starts")
+    return start, end
+
+
+def _instant(data: Any, now: int | None, step: str) -> int:
+    if data == NOW and now is not None:
+        return now
+    try:
+        return _read_instant(data).ns
+    except Fault as fault:
+        raise fault.inside(step) from None
+
+
+def _read_instant(data: Any) -> Time:
+    if data == NOW:
+        raise Fault("now is known only when a request is evaluated", "give the instant")
+    if type(data) is str:
+        return read_time(data)
+    if type(data) is int:
+        return time_of_milliseconds(data)
+    raise Fault("a time is RFC 3339 text or milliseconds since 1970", "write it as '2026-01-31T12:00:00Z'")
+
+
+def _written(between: Interval) -> dict[str, str]:
+    start, end = between
+    if start == end:
+        return {"at": instant_text(start)}
+    return {
+        "start": UNBOUNDED if start == INT_MIN else instant_text(start),
+        "end": UNBOUNDED if end == INT_MAX else instant_text(end),
+    }

@@ -1,0 +1,186 @@
+"""What a declared bound says about the JSON that stands for a value.
+
+JSON has fewer kinds than Mangle: a string may be a string, a name, an instant, … . Where all alternatives of a bound
+agree on one of them, plain JSON means that one; where they do not, plain JSON means what it means without a bound
+(string, number, list, map) and everything else is wrapped with its kind. Reading and writing ask the same shape, so
+what goes out can be sent back in unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Final
+
+from manglecp.mangle.types import (
+    ANY,
+    BYTES,
+    DURATION,
+    FLOAT,
+    NAME,
+    NUMBER,
+    STRING,
+    TIME,
+    Base,
+    ListType,
+    MapType,
+    NameType,
+    OptionType,
+    PairType,
+    Singleton,
+    StructType,
+    Tag,
+    Type,
+    TypeVariable,
+    Union,
+    Vocabulary,
+    conforms,
+    union,
+)
+from manglecp.mangle.values import KIND_NAMES, KINDS, Bytes, Duration, Float, Name, Time, Value
+
+_KINDS_OF_BASES: Final[dict[Base, type]] = {
+    NUMBER: int,
+    FLOAT: Float,
+    STRING: str,
+    BYTES: Bytes,
+    TIME: Time,
+    DURATION: Duration,
+}
+_KINDS_OF_CONSTRUCTORS: Final[dict[type, str]] = {
+    ListType: "list",
+    PairType: "pair",
+    MapType: "map",
+    StructType: "struct",
+}
+
+
+class Shape:
+    """The bound of one argument, or of a part of one."""
+
+    def __init__(self, type_: Type) -> None:
+        self.type = type_
+        self.members = tuple(_alternatives(type_))
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.members))
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of value that the bound allows, by name; all of them are ``any``."""
+        return frozenset(_kind(member) for member in self.members)
+
+    @cached_property
+    def text(self) -> str:
+        """The kind that a JSON string stands for."""
+        return self._agreed({"string", "name", "time", "duration", "bytes"}, "string")
+
+    @cached_property
+    def number(self) -> str:
+        """The kind that a whole JSON number stands for."""
+        return self._agreed({"number", "float64", "time", "duration"}, "number")
+
+    @cached_property
+    def array(self) -> str:
+        """The kind that a JSON array stands for."""
+        return self._agreed({"list", "pair"}, "list")
+
+    @cached_property
+    def object(self) -> str:
+        """The kind that a JSON object stands for."""
+        return self._agreed({"map", "struct"}, "map")
+
+    @cached_property
+    def fraction(self) -> bool:
+        """May a JSON number with a fraction stand here?"""
+        return not self.kinds.isdisjoint(("float64", "any")) or self.kinds.isdisjoint(("number", "time", "duration"))
+
+    def _agreed(self, candidates: set[str], default: str) -> str:
+        possible = self.kinds & candidates
+        return next(iter(possible)) if len(possible) == 1 and "any" not in self.kinds else default
+
+    # --- parts -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def element(self) -> Shape:
+        return _joined(m.element for m in self.members if isinstance(m, ListType))
+
+    @cached_property
+    def first(self) -> Shape:
+        return _joined(m.first for m in self.members if isinstance(m, PairType))
+
+    @cached_property
+    def second(self) -> Shape:
+        return _joined(m.second for m in self.members if isinstance(m, PairType))
+
+    @cached_property
+    def key(self) -> Shape:
+        return _joined(m.key for m in self.members if isinstance(m, MapType))
+
+    @cached_property
+    def value(self) -> Shape:
+        return _joined(m.value for m in self.members if isinstance(m, MapType))
+
+    def field(self, label: Value) -> Shape:
+        return self._fields.get(label, ANYTHING)
+
+    @cached_property
+    def _fields(self) -> dict[Value, Shape]:
+        structs = [m for m in self.members if isinstance(m, StructType)]
+        labels = {label for struct in structs for label, _ in (*struct.required, *struct.optional)}
+        return {label: _joined(t for s in structs if (t := s.field(label)) is not None) for label in labels}
+
+    # --- membership ------------------------------------------------------------------------------------------------
+
+    def accepts(self, value: Value) -> bool:
+        return type(value) in self._whole_kinds or conforms(self._vocabulary.value(value), self.type)
+
+    @cached_property
+    def _whole_kinds(self) -> frozenset[type]:
+        """The kinds all of whose values fit."""
+        whole: set[type] = set()
+        for member in self.members:
+            if member == ANY or isinstance(member, TypeVariable):
+                whole |= KINDS.keys()
+            elif member == NAME:
+                whole.add(Name)
+            elif isinstance(member, Base) and member in _KINDS_OF_BASES:
+                whole.add(_KINDS_OF_BASES[member])
+        return frozenset(whole)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary([self.type])
+
+
+def _alternatives(type_: Type) -> Iterator[Type]:
+    """The members of a union, however deep; an option is its value."""
+    if isinstance(type_, Union):
+        for member in type_.members:
+            yield from _alternatives(member)
+    elif isinstance(type_, OptionType):
+        yield from _alternatives(type_.some)
+    else:
+        yield type_
+
+
+def _kind(type_: Type) -> str:
+    if isinstance(type_, NameType | Tag):
+        return "name"
+    if isinstance(type_, Singleton):
+        return KIND_NAMES[type(type_.value)]
+    if isinstance(type_, Base) and type_ in _KINDS_OF_BASES:
+        return KIND_NAMES[_KINDS_OF_BASES[type_]]
+    return _KINDS_OF_CONSTRUCTORS.get(type(type_), "any")
+
+
+def _joined(types: Iterable[Type]) -> Shape:
+    """One shape for what several alternatives say of the same part."""
+    found = list(types)
+    if not found or ANY in found:
+        return ANYTHING
+    return Shape(found[0] if len(found) == 1 else union(found))
+
+
+ANYTHING: Final = Shape(ANY)
+"""Where nothing is declared."""

@@ -1,0 +1,114 @@
+"""Values that JSON and tables write as text: names, numbers, floats, instants, durations, bytes.
+
+Each reader takes the text and gives the value, or raises a :class:`Fault` that says what would have been one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from manglecp.mangle.builtins.calendar import parse_duration, parse_rfc3339
+from manglecp.mangle.lexer import CONSTANT
+from manglecp.mangle.text import duration_text, instant_text
+from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time, Value
+from manglecp.wire.faults import Fault, shown
+
+MILLISECOND: Final = 1_000_000
+
+_NAME: Final = re.compile(CONSTANT, re.ASCII)
+_WHOLE: Final = re.compile(r"-?[0-9]+")
+_DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_LONGEST_NUMBER: Final = 40  # digits; leading zeros aside, twenty are enough
+
+
+def read_name(text: str) -> Name:
+    if _NAME.fullmatch(text) is None:
+        fix = f"write '/{text}'" if _NAME.fullmatch(f"/{text}") else "write a name such as '/kind/part'"
+        raise Fault(f"{shown(text)} is not a name", fix)
+    return Name(text)
+
+
+def read_number(text: str) -> int:
+    if _WHOLE.fullmatch(text) is None:
+        raise Fault(f"{shown(text)} is not a whole number", "write digits such as '42', or declare the bound /float64")
+    if len(text) > _LONGEST_NUMBER or not INT_MIN <= int(text) <= INT_MAX:
+        raise Fault(f"{shown(text)} does not fit into 64 bits", f"numbers lie between {INT_MIN} and {INT_MAX}")
+    return int(text)
+
+
+def read_float(text: str) -> Float:
+    if text in _SPECIAL:
+        return Float(_SPECIAL[text])
+    if _DECIMAL.fullmatch(text) is None:
+        raise Fault(f"{shown(text)} is not a number", "write digits such as '1.5' or '2e9'")
+    value = float(text)
+    if math.isinf(value):
+        raise Fault(f"{shown(text)} does not fit into a 64-bit float")
+    return Float(value)
+
+
+def read_time(text: str) -> Time:
+    ns = parse_rfc3339(text.upper())
+    if ns is None:
+        raise Fault(f"{shown(text)} is not a time", "write it as '2026-01-31T12:00:00Z', or as milliseconds since 1970")
+    return Time(_in_range(ns, "time"))
+
+
+def time_of_milliseconds(milliseconds: int) -> Time:
+    return Time(_in_range(milliseconds * MILLISECOND, "time"))
+
+
+def read_duration(text: str) -> Duration:
+    ns = parse_duration(text)
+    if ns is None:
+        raise Fault(f"{shown(text)} is not a duration", "write it as '1h30m' or '250ms', or as milliseconds")
+    return Duration(_in_range(ns, "duration"))
+
+
+def duration_of_milliseconds(milliseconds: int) -> Duration:
+    return Duration(_in_range(milliseconds * MILLISECOND, "duration"))
+
+
+def _in_range(ns: int, what: str) -> int:
+    if not INT_MIN <= ns <= INT_MAX:
+        ends = "times lie between 1677-09-21 and 2262-04-11" if what == "time" else "durations reach about 292 years"
+        raise Fault(f"the {what} is out of range", ends)
+    return ns
+
+
+def read_bytes(text: str) -> Bytes:
+    try:
+        return Bytes(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        raise Fault(f"{shown(text)} is not base64") from None
+
+
+READERS: Final[Mapping[str, Callable[[str], Value]]] = {
+    "string": str,
+    "name": read_name,
+    "number": read_number,
+    "float64": read_float,
+    "time": read_time,
+    "duration": read_duration,
+    "bytes": read_bytes,
+}
+"""By kind of value."""
+
+_SPECIAL_TEXTS: Final = {Float(value): text for text, value in _SPECIAL.items()}
+
+WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
+    str: str,
+    Name: lambda name: name.text,
+    int: str,
+    Float: lambda value: _SPECIAL_TEXTS.get(value) or repr(value.value),
+    Time: lambda time: instant_text(time.ns),
+    Duration: lambda duration: duration_text(duration.ns),
+    Bytes: lambda data: base64.b64encode(data.data).decode(),
+}
+"""By class of value; what a reader of the same kind reads back."""

@@ -1,0 +1,288 @@
+"""One value to JSON and back, as the bound of its place says.
+
+Plain JSON means what the :class:`~manglecp.wire.shapes.Shape` agrees on. Everything else is wrapped with its kind, and
+a wrapped value means the same wherever it stands:
+
+    {"_type": "name", "value": "/x"}        likewise string, int64, float64, time, duration, bytes: the value as text
+    {"_type": "list", "value": [a, b]}      where arrays are pairs
+    {"_type": "pair", "value": [a, b]}      where arrays are lists
+    {"_type": "map", "value": [[k, v]]}     where objects are structs, or with keys that plain text cannot say
+    {"_type": "struct", "value": {"l": v}}  where objects are maps; labels lose their slash
+
+``true`` and ``false`` are the names ``/true`` and ``/false``, everywhere. Whole numbers beyond 2^53 - 1 and floats that
+other readers of JSON would take for whole numbers are wrapped, because not every reader keeps them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.text import value_text
+from manglecp.mangle.values import (
+    FALSE,
+    KIND_NAMES,
+    TRUE,
+    Float,
+    List,
+    Map,
+    Name,
+    Pair,
+    RepeatedKey,
+    Struct,
+    Value,
+)
+from manglecp.wire.decoding import JSON
+from manglecp.wire.faults import Fault, shown
+from manglecp.wire.shapes import ANYTHING, Shape
+from manglecp.wire.texts import (
+    READERS,
+    WRITERS,
+    duration_of_milliseconds,
+    read_float,
+    read_number,
+    time_of_milliseconds,
+)
+
+MAX_NESTING: Final = 100
+"""How deep values may be nested, as in program text."""
+SAFE_INTEGER: Final = (1 << 53) - 1
+"""The largest whole number that every reader of JSON keeps exactly (DATA-19)."""
+
+_TYPE: Final = "_type"
+_VALUE: Final = "value"
+_RESERVED: Final = frozenset({_TYPE, "_var"})
+
+
+# --- JSON to values --------------------------------------------------------------------------------------------------
+
+
+def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
+    """The value that ``data`` stands for where ``shape`` is declared. Whether it fits there is not looked at."""
+    if type(data) is str:
+        return READERS[shape.text](data)
+    reader = _BY_JSON.get(type(data))
+    if reader is None:
+        raise Fault(f"a Python {type(data).__name__} is not JSON")
+    if depth > MAX_NESTING:
+        raise Fault(f"nested more than {MAX_NESTING} deep")
+    try:
+        return reader(data, shape, depth)
+    except RepeatedKey as repeated:
+        raise Fault(f"the key {value_text(repeated.key)} stands twice", "keep one of the two") from None
+    except ValueFault as fault:  # too large
+        raise Fault(str(fault)) from None
+
+
+def _null(_data: None, _shape: Shape, _depth: int) -> Value:
+    raise Fault("null stands for any value, and a fact states a particular one", "give the value")
+
+
+def _boolean(data: bool, _shape: Shape, _depth: int) -> Value:
+    return TRUE if data else FALSE
+
+
+def _integer(data: int, shape: Shape, _depth: int) -> Value:
+    kind = shape.number
+    if kind == "number":
+        if not -SAFE_INTEGER <= data <= SAFE_INTEGER:
+            fix = f'write {{"_type": "int64", "value": "{data}"}}' if abs(data) < 1 << 64 else None
+            raise Fault("a whole number beyond 2^53 - 1 is not exact in JSON", fix)
+        return data
+    if kind == "float64":
+        try:
+            return Float(float(data))
+        except OverflowError:
+            raise Fault("the number does not fit into a 64-bit float") from None
+    return time_of_milliseconds(data) if kind == "time" else duration_of_milliseconds(data)
+
+
+def _fraction(data: float, shape: Shape, _depth: int) -> Value:
+    if not shape.fraction:
+        raise Fault(f"{data!r} is not a whole number", "write it without a point or an exponent")
+    return Float(data)
+
+
+def _array(data: list[Any], shape: Shape, depth: int) -> Value:
+    return _list(data, shape, depth) if shape.array == "list" else _pair(data, shape, depth)
+
+
+def _object(data: dict[str, Any], shape: Shape, depth: int) -> Value:
+    if not _RESERVED.isdisjoint(data):
+        return _wrapped(data, shape, depth)
+    if shape.object == "struct":
+        return _struct(data, shape, depth)
+    text = READERS[shape.key.text]
+    return Map(tuple((text(key), _part(value, shape.value, depth, key)) for key, value in data.items()))
+
+
+def _wrapped(data: dict[str, Any], shape: Shape, depth: int) -> Value:
+    kind = data.get(_TYPE)
+    if "_var" in data:
+        raise Fault("a variable cannot stand in a fact", "give the value")
+    reader = _BY_TYPE.get(kind) if isinstance(kind, str) else None
+    if reader is None or data.keys() != {_TYPE, _VALUE}:
+        known = ", ".join(sorted(_BY_TYPE))
+        raise Fault('an object with "_type" wraps a value', f'it has "_type", one of {known}, and "value"')
+    try:
+        return reader(data[_VALUE], shape, depth)
+    except Fault as fault:
+        raise fault.inside(_VALUE) from None
+
+
+def _text_of(kind: str) -> Callable[[Any, Shape, int], Value]:
+    """Reads what is wrapped as text of one kind."""
+    read = READERS[kind]
+
+    def reader(data: Any, _shape: Shape, _depth: int) -> Value:
+        if type(data) is not str:
+            raise Fault(f"the value of a wrapped {kind} is a string")
+        return read(data)
+
+    return reader
+
+
+def _wrapped_float(data: Any, _shape: Shape, _depth: int) -> Value:
+    if type(data) is str:
+        return read_float(data)
+    if type(data) is float:
+        return Float(data)
+    raise Fault("the value of a wrapped float64 is a string or a number with a fraction")
+
+
+def _wrapped_int(data: Any, _shape: Shape, _depth: int) -> Value:
+    if type(data) is not str:
+        raise Fault("the value of a wrapped int64 is a string of digits", f'write "{data}"')
+    return read_number(data)
+
+
+def _list(data: Any, shape: Shape, depth: int) -> Value:
+    return List(tuple(_part(item, shape.element, depth, i) for i, item in enumerate(_items(data, "list"))))
+
+
+def _pair(data: Any, shape: Shape, depth: int) -> Value:
+    items = _items(data, "pair")
+    if len(items) != 2:
+        raise Fault(f"a pair is an array of two, not of {len(items)}")
+    return Pair(_part(items[0], shape.first, depth, 0), _part(items[1], shape.second, depth, 1))
+
+
+def _map(data: Any, shape: Shape, depth: int) -> Value:
+    return Map(_entries(data, "map", shape.key, lambda _: shape.value, depth))
+
+
+def _struct(data: Any, shape: Shape, depth: int) -> Value:
+    if type(data) is dict:
+        labelled = [(READERS["name"](f"/{label}"), label, value) for label, value in data.items()]
+        return Struct(tuple((label, _part(value, shape.field(label), depth, key)) for label, key, value in labelled))
+    return Struct(_entries(data, "struct", ANYTHING, shape.field, depth))
+
+
+def _entries(
+    data: Any, kind: str, key_shape: Shape, shape_of: Callable[[Value], Shape], depth: int
+) -> tuple[tuple[Value, Value], ...]:
+    entries = []
+    for i, entry in enumerate(_items(data, kind)):
+        if type(entry) is not list or len(entry) != 2:
+            raise Fault("an entry is an array of a key and a value").inside(i)
+        try:
+            key = _part(entry[0], key_shape, depth, 0)
+            entries.append((key, _part(entry[1], shape_of(key), depth, 1)))
+        except Fault as fault:
+            raise fault.inside(i) from None
+    return tuple(entries)
+
+
+def _items(data: Any, kind: str) -> list[Any]:
+    if type(data) is not list:
+        raise Fault(f"the value of a wrapped {kind} is an array")
+    return data
+
+
+def _part(data: Any, shape: Shape, depth: int, step: str | int) -> Value:
+    try:
+        return to_value(data, shape, depth + 1)
+    except Fault as fault:
+        raise fault.inside(step) from None
+
+
+_BY_JSON: Final[Mapping[type, Callable[[Any, Shape, int], Value]]] = {
+    type(None): _null,
+    bool: _boolean,
+    int: _integer,
+    float: _fraction,
+    list: _array,
+    dict: _object,
+}
+_BY_TYPE: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
+    **{kind: _text_of(kind) for kind in ("string", "name", "time", "duration", "bytes")},
+    "int64": _wrapped_int,
+    "float64": _wrapped_float,
+    "list": _list,
+    "pair": _pair,
+    "map": _map,
+    "struct": _struct,
+}
+
+
+# --- values to JSON --------------------------------------------------------------------------------------------------
+
+
+def to_json(value: Value, shape: Shape = ANYTHING, depth: int = 0) -> JSON:
+    """What stands for ``value`` where ``shape`` is declared: :func:`to_value` reads it back as the same value."""
+    if depth > MAX_NESTING:
+        raise Fault(f"a value nested more than {MAX_NESTING} deep cannot be sent")
+    kind = type(value)
+    if kind is int:
+        return value if shape.number == "number" and -SAFE_INTEGER <= value <= SAFE_INTEGER else _wrap("int64", value)  # type: ignore[return-value, operator]
+    if isinstance(value, Float):
+        return value.value if _plain_float(value.value, shape) else _wrap("float64", value)
+    if isinstance(value, List):
+        items = [to_json(item, shape.element, depth + 1) for item in value.items]
+        return items if shape.array == "list" else {_TYPE: "list", _VALUE: items}
+    if isinstance(value, Pair):
+        pair = [to_json(value.first, shape.first, depth + 1), to_json(value.second, shape.second, depth + 1)]
+        return pair if shape.array == "pair" else {_TYPE: "pair", _VALUE: pair}
+    if isinstance(value, Map):
+        return _map_to_json(value, shape, depth)
+    if isinstance(value, Struct):
+        return _struct_to_json(value, shape, depth)
+    if value is TRUE or value is FALSE:
+        return value is TRUE
+    name = KIND_NAMES[kind]
+    return WRITERS[kind](value) if shape.text == name else _wrap(name, value)
+
+
+def _wrap(name: str, value: Value) -> JSON:
+    return {_TYPE: name, _VALUE: WRITERS[type(value)](value)}
+
+
+def _plain_float(number: float, shape: Shape) -> bool:
+    """Would every reader of JSON give this float back, and as a float?"""
+    if not math.isfinite(number) or (number == 0 and math.copysign(1, number) < 0):
+        return False
+    return shape.number == "float64" or (shape.fraction and not number.is_integer())
+
+
+def _map_to_json(value: Map, shape: Shape, depth: int) -> JSON:
+    entries = [(to_json(k, shape.key, depth + 1), to_json(v, shape.value, depth + 1)) for k, v in value.entries]
+    keys = [key for key, _ in entries if isinstance(key, str)]
+    if shape.object == "map" and len(keys) == len(entries) and _RESERVED.isdisjoint(keys):
+        return dict(entries)  # type: ignore[arg-type]  # all keys are strings
+    return {_TYPE: "map", _VALUE: [list(entry) for entry in entries]}
+
+
+def _struct_to_json(value: Struct, shape: Shape, depth: int) -> JSON:
+    fields = [(label, to_json(v, shape.field(label), depth + 1)) for label, v in value.entries]
+    labels = [label.text[1:] for label, _ in fields if isinstance(label, Name)]
+    if len(labels) < len(fields):
+        return {_TYPE: "struct", _VALUE: [[to_json(label, ANYTHING, depth + 1), v] for label, v in fields]}
+    plain = dict(zip(labels, (v for _, v in fields), strict=True))
+    return plain if shape.object == "struct" and _RESERVED.isdisjoint(plain) else {_TYPE: "struct", _VALUE: plain}
+
+
+def describe(value: Value) -> str:
+    """A value as a message quotes it: kind and canonical text."""
+    return f"the {KIND_NAMES[type(value)]} {shown(value_text(value))}"

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manglecp.wire.decoding import decode
+from manglecp.wire.faults import Fault
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+documents = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), texts, st.sampled_from(['":', '\\"', "a: "])),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    max_leaves=10,
+)
+
+
+@given(documents, st.booleans())
+def test_what_json_writes_is_read(document: Any, ascii_only: bool) -> None:
+    assert decode(json.dumps(document, ensure_ascii=ascii_only).encode()) == document
+
+
+@pytest.mark.req("WIRE-17")
+def test_characters_beyond_the_first_plane_survive() -> None:
+    assert decode(b'"\\ud83d\\ude00"') == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"a": 1, "a": 2}', "an object has the key 'a' twice"),
+        (b'{"a": 1, "\\u0061": 2}', "an object has the key 'a' twice"),
+        (b'[{"b": {"x": 1, "y": 2, "x" : 3}}]', "an object has the key 'x' twice"),
+        (b'"\xff"', "not UTF-8: byte 0xff"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'"\\ud800"', "not JSON"),
+        (b"{", "not JSON"),
+        (b"", "not JSON"),
+        (b"1 2", "not JSON: trailing characters"),
+        (b"NaN", "not JSON"),
+        (b"[1e999]", "not JSON"),
+    ],
+)
+def test_what_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(Fault) as refused:
+        decode(data)
+    assert refused.value.message.startswith(message)
+
+
+def test_the_same_key_in_two_objects_is_fine() -> None:
+    assert decode(b'[{"a": 1}, {"a": {"a": "a"}}]') == [{"a": 1}, {"a": {"a": "a"}}]
+
+
+@given(st.binary(max_size=30))
+def test_any_bytes_are_json_or_a_fault(data: bytes) -> None:
+    with suppress(Fault):
+        decode(data)
