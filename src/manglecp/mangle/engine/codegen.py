@@ -131,18 +131,19 @@ class Generator(Code):
 
     def compile(self) -> Compiled | None:
         """The function, or None if the rule can derive nothing from these layers."""
-        steps = order(self.apart, self.delta, self.size, frozenset(self.preset))
+        planned = order(self.apart, self.delta, self.size, frozenset(self.preset))
         if self.loose:
-            steps = [step for step in steps if not isinstance(step, Absent)]
+            planned = [(step, kinds) for step, kinds in planned if not isinstance(step, Absent)]
+        steps = [step for step, _ in planned]
         if self._idle(steps):
             return None
         for position, name in enumerate(self.preset):
             self.bind(name, f"known[{position}]")
         self.whole = self._whole_column(steps)
-        for step in steps:
-            self._know(self.apart.kinds[step.position])
+        for step, kinds in planned:
+            self._know(kinds)
             self._step(step)
-        self._know(self.apart.kinds[-1])
+        self._know(self.apart.kinds)
         self._end()
         if self.loops > MOST_LOOPS:
             raise NotCompiled(f"{self.loops} nested loops")

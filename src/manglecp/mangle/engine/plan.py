@@ -6,6 +6,8 @@ tell the difference:
 * A premise that may raise an error is a *barrier*: what stood before it runs before it, what stood behind it behind.
 * Whether an interval variable is bound or compared at a temporal premise was decided by the defining order. It is
   written into the plan as a *role*, so that it stays the same wherever the premise lands.
+* A premise that cannot raise because of what stands in front of it (``X < 5`` behind a premise that has only numbers)
+  waits until the values that reach it are known to be such, wherever they came from.
 * The premise that reads the newest facts (the *delta*) goes first. It can only narrow the rows that reach a barrier,
   and the rows it leaves out reached it in an earlier round.
 
@@ -102,8 +104,9 @@ class RuleSteps:
     """A rule taken apart: its steps in defining order, and what is known of its variables."""
 
     rule: Rule
+    predicates: Mapping[Key, Predicate]
     steps: tuple[AnyStep, ...]
-    kinds: tuple[Env, ...]  # of the variables in front of each premise, and behind the last
+    kinds: Env  # of the variables behind the last premise
     barriers: frozenset[int]  # segments that hold a step that may raise
 
     def scans(self) -> Iterable[Scan]:
@@ -117,9 +120,7 @@ def take_apart(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
     steps: list[AnyStep] = []
     barriers: set[int] = set()
     segment = 0
-    kinds: list[Env] = []
     for position, premise in enumerate(rule.premises):
-        kinds.append(dict(inference.env))
         raises = inference.can_raise(premise)
         if raises:
             segment += 1
@@ -129,8 +130,7 @@ def take_apart(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
             segment += 1
         inference.follow(premise)
         bound |= {v for step in steps for v in step.binds}
-    kinds.append(dict(inference.env))
-    return RuleSteps(rule, tuple(steps), tuple(kinds), frozenset(barriers))
+    return RuleSteps(rule, predicates, tuple(steps), dict(inference.env), frozenset(barriers))
 
 
 def turned_positive(apart: RuleSteps, position: int) -> RuleSteps | None:
@@ -228,19 +228,21 @@ def _ask(premise: Literal, position: int, segment: int) -> Ask:
 
 def order(
     apart: RuleSteps, delta: int | None, size: Callable[[Key], int], preset: frozenset[str] = frozenset()
-) -> list[AnyStep]:
-    """The steps as a compiled rule runs them.
+) -> list[tuple[AnyStep, Env]]:
+    """The steps as a compiled rule runs them, each with the kinds of values that reach it.
 
     ``delta`` is the position of the scan that reads the newest facts; ``preset`` are variables that have values.
     """
-    ordered: list[AnyStep] = []
+    ordered: list[tuple[AnyStep, Env]] = []
+    known = KindInference(apart.predicates)
     bound: set[str] = set(preset)
     waiting = list(apart.steps)
     # A premise that asks for one instant or window finds its facts by time.
     timed = {step.position for step in waiting if isinstance(step, Within | Window) and not step.needs}
 
     def run(step: AnyStep) -> None:
-        ordered.append(step)
+        ordered.append((step, dict(known.env)))
+        _learn(known, step)
         bound.update(step.binds)
         waiting.remove(step)
 
@@ -250,13 +252,15 @@ def order(
             run(first)
     while waiting:
         segment = min(step.segment for step in waiting)
-        scanned = {s.position for s in ordered if isinstance(s, Scan)}
+        first_position = min(step.position for step in waiting)
+        scanned = {s.position for s, _ in ordered if isinstance(s, Scan)}
         ready = [
             step
             for step in waiting
             if step.segment == segment
             and step.needs <= bound
             and (not isinstance(step, Within | Window) or step.position in scanned)
+            and (segment in apart.barriers or step.position == first_position or not _may_raise(known, step))
         ]
         run(
             min(
@@ -265,6 +269,31 @@ def order(
             )
         )
     return ordered
+
+
+def _learn(known: KindInference, step: AnyStep) -> None:
+    """Note what is known behind a step."""
+    if isinstance(step, Scan):
+        known.follow(replace(step.literal, annotation=None))
+        for role, end in step.roles:
+            if role != "within" and isinstance(end.value, Variable):
+                known.env[end.value.name] = frozenset({"time"})
+    elif isinstance(step, Ask):
+        known.follow(step.literal)
+    elif isinstance(step, Equate):
+        known.follow(step.equality)
+
+
+def _may_raise(known: KindInference, step: AnyStep) -> bool:
+    if isinstance(step, Equate):
+        return known.can_raise(step.equality)
+    if isinstance(step, Scan):
+        return known.any_can_raise(step.literal.atom.args)
+    if isinstance(step, Within):
+        return isinstance(step.bound.value, Variable) and known.of(step.bound.value) != {"time"}
+    if isinstance(step, Window):
+        return any(known.of(end) - {"time", "duration"} for end in bound_variables(step.operator.bounds))
+    return known.can_raise(step.literal)
 
 
 def _cost(step: AnyStep, bound: set[str], size: Callable[[Key], int]) -> float:
