@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+MOST_SKIPPED: Final = 10_000
+"""How many derivations without an instant are told apart (D20); a count of this many means this many or more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from manglecp.mangle.declarations import Merge, Predicate
 from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals, ask
 from manglecp.mangle.intervals import Interval, holds_somewhere
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.limits import MOST_SKIPPED, Limits
 from manglecp.mangle.matching import Args, Matcher, Row, Timed, head_interval, unify
 from manglecp.mangle.model import EvaluatedModel, Relation, Result, Statistics, program_facts
 from manglecp.mangle.packages import Key
@@ -268,7 +268,8 @@ class NaiveEvaluation:
                 args = self._head(clause, row)
                 interval = self._head_interval(clause, row) if temporal else None
                 if interval is not None and not holds_somewhere(*interval):
-                    self.skipped.add((clause.head.key, args, interval))
+                    if len(self.skipped) < MOST_SKIPPED:
+                        self.skipped.add((clause.head.key, args, interval))
                 elif (args, interval) not in found:
                     found[args, interval] = None
                     fresh += interval not in known.get(args, ())

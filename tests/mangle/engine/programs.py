@@ -1,20 +1,22 @@
 """Random programs with everything the engine has to get right.
 
-Recursion, negation with wildcards, transforms, arithmetic that may fail, comparisons, built-ins, time. A program is a
-list of statements, so that one that fails can be shrunk by leaving statements out. Half of the programs declare the
-kinds of their columns; the others say nothing, and some of their columns hold values of several kinds.
+Recursion, negation with wildcards, transforms, functions that may fail, comparisons, built-ins, time; in some also
+merged, deferred, external and constrained predicates. A program is a list of statements, so that one that fails can be
+shrunk by leaving statements out. Half of the programs declare the kinds of their columns; the others say nothing, and
+some of their columns hold values of several kinds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Literal
 
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source
+from tests.mangle.engine import special
 
 NOW: Final = 1_768_478_400 * 10**9  # 2026-01-15T12:00:00Z
 CONSTANTS: Final = {
@@ -38,7 +40,10 @@ class Predicate:
     name: str
     kinds: tuple[str, ...]
     stratum: int
-    temporal: bool
+    temporal: bool = False
+    form: Literal["stored", "merged", "deferred", "external"] = "stored"
+    inputs: int = 0  # leading columns that must have a value
+    merge: str = ""  # the predicate that merges its last column
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ class _Maker:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.typed = random.random() < 0.5
+        self.special = random.random() < 0.4
         self.variables = 0
 
     def chance(self, probability: float) -> bool:
@@ -120,30 +126,87 @@ class _Maker:
             for stratum in range(1, random.randint(2, 5))
             for i in range(random.randint(1, 3))
         ]
-        statements = [self.decl(predicate) for predicate in (*given, *derived)]
+        derived = [self.formed(predicate) for predicate in derived]
+        if self.special:
+            given += self.external()
+        statements = [self.decl(predicate, given) for predicate in (*given, *derived)]
+        for merge in sorted({predicate.merge for predicate in derived} - {""}):
+            statements += special.merge_statements(merge, typed=self.typed)
         for predicate in given:
-            statements += [self.fact(predicate) for _ in range(random.randint(0, 8))]
+            statements += [self.fact(predicate) for _ in range(random.randint(0, 8 if not predicate.inputs else 1))]
         for predicate in derived:
             below = [p for p in (*given, *derived) if p.stratum < predicate.stratum]
-            beside = [p for p in derived if p.stratum == predicate.stratum]
+            beside = [p for p in derived if p.stratum == predicate.stratum and p.form != "deferred"]
             if predicate.temporal:
                 beside = [predicate]  # others would be mutual recursion through time
             elif any(p.temporal for p in beside):
                 beside = [p for p in beside if not p.temporal]
+            if predicate.form == "deferred":
+                beside = below
+                if predicate.kinds[0] == "number" and self.chance(0.5):
+                    statements.append(self.countdown(predicate))
             for _ in range(random.randint(1, 3)):
-                statements.append(self.rule(predicate, below, beside))
+                statements.append(self.rule(predicate, below, beside or below))
             statements += [self.fact(predicate) for _ in range(random.choice((0, 0, 1, 2)))]
         return Made(tuple(dict.fromkeys(statements)), "error" if self.typed else "off")
+
+    def formed(self, predicate: Predicate) -> Predicate:
+        """The same predicate, or one that is merged or deferred in its place."""
+        if not self.special or predicate.temporal or self.chance(0.5):
+            return predicate
+        if self.chance(0.5):
+            kinds = (*predicate.kinds[:1], "number")
+            return replace(predicate, kinds=kinds, form="merged", merge=special.any_merge(self.random))
+        kinds = predicate.kinds or ("number",)
+        return replace(predicate, kinds=kinds, form="deferred", inputs=self.random.randint(1, len(kinds)))
+
+    def external(self) -> list[Predicate]:
+        chosen = self.random.sample(sorted(special.SHAPES), self.random.randint(0, 2))
+        return [Predicate(name, special.SHAPES[name], 0, form="external", inputs=1) for name in chosen]
+
+    def countdown(self, predicate: Predicate) -> str:
+        others = [f"Y{column}" for column in range(1, len(predicate.kinds))]
+        again = ", ".join(["fn:minus(X, 1)", *others])
+        return f"{predicate.name}({', '.join(['X', *others])}) :- X > 0 , {predicate.name}({again}) ."
 
     def kinds(self, least: int, most: int) -> tuple[str, ...]:
         kinds = KINDS if self.chance(0.3) else ("name", "number")
         return tuple(self.random.choice(kinds) for _ in range(self.random.randint(least, most)))
 
-    def decl(self, predicate: Predicate) -> str:
-        columns = ", ".join(f"X{column}" for column in range(len(predicate.kinds)))
+    def decl(self, predicate: Predicate, given: list[Predicate]) -> str:
+        names = [f"X{column}" for column in range(len(predicate.kinds))]
         temporal = " temporal" if predicate.temporal else ""
+        descr = self.descr(predicate, names)
         bound = ", ".join(TYPES.get(kind, f"/{kind}") for kind in predicate.kinds)
-        return f"Decl {predicate.name}({columns}){temporal}" + (f" bound [{bound}]." if self.typed and bound else ".")
+        return (
+            f"Decl {predicate.name}({', '.join(names)}){temporal}"
+            + (f" descr [{', '.join(descr)}]" if descr else "")
+            + (f" bound [{bound}]" if self.typed and bound else "")
+            + self.inclusion(predicate, given)
+            + "."
+        )
+
+    def descr(self, predicate: Predicate, names: list[str]) -> list[str]:
+        found = []
+        if predicate.inputs:
+            modes = ['"+"' if column < predicate.inputs else '"-"' for column in range(len(names))]
+            found += [f"mode({', '.join(modes)})", f"{predicate.form}()"]
+        if predicate.form == "merged":
+            key = ", ".join(names[:-1])
+            found += [f"fundep([{key}], [{names[-1]}])", f'merge([{names[-1]}], "{predicate.merge}")']
+        elif self.special and predicate.form == "stored" and len(names) > 1 and self.chance(0.05):
+            found.append(f"fundep([{names[0]}], [{names[-1]}])")
+        return found
+
+    def inclusion(self, predicate: Predicate, given: list[Predicate]) -> str:
+        """Sometimes: whatever stands in the first column has to be known elsewhere."""
+        if not self.special or not predicate.kinds or predicate.form in ("deferred", "external") or self.chance(0.93):
+            return ""
+        known = [other for other in given if other.kinds[0] == predicate.kinds[0]]
+        if not known:
+            return ""
+        other = self.random.choice(known)
+        return f" inclusion [{other.name}({', '.join(['X0', *['_'] * (len(other.kinds) - 1)])})]"
 
     def fact(self, predicate: Predicate) -> str:
         args = ", ".join(self.constant(kind) for kind in predicate.kinds)
@@ -158,7 +221,7 @@ class _Maker:
         return f"@[{'_' if self.chance(0.15) else start}, {'_' if self.chance(0.15) else end}]"
 
     def constant(self, kind: str) -> str:
-        if kind == "any" or (not self.typed and self.chance(0.02)):
+        if kind not in CONSTANTS or (not self.typed and self.chance(0.02)):
             kind = self.random.choice(("name", "number", "number", "string", "list"))
         return self.random.choice(CONSTANTS[kind])
 
@@ -168,7 +231,10 @@ class _Maker:
         random = self.random
         bound: dict[str, str] = {}
         self.variables = 0
-        aggregates = self.chance(0.25)
+        known = [
+            self.fresh(bound, kind) if self.chance(0.8) else self.constant(kind) for kind in head.kinds[: head.inputs]
+        ]
+        aggregates = not known and self.chance(0.25)
         recursive = False
         body: list[str] = []
         for _ in range(random.choice((1, 1, 2, 2, 3))):
@@ -185,9 +251,10 @@ class _Maker:
         elif not recursive and self.chance(0.1):
             numbers = self.of_kind(bound, "number")
             if numbers:
-                transforms = f" |> let W = fn:plus({random.choice(numbers)}, 1)"
+                function = random.choice(("fn:plus", "fn:div"))
+                transforms = f" |> let W = {function}(1, {random.choice(numbers)})"
                 bound = {**bound, "W": "number"}
-        args = [self.head_argument(kind, bound, recursive, body) for kind in head.kinds]
+        args = known + [self.head_argument(kind, bound, recursive, body) for kind in head.kinds[head.inputs :]]
         interval = self.head_interval(bound) if head.temporal else ""
         return f"{head.name}({', '.join(args)}){interval} :- {' , '.join(body)}{transforms} ."
 
@@ -201,7 +268,11 @@ class _Maker:
         return name
 
     def atom(self, predicate: Predicate, bound: dict[str, str], *, future: bool = True) -> str:
-        args = [self.argument(kind, bound) for kind in predicate.kinds]
+        before = dict(bound)  # an expression cannot wait for its own premise
+        args = [
+            self.known_argument(kind, bound) if column < predicate.inputs else self.argument(kind, bound, before)
+            for column, kind in enumerate(predicate.kinds)
+        ]
         text = f"{predicate.name}({', '.join(args)})"
         if not predicate.temporal:
             return text
@@ -210,15 +281,20 @@ class _Maker:
             return f"{self.operator(bound, future=future)} {text}"
         return text + self.premise_interval(bound)
 
-    def argument(self, kind: str, bound: dict[str, str]) -> str:
+    def known_argument(self, kind: str, bound: dict[str, str]) -> str:
+        known = self.of_kind(bound, kind)
+        return self.random.choice(known) if known and self.chance(0.9) else self.constant(kind)
+
+    def argument(self, kind: str, bound: dict[str, str], before: dict[str, str]) -> str:
         choice = self.random.random()
         if choice < 0.1:
             return "_"
         if choice < 0.2:
             return self.constant(kind)
+        numbers = self.of_kind(before, "number")
+        if kind == "number" and numbers and choice < 0.26:
+            return f"fn:{self.random.choice(('plus', 'div'))}(2, {self.random.choice(numbers)})"
         known = self.of_kind(bound, kind)
-        if kind == "number" and known and choice < 0.26:
-            return f"fn:{self.random.choice(('plus', 'div'))}(2, {self.random.choice(known)})"
         return self.random.choice(known) if known and choice < 0.65 else self.fresh(bound, kind)
 
     def premise_interval(self, bound: dict[str, str]) -> str:
@@ -276,7 +352,9 @@ class _Maker:
         chosen = self.random.choice(known)
         if kind == "number" and self.chance(0.25):
             if not recursive:
-                return self.random.choice((f"fn:plus({chosen}, 1)", f"fn:mult({chosen}, {self.random.choice(known)})"))
+                other = self.random.choice(known)
+                forms = (f"fn:plus({chosen}, 1)", f"fn:mult({chosen}, {other})", f"fn:div({other}, {chosen})")
+                return self.random.choice(forms)
             if f"V{chosen[1:]}" == chosen and not any("|>" in premise for premise in body):
                 body.insert(self.random.randint(0, len(body)), f"{chosen} < 5")
                 return f"fn:plus({chosen}, 1)"
@@ -285,7 +363,7 @@ class _Maker:
     # --- other premises --------------------------------------------------------------------------------------------
 
     def extra(self, bound: dict[str, str], below: list[Predicate], recursive: bool) -> list[str]:
-        makers = [self.comparison, self.comparison, self.equality, self.inequality, self.builtin]
+        makers = [self.comparison, self.comparison, self.equality, self.inequality, self.builtin, self.risky]
         if not recursive:
             makers += [self.arithmetic, self.arithmetic]
         choice = self.random.randrange(len(makers) + 3)
@@ -294,8 +372,8 @@ class _Maker:
         return makers[choice](bound)
 
     def negation(self, predicate: Predicate, bound: dict[str, str]) -> str:
-        args = []
-        for kind in predicate.kinds:
+        args = [self.known_argument(kind, bound) for kind in predicate.kinds[: predicate.inputs]]
+        for kind in predicate.kinds[predicate.inputs :]:
             known = self.of_kind(bound, kind)
             choice = self.random.random()
             args.append(
@@ -359,6 +437,22 @@ class _Maker:
         if self.chance(0.3):
             return [*guard, f"{expression} {self.random.choice(('<', '>', '!='))} {self.constant('number')}"]
         return [*guard, f"{self.fresh(bound, 'number')} = {expression}"]
+
+    def risky(self, bound: dict[str, str]) -> list[str]:
+        """A function that fails on some values, whose result is tested or just there."""
+        found = [f"fn:{name}(6, {n})" for name in ("div", "mod") for n in self.of_kind(bound, "number", "any")]
+        found += [f"fn:list:get({v}, {n})" for v in self.of_kind(bound, "list") for n in self.of_kind(bound, "number")]
+        found += [f"fn:list:len({v})" for v in self.of_kind(bound, "list", "any")]
+        found += [f"fn:name:root({v})" for v in self.of_kind(bound, "name", "any")]
+        found += [f"fn:time:parse_rfc3339({v})" for v in self.of_kind(bound, "string")]
+        found += [f"fn:float:div(1.0, {v})" for v in self.of_kind(bound, "float64")]
+        if not found:
+            return []
+        expression = self.random.choice(found)
+        choice = self.random.random()
+        if choice < 0.3:
+            return [f"{expression} != 2"]
+        return [f"_ = {expression}" if choice < 0.4 else f"{self.fresh(bound, 'other')} = {expression}"]
 
     def builtin(self, bound: dict[str, str]) -> list[str]:
         found: list[str] = []

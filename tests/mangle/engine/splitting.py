@@ -7,7 +7,7 @@ with a request. Whatever the way, the answer is that of the naive evaluator over
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, TypeAlias
 
@@ -20,6 +20,10 @@ from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import head_interval
 from manglecp.mangle.model import Result
 from manglecp.mangle.program import GivenFact, Program
+from tests.mangle.engine.special import EXTERNALS
+
+LIMITS: Final = Limits(call_depth=300, merge_steps=10_000)
+"""What an evaluation may use unless a test says otherwise: what never ends shall end soon."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,13 @@ class Answer:
     facts: tuple[str, ...] = ()
     derived: int = 0
     given: int = 0
+    skipped: int = 0
     error: str | None = None
 
     @classmethod
     def of(cls, result: Result) -> Answer:
-        return cls(tuple(result.facts()), result.statistics.derived, result.statistics.given)
+        counts = result.statistics
+        return cls(tuple(result.facts()), counts.derived, counts.given, counts.skipped_inverted)
 
     @classmethod
     def refused(cls, error: MangleError) -> Answer:
@@ -43,7 +49,7 @@ class Answer:
 def oracle(program: Program, now: int, limits: Limits | None = None) -> Answer:
     """What the naive evaluator says."""
     try:
-        return Answer.of(naive.evaluate(program, now=now, limits=limits))
+        return Answer.of(naive.evaluate(program, now=now, limits=limits or LIMITS, externals=EXTERNALS))
     except MangleError as error:
         return Answer.refused(error)
 
@@ -51,7 +57,7 @@ def oracle(program: Program, now: int, limits: Limits | None = None) -> Answer:
 def fresh(program: Program, now: int, limits: Limits | None = None) -> Answer:
     """What the engine says without a base."""
     try:
-        return Answer.of(evaluate(program, now=now, limits=limits))
+        return Answer.of(evaluate(program, now=now, limits=limits or LIMITS, externals=EXTERNALS))
     except MangleError as error:
         return Answer.refused(error)
 
@@ -93,13 +99,13 @@ class Split:
 
     def bases(self, check: bool) -> Iterator[Base]:
         """The bases on the way to the last one."""
-        base = Base.prepare(self.program, self.base, check=check)
+        base = self.program.base(self.base, check=check, limits=LIMITS, externals=EXTERNALS)
         yield base
-        base = base.with_facts((*self.later, *self.passing), check=check)
+        base = base.with_facts((*self.later, *self.passing), check=check, limits=LIMITS)
         yield base
-        base = base.with_facts((), (*self.detour, *self.passing), check=check)
+        base = base.with_facts((), (*self.detour, *self.passing), check=check, limits=LIMITS)
         yield base
-        yield base.with_facts((*self.detour, *self.kept()), check=check)
+        yield base.with_facts((*self.detour, *self.kept()), check=check, limits=LIMITS)
 
     def answer(self, now: int, limits: Limits | None = None, *, check: bool = True) -> Answer | None:
         """What the request is answered; None if a base on the way is refused, and the oracle refuses it too."""
@@ -119,7 +125,7 @@ class Split:
 
     def _ask(self, base: Base, facts: Iterable[Fact], now: int, limits: Limits | None, check: bool) -> Answer:
         try:
-            return Answer.of(base.evaluate(facts, now=now, limits=limits, check=check))
+            return Answer.of(base.evaluate(facts, now=now, limits=limits or LIMITS, check=check))
         except MangleError as error:
             return Answer.refused(error)
 
@@ -174,6 +180,7 @@ def difference(got: Answer, want: Answer) -> Difference:
     more = sorted(set(got.facts) - set(want.facts))[:5]
     less = sorted(set(want.facts) - set(got.facts))[:5]
     counts = f"derived {got.derived} ({want.derived}), given {got.given} ({want.given})"
+    counts += f", skipped {got.skipped} ({want.skipped})"
     return f"too many {more}, missing {less}, {counts}"
 
 
@@ -190,7 +197,7 @@ def disagreement(program: Program, now: int, seed: int, *, splits: int = 3, chec
             return f"split {number}: {wrong}"
     if want.error is None and want.derived:
         for limit, error in ((want.derived, None), (want.derived - 1, f"limit {want.derived - 1}")):
-            limits = Limits(derived_facts=limit)
+            limits = replace(LIMITS, derived_facts=limit)
             for way, answer in (("fresh", fresh(program, now, limits)), ("split", chosen.answer(now, limits))):
                 if answer is not None and answer.error != error:
                     return f"{way} with limit {limit} of {want.derived}: got {answer.error}"

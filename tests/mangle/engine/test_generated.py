@@ -6,7 +6,7 @@ import pytest
 
 from tests.mangle import generate
 from tests.mangle.engine.programs import NOW, Made, made, shrunk
-from tests.mangle.engine.splitting import disagreement
+from tests.mangle.engine.splitting import disagreement, oracle
 
 BATCH = 40
 BATCHES = 8
@@ -36,6 +36,12 @@ def test_most_programs_are_accepted_and_derive_something() -> None:
     loaded = [program.loaded() for program in programs]
     assert sum(program is not None for program in loaded) > 180
     assert {program.bounds for program in programs} == {"error", "off"}
+    answers = [(made, oracle(program, NOW)) for made, program in zip(programs, loaded, strict=True) if program]
+    for feature in ("deferred()", "external()", "merge(", "fundep", "inclusion", "temporal", "|> do", "!", "fn:div"):
+        derive = [answer for made, answer in answers if feature in made.text and answer.derived]
+        assert len(derive) >= 3, feature
+    assert sum(answer.error == "eval" for _, answer in answers) > 20
+    assert sum(answer.skipped > 0 for _, answer in answers) > 3
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -50,20 +50,18 @@ class Aggregation:
         self.head = [compile_term(arg, names) for arg in clause.head.args]
         self.annotation = clause.annotation if temporal else None
 
-    def facts(self, rows: Iterable[RowTuple], now: int) -> tuple[list[RowTuple], int]:
-        """The facts the rows lead to, and how many were skipped because their interval is empty."""
+    def facts(self, rows: Iterable[RowTuple], now: int) -> tuple[list[RowTuple], list[RowTuple]]:
+        """The facts the rows lead to, and those that are skipped because their interval is empty."""
         for step in self.steps:
             rows = step(rows, now)
         if self.annotation is None:
-            return [tuple([part(row, now) for part in self.head]) for row in rows], 0
-        found = []
-        skipped = 0
+            return [tuple([part(row, now) for part in self.head]) for row in rows], []
+        found: list[RowTuple] = []
+        skipped: list[RowTuple] = []
         for row in rows:
             interval = head_interval(self.annotation, dict(zip(self.names, row, strict=True)), now)
-            if holds_somewhere(*interval):
-                found.append((*[part(row, now) for part in self.head], *interval))
-            else:
-                skipped += 1
+            place = found if holds_somewhere(*interval) else skipped
+            place.append((*[part(row, now) for part in self.head], *interval))
         return found, skipped
 
 

@@ -575,9 +575,9 @@ class Generator(Code):
             self.write(f"start = {start}")
             self.write(f"end = {end}")
             self.write("if not holds_somewhere(start, end):")
-            self.write(f"    views[{i}].skipped += 1")
-            self.write(f"    {'continue' if self.loops else 'return'}")
             parts += ["start", "end"]
+            self.write(f"    views[{i}].skip({tuple_text(parts)})")
+            self.write(f"    {'continue' if self.loops else 'return'}")
         if clause.head.key in self.grouped:
             self._grouped_head(i, parts)
             return

@@ -82,6 +82,8 @@ class CompiledProgram:
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
         # What is answered from outside may be answered differently next time.
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
+        # What a predicate that is asked on demand looks at: it has no facts of its own whose change would show.
+        self.behind: dict[int, frozenset[int]] = {}
         self.components = [
             self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])
             for number, component in enumerate(program.components)
@@ -106,6 +108,10 @@ class CompiledProgram:
             merge = self.program.predicates[key].merge
             if merge is not None:
                 strict.add(self.ids[merge.predicate])
+        strict = strict.union(*(self.behind.get(i, ()) for i in (*positive, *strict)))
+        for key in component.predicates:
+            if self.program.predicates[key].deferred:
+                self.behind[self.ids[key]] = frozenset(positive | strict)
         volatile = any(i in self.volatile for i in (*positive, *strict, *heads)) or any(map(_is_volatile, rules))
         if volatile:
             self.volatile |= set(heads)

@@ -26,7 +26,7 @@ from manglecp.mangle.engine.watch import Cancellation, watchdog
 from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals
 from manglecp.mangle.intervals import coalesce
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.limits import MOST_SKIPPED, Limits
 from manglecp.mangle.model import Statistics
 from manglecp.mangle.text import fact_text
 
@@ -64,6 +64,7 @@ class Evaluation:
         self.given: dict[int, set[FactTuple]] = {}
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived = 0
+        self.skipped = 0
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.asked: Asked = {}
@@ -124,6 +125,7 @@ class Evaluation:
             else:
                 self._leave_as_given(component)
         self.statistics.derived = self.derived
+        self.statistics.skipped_inverted = min(self.skipped, MOST_SKIPPED)
 
     def _count_given(self) -> int:
         known = sum(len(given) for given in self.base.given)
@@ -236,8 +238,7 @@ class Evaluation:
             if i in self.removed_given:
                 given -= len(self.removed_given[i])
             self.derived += len(view) - given
-            if view.skipped:
-                self.statistics.skipped_inverted += view.skipped
+            self.skipped += len(view.skipped)
         if self.derived > self.limits.derived_facts:
             self._halt()
 
@@ -301,7 +302,8 @@ class Evaluation:
         rows: Any = [] if function.compiled.counts_facts else set()
         function.compiled.run(self.views, self.now, self.cap, rows)
         facts, skipped = function.aggregation.facts(rows, self.now)
-        view.skipped += skipped
+        for fact in skipped:
+            view.skip(fact)
         return set(facts)
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
@@ -382,11 +384,13 @@ class Evaluation:
                 self.views[i] = fresh
         self._with_raw(component, self._afresh, finish=False)  # that comes below, with the difference
         self.given = given
+        found = {i: self.raw[i] if self.compiled.temporal[i] else self.views[i] for i in component.heads}
         for i in component.heads:
-            now_holds = (self.raw[i] if self.compiled.temporal[i] else self.views[i]).facts
+            now_holds = found[i].facts
             difference = View(before[i])
             difference.replace(now_holds - before[i].facts)
             difference.removed = before[i].facts - now_holds
+            difference.skipped = found[i].skipped
             if self.compiled.temporal[i]:
                 self.raw[i] = difference
                 self._finish(i)
@@ -441,13 +445,13 @@ class Evaluation:
 
 
 def _frozen(view: View) -> Frozen:
-    if not view.changed:
+    if not view.changed and view.skipped is view.base.skipped:
         return view.base
     if not view.base.facts:
-        frozen = Frozen(view.facts)
+        frozen = Frozen(view.facts, view.skipped)
         frozen.indexes = dict(view.indexes)
         return frozen
-    return Frozen(set(view))
+    return Frozen(set(view), view.skipped)
 
 
 def merge_facts(groups: Iterable[Mapping[int, set[FactTuple]]]) -> dict[int, set[FactTuple]]:

@@ -38,6 +38,7 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
         fresh = View(view.base)
         fresh.replace(facts - view.base.facts)
         fresh.removed = view.base.facts - facts
+        fresh.skipped = {(*args, *interval) for skipped, args, interval in interpreter.skipped if skipped == key}
         evaluation.views[i] = fresh
 
 

@@ -12,8 +12,10 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.engine.timeline import Timeline
+from manglecp.mangle.limits import MOST_SKIPPED
 
 FactTuple: TypeAlias = tuple[Any, ...]
+Facts: TypeAlias = set[FactTuple] | frozenset[FactTuple]
 Columns: TypeAlias = tuple[int, ...]
 Index: TypeAlias = dict[Any, list[FactTuple]]
 SetIndex: TypeAlias = dict[Any, set[Any]]
@@ -50,10 +52,11 @@ def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) ->
 class Frozen:
     """Facts that no longer change. Shared between requests and threads."""
 
-    __slots__ = ("facts", "indexes", "timeline")
+    __slots__ = ("facts", "indexes", "skipped", "timeline")
 
-    def __init__(self, facts: set[FactTuple] | frozenset[FactTuple]) -> None:
+    def __init__(self, facts: Facts, skipped: Facts = frozenset()) -> None:
         self.facts = facts
+        self.skipped = skipped
         self.indexes: dict[Columns, Index] = {}
         self.timeline: Timeline | None = None
 
@@ -75,19 +78,29 @@ _NONE: Final[frozenset[FactTuple]] = frozenset()
 
 
 class View:
-    """One predicate during one evaluation: ``base`` without ``removed``, and ``facts``."""
+    """One predicate during one evaluation: ``base`` without ``removed``, and ``facts``.
+
+    ``skipped`` is what would be there if its interval did not end before it starts (D20), in base and overlay together.
+    """
 
     __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
 
     def __init__(self, base: Frozen) -> None:
         self.base = base
-        self.removed: set[FactTuple] | frozenset[FactTuple] = _NONE
+        self.removed: Facts = _NONE
         self.facts: set[FactTuple] = set()
         self.new: Any = set()
         self.delta: Any = _NONE
         self.indexes: dict[Columns, Index] = {}
         self.set_indexes: dict[tuple[Columns, int], SetIndex] = {}
-        self.skipped = 0
+        self.skipped = base.skipped
+
+    def skip(self, fact: FactTuple) -> None:
+        """Count a derivation that holds at no instant, once, and not beyond what anyone wants to know."""
+        if len(self.skipped) < MOST_SKIPPED:
+            if self.skipped is self.base.skipped:
+                self.skipped = set(self.skipped)
+            self.skipped.add(fact)  # type: ignore[union-attr]  # its own set now
 
     def replace(self, facts: set[FactTuple]) -> None:
         """Other facts stand above the base now."""
