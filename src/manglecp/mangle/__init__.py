@@ -3,6 +3,7 @@
 Data meets the modules in this order:
 
     source, lexer, term_parser, parser     text to a syntax tree                       stage parse
+    fact_parser                            text that holds facts only, without a tree
     packages, declarations                 full names; what is known of a predicate    stage analysis
     clauses, safety                        one clause at a time; the order of premises
     types, checker                         what the bounds forbid

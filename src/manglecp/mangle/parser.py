@@ -12,7 +12,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from manglecp.mangle.errors import Diagnostic, ParseError
 from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
@@ -21,6 +21,7 @@ from manglecp.mangle.syntax import (
     Apply,
     Atom,
     Clause,
+    Constant,
     Decl,
     Equality,
     Let,
@@ -55,13 +56,13 @@ _Node = TypeVar("_Node")
 
 def parse(source: Source) -> Unit:
     """The syntax tree of a source, or a :class:`ParseError` with everything that is wrong in it."""
-    with _collector_paused() if len(source.text) > _LONG_TEXT else nullcontext():
-        return _Parser(source).unit()
+    with collector_paused() if len(source.text) > _LONG_TEXT else nullcontext():
+        return Parser(source).unit()
 
 
 def parse_premise(source: Source) -> Premise:
     """One premise and nothing else, such as a question from a command line; a full stop may follow."""
-    parser = _Parser(source)
+    parser = Parser(source)
     parser.refuse_surrogates()
     parser.lex.advance()
     premise = parser.premise()
@@ -72,7 +73,7 @@ def parse_premise(source: Source) -> Premise:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """A tree has no cycles: the collector would only walk the growing tree again and again (40 % of the time)."""
     enabled = gc.isenabled()
     gc.disable()
@@ -95,25 +96,32 @@ def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
         raise ParseError([Diagnostic("parse", message, Span(readable, at, at + 1))]) from None
 
 
-class _Parser(TermParser):
+class Parser(TermParser):
+    """Reads a whole source, statement by statement."""
+
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.errors: list[Diagnostic] = []
+        self.own_package: Package | None = None
+        self.uses: list[Package] = []
 
     def unit(self) -> Unit:
+        items: list[Decl | Clause] = self.statements()
+        return Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
+
+    def statements(self) -> list[Any]:
+        """What :meth:`item` and :meth:`plain_fact` make of everything behind the package lines."""
         self.refuse_surrogates()
-        package: Package | None = None
-        uses: list[Package] = []
-        items: list[Decl | Clause] = []
+        items: list[Any] = []
         lex = self.lex
         try:
             self._recover(lex.advance)
             if lex.kind == "Package":
-                package = self._recover(lambda: self.package("Package"))
+                self.own_package = self._recover(lambda: self.package("Package"))
             while lex.kind == "Use":
                 use = self._recover(lambda: self.package("Use"))
                 if use is not None:
-                    uses.append(use)
+                    self.uses.append(use)
             while lex.kind != "end":
                 self._facts(items)
                 if lex.kind == "end":
@@ -127,7 +135,7 @@ class _Parser(TermParser):
             pass
         if self.errors:
             raise ParseError(self.errors)
-        return Unit(package, tuple(uses), tuple(items), self.source)
+        return items
 
     def refuse_surrogates(self) -> None:
         text = self.source.text
@@ -168,13 +176,13 @@ class _Parser(TermParser):
             if ends:
                 return
 
-    def _facts(self, items: list[Decl | Clause]) -> None:
+    def _facts(self, items: list[Any]) -> None:
         """The short cut: take plain ground facts while they last."""
         lex = self.lex
         if lex.kind != "name":
             return
-        source, text, constant = self.source, self.source.text, self.constants.__getitem__
-        match_fact, find_args, make = _FACT.match, _ARGS.findall, tuple.__new__
+        text, constant, make = self.source.text, self.constants.__getitem__, self.plain_fact
+        match_fact, find_args = _FACT.match, _ARGS.findall
         position = lex.start
         while True:
             match = match_fact(text, position)
@@ -189,10 +197,15 @@ class _Parser(TermParser):
             except EmptyPart:
                 break  # the slow way says what is wrong
             start, position = match.start(1), match.end()
-            head = Atom(predicate, args, make(Span, (source, start, match.end(3))))
-            items.append(Clause(head, None, (), (), make(Span, (source, start, position))))
+            items.append(make(predicate, args, start, match.end(3), position))
         if position != lex.start:
             self._recover(lambda: lex.read_at(position))
+
+    def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, closed: int, end: int) -> Any:
+        """A fact that the short cut has found; its atom ends at ``closed``, its full stop at ``end``."""
+        source, make = self.source, tuple.__new__
+        head = Atom(predicate, args, make(Span, (source, start, closed)))
+        return Clause(head, None, (), (), make(Span, (source, start, end)))
 
     # --- statements ------------------------------------------------------------------------------------------------
 
@@ -210,7 +223,7 @@ class _Parser(TermParser):
         self.expect("!")
         return Package(name, attributes, Span(self.source, start, end))
 
-    def item(self) -> Decl | Clause:
+    def item(self) -> Any:
         lex = self.lex
         lex.depth = self.nesting = 0
         if lex.kind == "Decl":

@@ -47,6 +47,10 @@ class Source:
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
+    def offset(self, line: int) -> int:
+        """Where a line begins."""
+        return self._line_starts[line - 1]
+
     def line(self, number: int) -> str:
         """The text of one line, without its line end."""
         start = self._line_starts[number - 1]

@@ -1,0 +1,100 @@
+"""Text that holds facts and nothing else, read without a syntax tree: a file of them may be large.
+
+A fact may be written in every way a program may write it, except that nothing in it can depend on the evaluation time:
+who reads a file of facts does not know when they will be asked.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+from manglecp.mangle.errors import ParseError, ValueFault
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.intervals import Interval, holds_somewhere
+from manglecp.mangle.matching import head_interval
+from manglecp.mangle.parser import Parser, collector_paused
+from manglecp.mangle.source import Source
+from manglecp.mangle.syntax import Annotation, Clause, Constant, Now, Term, term_variables
+from manglecp.mangle.term_parser import TermParser
+from manglecp.mangle.terms import evaluate, mentions_now
+from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Value
+
+
+class FactText(NamedTuple):
+    facts: list[Fact]
+    starts: array[int]  # where each of them begins
+
+
+def parse_facts(source: Source) -> FactText:
+    """The facts of a source, or a :class:`ParseError` with everything that is wrong in it."""
+    with collector_paused():
+        return _FactParser(source).read()
+
+
+def read_literal(text: str) -> Value:
+    """The value that a text says, as it would stand in a fact; a :class:`ValueFault` if it says none."""
+    parser = TermParser(Source("value", text))
+    try:
+        parser.lex.advance()
+        term = parser.term()
+        if parser.lex.kind != "end":
+            parser.lex.fail(f"one value is enough, found {parser.found()}")
+    except ParseError as error:
+        raise ValueFault(error.diagnostics[0].message) from None
+    return _value(term)
+
+
+def _value(term: Term) -> Value:
+    for variable in term_variables(term):
+        raise ValueFault(f"a fact has no variables, found {variable.name}")
+    if mentions_now(term):
+        raise ValueFault("the evaluation time is known only when a request is evaluated")
+    return evaluate(term, {}, 0)
+
+
+class _FactParser(Parser):
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.starts = array("q")
+
+    def read(self) -> FactText:
+        return FactText(self.statements(), self.starts)
+
+    def _in_package(self, predicate: str) -> str:
+        return predicate if self.own_package is None else f"{self.own_package.name}.{predicate}"
+
+    def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, closed: int, end: int) -> Fact:  # noqa: ARG002
+        self.starts.append(start)
+        return tuple.__new__(Fact, (self._in_package(predicate), args, None))
+
+    def item(self) -> Fact:
+        lex = self.lex
+        start = lex.start
+        if lex.kind == "Decl":
+            lex.fail("a file of facts has no declarations", fix="put it into a file of the program")
+        clause = super().item()
+        assert isinstance(clause, Clause)
+        if not clause.is_fact:
+            lex.fail("a file of facts has no rules", clause.span, "put it into a file of the program")
+        try:
+            args = tuple([_value(arg) for arg in clause.head.args])
+            interval = None if clause.annotation is None else _interval(clause.annotation)
+        except ValueFault as fault:
+            lex.fail(str(fault), clause.span)
+        self.starts.append(start)
+        return Fact(self._in_package(clause.head.predicate), args, interval)
+
+
+def _interval(annotation: Annotation) -> Interval | None:
+    for bound in annotation.bounds:
+        if isinstance(bound.value, Now):
+            raise ValueFault("now is known only when a request is evaluated")
+        if isinstance(bound.value, Duration):
+            raise ValueFault(f"{bound.text} is a duration, an annotation needs instants")
+    start, end = head_interval(annotation, {}, 0)
+    if (start, end) == (INT_MIN, INT_MAX):
+        return None
+    if not holds_somewhere(start, end):
+        raise ValueFault("the interval ends before it starts")
+    return start, end
