@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from manglecp.cli import inputs
 from manglecp.cli.outputs import Progress, refuse
@@ -18,13 +18,14 @@ from manglecp.mangle.program import Program
 
 __all__ = ["Answer", "Bounds", "Engine", "answer"]
 
+_T = TypeVar("_T")
 Bounds = Literal["error", "off"]
 Engine = Literal["compiled", "naive"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    facts: list[str]
+class Answer(Generic[_T]):
+    found: _T
     compiled: CompiledProgram | None
     warnings: tuple[Diagnostic, ...]
     statistics: Statistics
@@ -34,15 +35,15 @@ class Answer:
 
 def answer(
     files: Sequence[str],
-    ask: Callable[[Result], list[str]],
+    ask: Callable[[Result], _T],
     *,
     now: int,
     limit: int,
     bounds: Bounds,
     engine: Engine = "compiled",
     accept: Callable[[Program], None] = lambda program: None,  # noqa: ARG005
-) -> Answer:
-    """The facts that ``ask`` finds. ``accept`` may refuse the question before anything is evaluated."""
+) -> Answer[_T]:
+    """What ``ask`` finds. ``accept`` may refuse the question before anything is evaluated."""
     warnings: tuple[Diagnostic, ...] = ()
     started = time.perf_counter()
     try:
@@ -59,7 +60,8 @@ def answer(
             else:
                 compiled = CompiledProgram(program)
                 result = evaluate(program, now=now, limits=limits, compiled=compiled)
-            facts = ask(result)
+            progress.doing = "answering"
+            found = ask(result)
     except MangleError as error:
         refuse(error, warnings)
-    return Answer(facts, compiled, warnings, result.statistics, loaded - started, time.perf_counter() - loaded)
+    return Answer(found, compiled, warnings, result.statistics, loaded - started, time.perf_counter() - loaded)

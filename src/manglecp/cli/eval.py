@@ -6,7 +6,8 @@ import click
 
 from manglecp.cli import inputs
 from manglecp.cli.answering import Answer, Bounds, Engine, answer
-from manglecp.cli.outputs import report, write_lines, write_text
+from manglecp.cli.explaining import Reply, choose, facts
+from manglecp.cli.outputs import report, write_text
 from manglecp.mangle.engine import show_plan as plan_text
 from manglecp.mangle.errors import nearest
 from manglecp.mangle.program import Program
@@ -27,6 +28,12 @@ __all__ = ["command"]
     help="Which evaluator; the naive one is slow and simple.",
 )
 @click.option("--show-plan", is_flag=True, help="Print the compiled rules instead of the facts.")
+@click.option("--explain", metavar="FACT", help="Print a proof of this fact instead.")
+@click.option("--all", "alternatives", is_flag=True, help="With --explain: a proof from every minimal set of facts.")
+@click.option("--why-not", metavar="FACT", help="Print why this fact does not hold, and what would make it hold.")
+@click.option("--coverage", is_flag=True, help="Print what became of each rule.")
+@click.option("--selector", metavar="NAME", help="With --coverage: set rules for other values of this predicate apart.")
+@click.option("--json", "as_json", is_flag=True, help="Answer --explain, --why-not or --coverage as one JSON document.")
 @click.option("--time", "show_time", is_flag=True, help="Also say what it cost, on standard error.")
 def command(
     files: tuple[str, ...],
@@ -36,28 +43,45 @@ def command(
     pred: str | None,
     engine: Engine,
     show_plan: bool,
+    explain: str | None,
+    alternatives: bool,
+    why_not: str | None,
+    coverage: bool,
+    selector: str | None,
+    as_json: bool,
     show_time: bool,
 ) -> None:
     """Evaluate the program in FILEs and print every fact, given and derived.
 
     Facts come in canonical text, sorted, one per line. On an error nothing is printed but the error.
+
+    FACT is canonical text such as 'p(1,/a)', with an annotation if it is temporal. The exit status is 1 if it does not
+    hold (--explain), or if it does (--why-not).
     """
+    asked = choose(explain, alternatives, why_not, coverage, selector)
+    if as_json and asked is None:
+        raise click.UsageError("--json goes with --explain, --why-not or --coverage.")
+    if asked is not None and (show_plan or pred is not None):
+        raise click.UsageError("--show-plan and --pred are about all facts; leave them out of a question.")
     found = answer(
         files,
-        lambda result: result.facts(pred),
+        lambda result: facts(result, pred) if asked is None else asked.ask(result),
         now=now,
         limit=limit,
         bounds=bounds,
         engine=engine,
-        accept=lambda program: _check_predicate(program, pred),
+        accept=lambda program: _check_predicate(program, pred) if asked is None else asked.check(program, now),
     )
+    reply = found.found
     if show_plan and found.compiled is not None:
         write_text(plan_text(found.compiled))
     else:
-        write_lines(found.facts)
+        write_text(reply.show(as_json))
     report(found.warnings)
     if show_time:
         _show_cost(found)
+    if not reply.answered:
+        raise click.exceptions.Exit(1)
 
 
 def _check_predicate(program: Program, wanted: str | None) -> None:
@@ -69,7 +93,7 @@ def _check_predicate(program: Program, wanted: str | None) -> None:
     raise click.BadParameter(f"the program has no predicate {wanted!r}.{hint}", param_hint="'--pred'")
 
 
-def _show_cost(found: Answer) -> None:
+def _show_cost(found: Answer[Reply]) -> None:
     statistics = found.statistics
     rows = [
         ("given", f"{statistics.given:,}", "facts"),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from typing import Final, NoReturn, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, NoReturn, Self
 
 import click
 
 from manglecp.mangle.errors import Diagnostic, MangleError
 
-__all__ = ["Progress", "count", "refuse", "report", "write_lines", "write_text"]
+__all__ = ["Progress", "count", "json_text", "refuse", "report", "write_lines", "write_text"]
 
 PATIENCE: Final = 2.0
 """Seconds before anyone is told that it takes longer."""
@@ -39,6 +40,45 @@ def _write(texts: Iterable[str]) -> None:
     except OSError as error:
         sys.stdout = None  # there is no use in flushing it again at the end
         raise click.ClickException(f"cannot write the answer: {error.strerror}") from None
+
+
+def json_text(document: object) -> str:
+    """One line of JSON. Not ``json.dumps``: a proof may be nested deeper than Python calls itself."""
+    out: list[str] = []
+    work: list[object] = [_Value(document)]
+    while work:
+        item = work.pop()
+        if isinstance(item, str):
+            out.append(item)
+            continue
+        assert isinstance(item, _Value)
+        value = item.value
+        if isinstance(value, Mapping):
+            work += _enclosed("{", [[f"{_scalar(key)}: ", _Value(part)] for key, part in value.items()], "}")
+        elif isinstance(value, list | tuple):
+            work += _enclosed("[", [[_Value(part)] for part in value], "]")
+        else:
+            out.append(_scalar(value))
+    return "".join(out)
+
+
+def _scalar(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+class _Value(NamedTuple):
+    """What is still to be written, as opposed to text that is."""
+
+    value: object
+
+
+def _enclosed(start: str, parts: Sequence[Sequence[object]], end: str) -> list[object]:
+    """Reversed, as a stack wants it."""
+    tokens: list[object] = [start]
+    for number, part in enumerate(parts):
+        tokens += [", ", *part] if number else part
+    tokens.append(end)
+    return tokens[::-1]
 
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:

@@ -39,7 +39,7 @@ def command(files: tuple[str, ...], query: str, now: int, limit: int, bounds: Bo
         bounds=bounds,
         accept=lambda program: _check_query(query, program),
     )
-    write_lines(found.facts)
+    write_lines(found.found)
     report(found.warnings)
 
 

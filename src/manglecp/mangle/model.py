@@ -187,20 +187,24 @@ class Result:
 
         return Explainer(self.model)
 
-    def explain(self, fact: str | Fact) -> Proof | None:
-        """A proof of the fact, with as few leaves as can be found; None if it does not hold."""
-        return self.explainer.explain(fact)
+    def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
+        """A proof of the fact, with as few leaves as can be found; None if it does not hold.
+
+        ``using`` one of the sets that :meth:`alternatives` gives, a proof that rests on nothing else.
+        """
+        return self.explainer.explain(fact, using)
 
     def alternatives(self, fact: str | Fact, limit: int = 100) -> Alternatives:
         """The minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
         return self.explainer.alternatives(fact, limit)
 
-    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None) -> WhyNot:
+    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = 10_000) -> WhyNot:
         """What stops each rule that could derive the fact, and the smallest sets of facts that would make it hold.
 
-        Facts of the predicates ``over`` may be added; None means those that have no rules.
+        Facts of the predicates ``over`` may be added; None means those that have no rules. The search ends after so
+        many ``tries``; whether it was complete, the answer says.
         """
-        return self.explainer.why_not(fact, over)
+        return self.explainer.why_not(fact, over, tries)
 
     def coverage(self, selector: str | None = None) -> Coverage:
         """What became of each rule. With a ``selector`` such as ``intent``, rules for its other values stand apart."""

@@ -8,12 +8,14 @@ from typing import Final
 
 import pytest
 
+from manglecp.mangle.model import program_facts
 from manglecp.mangle.text import fact_text
 from manglecp.mangle.values import Name, Value
+from tests.mangle.engine.splitting import from_outside, steady, with_facts
 
 from . import oracles
 from .checking import check
-from .programs import FAMILIES, NAMES, NOW, run, write
+from .programs import FAMILIES, LIMITS, NAMES, NOW, run, write
 
 FEW: Final = 10
 MANY: Final = 250
@@ -147,6 +149,33 @@ def test_complete_means_that_nothing_else_helps(family: str, seeds: range) -> No
                     goal,
                     some,
                 )
+
+
+@families
+@_runs()
+def test_it_does_not_matter_where_facts_came_from(family: str, seeds: range) -> None:
+    """Given in the program, to the base or with the request: the same proof, with the origin of each leaf."""
+    for seed in seeds:
+        result = run(write(family, seed))
+        if result is None:
+            continue
+        program, random = result.program, Random(seed)
+        places = {fact: random.randrange(3) for fact in steady(program)}
+        stays = [fact for fact in program.facts if places.get(fact, 0) == 0]
+        server, session = ([from_outside(program, f) for f, place in places.items() if place == n] for n in (1, 2))
+        elsewhere = with_facts(program, stays).base(server).evaluate(session, now=NOW, limits=LIMITS)
+        assert elsewhere.facts() == result.facts()
+        stated = {fact.text for fact in program_facts(elsewhere.program, NOW)}
+        for fact in result.facts():
+            one, other = result.explain(fact), elsewhere.explain(fact)
+            assert one is not None
+            assert other is not None
+            assert [node.fact for node in one.nodes()] == [node.fact for node in other.nodes()], (seed, fact)
+            for node in other.nodes():
+                if node.ground is not None and node.origin != "derived":
+                    served = node.ground in server
+                    wanted = "given" if node.fact in stated else "server" if served else "session"
+                    assert node.origin == wanted, (seed, fact)
 
 
 def test_now_is_the_same_everywhere() -> None:

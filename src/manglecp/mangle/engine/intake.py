@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from manglecp.mangle.checker import row_accepts
+from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.views import FactTuple
 from manglecp.mangle.errors import AnalysisError, Diagnostic, nearest
@@ -13,7 +13,6 @@ from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import holds_somewhere
 from manglecp.mangle.packages import Key
 from manglecp.mangle.text import fact_text
-from manglecp.mangle.types import NAME, Base, Vocabulary
 from manglecp.mangle.values import INT_MAX, INT_MIN, KINDS
 
 MOST_ERRORS: Final = 100
@@ -24,20 +23,18 @@ class Intake:
     def __init__(self, predicates: Mapping[Key, Predicate], ids: Mapping[Key, int]) -> None:
         self.predicates = predicates
         self.ids = ids
-        self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
-        # Combinations of kinds that a predicate accepts whatever the values are.
-        self.accepted: dict[Key, set[tuple[type, ...]]] = {}
+        self.acceptance = Acceptance(predicates)
 
     def sort(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
         """The facts by number of their predicate; temporal ones with their interval as two more columns."""
         given: dict[int, set[FactTuple]] = {}
         wrong: list[Diagnostic] = []
-        ids, predicates = self.ids, self.predicates
+        ids, predicates, accepts = self.ids, self.predicates, self.acceptance.accepts
         for fact in facts:
             name, args, interval = fact
             key = (name, len(args))
             i = ids.get(key)
-            if i is None or (check and not self._fits(key, args)):
+            if i is None or (check and not accepts(key, args)):
                 wrong.append(self._misfit(fact))
             elif not predicates[key].temporal:
                 if interval is not None:
@@ -57,26 +54,6 @@ class Intake:
             raise AnalysisError(wrong)
         return given
 
-    def _fits(self, key: Key, args: FactTuple) -> bool:
-        kinds = tuple(map(type, args))
-        accepted = self.accepted.get(key)
-        if accepted is None:
-            accepted = self.accepted[key] = set()
-        if kinds in accepted:
-            return True
-        if any(kind not in KINDS for kind in kinds):
-            return False
-        predicate = self.predicates[key]
-        if predicate.decl is None:
-            accepted.add(kinds)
-            return True
-        types = tuple(self.vocabulary.value(arg) for arg in args)
-        if not any(row_accepts(row, types) for row in predicate.rows):
-            return False
-        if all(isinstance(t, Base) or t == NAME for row in predicate.rows for t in row):
-            accepted.add(kinds)
-        return True
-
     def _misfit(self, fact: Fact) -> Diagnostic:
         name, args, _ = fact
         arities = sorted(arity for known, arity in self.ids if known == name)
@@ -90,7 +67,7 @@ class Intake:
                 return _problem(
                     None, f"argument {position + 1} of {name} is a Python {type(arg).__name__}, not a value"
                 )
-        types = ", ".join(str(self.vocabulary.value(arg)) for arg in args)
+        types = ", ".join(map(str, self.acceptance.types(args)))
         wanted = " or ".join(f"({', '.join(map(str, row))})" for row in self.predicates[name, len(args)].rows)
         return _problem(fact, f"{name} takes {wanted}, not ({types})")
 

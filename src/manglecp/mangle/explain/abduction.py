@@ -31,7 +31,16 @@ from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, coalesce
 from manglecp.mangle.matching import Args, Matcher, Row, Timed
 from manglecp.mangle.packages import Key
-from manglecp.mangle.syntax import Apply, Literal, Premise, Variable, bound_variables, premise_variables, term_variables
+from manglecp.mangle.syntax import (
+    Apply,
+    Equality,
+    Literal,
+    Premise,
+    Variable,
+    bound_variables,
+    premise_variables,
+    term_variables,
+)
 from manglecp.mangle.terms import evaluate
 from manglecp.mangle.values import Value
 
@@ -160,7 +169,7 @@ class Abduction:
         return distinct(done for state in states for done in self._ground(state))
 
     def _through(self, premise: Premise, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
-        for ready in self._force(state, self._needed(premise)):
+        for ready in self._force(state, self._needed(premise, state.row)):
             if not isinstance(premise, Literal) or premise.atom.predicate.startswith(":"):
                 yield from (ready._replace(row=row) for row in self._true(premise, ready.row, None))
             elif premise.negated:
@@ -169,8 +178,12 @@ class Abduction:
                 yield from (ready._replace(row=row) for row in self._true(premise, ready.row, raw))
                 yield from self._not_yet(premise, ready, raw, progress)
 
-    def _needed(self, premise: Premise) -> set[str]:
+    def _needed(self, premise: Premise, row: Row) -> set[str]:
         """Variables that must have a value before the premise runs, though some fact is still to give it."""
+        if isinstance(premise, Equality) and not premise.negated:
+            for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+                if isinstance(side, Variable) and side.name not in row:  # the premise itself gives it a value
+                    return {v.name for v in term_variables(other)}
         if not isinstance(premise, Literal) or premise.negated or premise.atom.predicate.startswith(":"):
             return {v.name for v in premise_variables(premise)}
         bounds = [part.bounds for part in (premise.operator, premise.annotation) if part is not None]

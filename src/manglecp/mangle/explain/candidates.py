@@ -6,31 +6,34 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 
+from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.covers import window
-from manglecp.mangle.explain.fitting import Typing
 from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
 from manglecp.mangle.matching import Args
 from manglecp.mangle.packages import Key
+from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Apply, Equality, Literal, Term, Variable
 from manglecp.mangle.terms import evaluate
-from manglecp.mangle.types import ANY, Vocabulary, conforms
+from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, List, Map, Pair, Struct, Time, Value, order_key
 
 
 class Candidates:
     """The facts that an answer to "what would unlock it" may name."""
 
-    def __init__(self, solver: Finished, goal: Fact, over: Collection[Key] | None = None) -> None:
+    def __init__(
+        self, solver: Finished, goal: Fact, acceptance: Acceptance, over: Collection[Key] | None = None
+    ) -> None:
         self.solver = solver
         self.goal = goal
         program = solver.program
-        self.keys = frozenset(key for key in program.predicates if key not in solver.rules) if over is None else over
+        self.keys = _without_rules(program) if over is None else frozenset(over)
         self.dictated: set[Fact] = set()
         """Facts whose interval is the smallest that satisfies some premise; for others another would have done."""
-        self._typing = Typing(program)
+        self._acceptance = acceptance
         self._fits: dict[tuple[Key, Args], bool] = {}
         self._columns: dict[tuple[Key, int], tuple[Value, ...]] = {}
 
@@ -39,15 +42,15 @@ class Candidates:
     @cached_property
     def constants(self) -> tuple[Value, ...]:
         """Every constant of the program, of the given facts and of the question, in the order of values."""
-        found: dict[tuple[type, Value], None] = {}
+        found: set[Value] = set()
         for value in self._values():
             stack = [value]
             while stack:
                 one = stack.pop()
-                if (type(one), one) not in found:
-                    found[type(one), one] = None
+                if one not in found:
+                    found.add(one)
                     stack += _parts(one)
-        return tuple(sorted((value for _, value in found), key=order_key))
+        return tuple(sorted(found, key=order_key))
 
     def _values(self) -> Iterator[Value]:
         yield from self.goal.args
@@ -78,8 +81,8 @@ class Candidates:
                 yield one
 
     @cached_property
-    def _known(self) -> frozenset[tuple[type, Value]]:
-        return frozenset((type(value), value) for value in self.constants)
+    def _known(self) -> frozenset[Value]:
+        return frozenset(self.constants)
 
     # --- facts -----------------------------------------------------------------------------------------------------
 
@@ -91,27 +94,17 @@ class Candidates:
             types = [row[position] for row in rows] or [ANY]
             found = self.constants
             if ANY not in types:
-                found = tuple(v for v in found if any(conforms(self._vocabulary.value(v), t) for t in types))
+                found = tuple(v for v in found if any(conforms(self._acceptance.vocabulary.value(v), t) for t in types))
             self._columns[key, position] = found
         return found
-
-    @cached_property
-    def _vocabulary(self) -> Vocabulary:
-        return Vocabulary(t for p in self.solver.program.predicates.values() for row in p.rows for t in row)
 
     def accepts(self, key: Key, args: Args) -> bool:
         """May this fact be added? Its values are known and its declaration takes them."""
         fits = self._fits.get((key, args))
         if fits is None:
-            known = key in self.keys and all((type(value), value) in self._known for value in args)
-            fits = self._fits[key, args] = known and self._well_typed(key, args)
+            known = key in self.keys and self._known.issuperset(args)
+            fits = self._fits[key, args] = known and self._acceptance.accepts(key, args)
         return fits
-
-    def _well_typed(self, key: Key, args: Args) -> bool:
-        predicate = self.solver.predicate(key)
-        if predicate.decl is None or all(row == (ANY,) * predicate.arity for row in predicate.rows):
-            return True
-        return self._typing.fits(Fact(key[0], args))
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -149,6 +142,12 @@ class Candidates:
                     ends = [bound.value.ns for bound in annotation.bounds if isinstance(bound.value, Time)]
                     if ends:
                         yield min(ends), max(ends)
+
+
+def _without_rules(program: Program) -> frozenset[Key]:
+    """What somebody could state: neither concluded nor answered by a callable."""
+    external = {key for key, predicate in program.predicates.items() if predicate.external}
+    return frozenset(program.predicates) - {rule.head.key for rule in program.rules} - external
 
 
 def _parts(value: Value) -> Iterable[Value]:

@@ -12,7 +12,7 @@ from manglecp.mangle.explain.proof import Proof
 from manglecp.mangle.explain.prover import Prover
 from manglecp.mangle.explain.question import read_fact
 from manglecp.mangle.explain.search import TooWide
-from manglecp.mangle.explain.unlock import Unlock
+from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock
 from manglecp.mangle.explain.whynot import WhyNot
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.packages import Key
@@ -38,9 +38,10 @@ class Explainer:
             return fact
         return fact._replace(interval=(INT_MIN, INT_MAX))
 
-    def explain(self, fact: str | Fact) -> Proof | None:
-        """The proof with the fewest leaves; None if the fact does not hold."""
-        return self._prover.proof(self.read(fact))
+    def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
+        """The proof with the fewest leaves; None if the fact does not hold, or not by ``using`` these facts only."""
+        prover = self._prover if using is None else self._prover.using(using)
+        return prover.proof(self.read(fact))
 
     def alternatives(self, fact: str | Fact, limit: int = 100) -> Alternatives:
         """The minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
@@ -58,13 +59,14 @@ class Explainer:
         leaves = (node.ground for node in proof.nodes() if node.origin not in ("derived", "absent"))
         return Alternatives((tuple(sorted((f for f in leaves if f), key=lambda fact: fact.text)),), False)
 
-    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None) -> WhyNot:
+    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = MOST_TRIES) -> WhyNot:
         """What stops each rule that could derive the fact, and the smallest sets of facts that would make it hold.
 
-        Facts of the predicates ``over`` may be added; None means those that have no rules.
+        Facts of the predicates ``over`` may be added; None means those that have no rules. The search ends after so
+        many ``tries`` to add some; with none, only what stops the rules is said.
         """
         goal = self.read(fact)
-        unlocked = Unlock(self._prover, goal, over).run()
+        unlocked = Unlock(self._prover, goal, over, most_tries=tries).run()
         blocked = () if unlocked.sets == ((),) else Blocks(self._prover.instances).of(goal)
         return WhyNot(goal.text, tuple(blocked), unlocked)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
+from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import GivenFact, Program
 from manglecp.mangle.syntax import Atom, Clause
-from manglecp.mangle.types import Type, Vocabulary
+from manglecp.mangle.types import Type
 
 
 def as_given(fact: Fact) -> GivenFact:
@@ -26,13 +27,10 @@ def as_given(fact: Fact) -> GivenFact:
 class Typing:
     """The types of one program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, acceptance: Acceptance) -> None:
         self.program = program
+        self._vocabulary = acceptance.vocabulary
         self._known: dict[frozenset[tuple[Key, tuple[Type, ...]]], bool] = {}
-
-    def fits(self, fact: Fact) -> bool:
-        """Does the declaration of its predicate, if there is one, take this fact?"""
-        return not check_types(self.program.predicates, (), [as_given(fact)])
 
     def accepts(self, added: Iterable[Fact]) -> bool:
         """Is the program with these facts as well-typed as it was?"""
@@ -47,10 +45,6 @@ class Typing:
 
     def _kinds(self, fact: Fact) -> tuple[Type, ...]:
         return tuple(self._vocabulary.value(arg, exact=False) for arg in fact.args)
-
-    @cached_property
-    def _vocabulary(self) -> Vocabulary:
-        return Vocabulary(t for p in self.program.predicates.values() for row in p.rows for t in row)
 
     @cached_property
     def _observed(self) -> frozenset[tuple[Key, tuple[Type, ...]]]:

@@ -200,7 +200,7 @@ class Instances:
             ]
         finally:
             solver.raw = before
-        for args, joined in matching:
+        for args, joined in sorted(matching, key=_timed_order) if len(matching) > 1 else matching:
             if joined is None or solver.reads_raw(rule) == key:
                 yield Option((Fact(key[0], args, joined),))
                 continue
@@ -233,6 +233,11 @@ def _may_end(interval: Interval | None, ends: tuple[Value | None, ...]) -> bool:
     return interval is None or all(
         not isinstance(end, Time) or end.ns == own for own, end in zip(interval, ends, strict=True)
     )
+
+
+def _timed_order(timed: Timed) -> tuple[object, ...]:
+    args, interval = timed
+    return [order_key(value) for value in args], interval or ()
 
 
 def row_key(row: Row) -> list[tuple[str, object]]:

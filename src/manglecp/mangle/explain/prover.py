@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from copy import copy
+
+from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.explain.covers import Demand, useful
 from manglecp.mangle.explain.instances import Absence, Instances, Option
 from manglecp.mangle.explain.model import Model
@@ -19,7 +23,17 @@ class Prover:
         self.model = model
         self.solver = Finished(model)
         self.instances = Instances(self.solver)
-        self.search = Search(self.solver, self.instances)
+        self.acceptance = Acceptance(model.program.predicates)
+        self._start(None)
+
+    def using(self, leaves: Collection[Fact]) -> Prover:
+        """A prover of the same model whose proofs rest on nothing but these given facts."""
+        other = copy(self)
+        other._start(frozenset(leaves))
+        return other
+
+    def _start(self, leaves: frozenset[Fact] | None) -> None:
+        self.search = Search(self.solver, self.instances, leaves)
         self.quick = Quick(self.search)
         self._nodes: dict[Fact, Node] = {}
 
@@ -28,16 +42,19 @@ class Prover:
         try:
             self.search.prove(facts)
         except TooWide:
-            self.quick.prove(facts)
+            if self.search.using is None:  # with some leaves only, one may not find a proof by going straight ahead
+                self.quick.prove(facts)
 
     def proof(self, goal: Fact) -> Proof | None:
         if not self.solver.contains(goal):
             return None
         option = self.option(goal)
         self.prove(list(option.facts))
+        chosen = self.search.cheapest([option])
+        if not chosen:
+            return None  # not from these leaves
         if goal in option.facts:
             return Proof(goal.text, self._node(goal))
-        chosen = self.search.cheapest([option]) or ()
         parts = tuple(self._node(part) for part in chosen)
         return Proof(goal.text, Node(goal.text, "derived", None, {}, parts, goal))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -68,6 +68,8 @@ class Search:
 
     solver: Finished
     instances: Instances
+    using: Collection[Fact] | None = None
+    """The given facts that may be leaves; None for all."""
     best: dict[Fact, Choice] = field(default_factory=dict)
     expanded: dict[Fact, list[Instance]] = field(default_factory=dict)
 
@@ -103,7 +105,7 @@ class Search:
         """Is it given? Then it needs no proof, even if it has one."""
         if fact in self.best:
             return self.best[fact] is LEAF
-        if self.solver.given(fact):
+        if self.solver.given(fact) and (self.using is None or fact in self.using):
             self.best[fact] = LEAF
             return True
         return False

@@ -28,8 +28,8 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MOST_FACTS: Final = 3
 MOST_TRIES: Final = 10_000
-MOST_STEPS: Final = 400_000
-"""So many partial rows are looked at before the search gives up."""
+STEPS_PER_TRY: Final = 40
+"""For each try so many partial rows may be looked at before the search gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,16 @@ class Unlock:
         self.goal = goal
         self.most_facts = most_facts
         self.tries = most_tries
-        self.effort = Effort(MOST_STEPS)
+        self.effort = Effort(most_tries * STEPS_PER_TRY)
         self.dependence = Dependence(prover.model.program)
-        self.candidates = Candidates(prover.solver, goal, over)
+        self.candidates = Candidates(prover.solver, goal, prover.acceptance, over)
         self.ground = Ground(prover.solver, self.dependence)
         self.scope = self.dependence.needs([goal.key])
-        self.complete = True
+        # What an external predicate would answer to other questions is not known.
+        self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
         self.larger = False
         """Could a set of more than the allowed number of facts help?"""
-        self.typing = Typing(prover.model.program)
+        self.typing = Typing(prover.model.program, prover.acceptance)
         self._failed: dict[Assumed, Failure] = {}
 
     def run(self) -> Unlocked:

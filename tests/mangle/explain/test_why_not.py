@@ -1,0 +1,137 @@
+"""Why a fact does not hold: what stops each rule, and the smallest sets of facts that would help."""
+
+from __future__ import annotations
+
+import pytest
+
+from manglecp.mangle.explain import WhyNot
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.program import Program
+from manglecp.mangle.source import Source
+from manglecp.mangle.values import Name
+
+from .asking import about, evaluated, unlocking
+
+
+def asked(text: str, fact: str) -> WhyNot:
+    return about(text).why_not(fact)
+
+
+def premises(text: str, fact: str) -> list[str]:
+    return [one.premise for one in asked(text, fact).blocked]
+
+
+@pytest.mark.parametrize(
+    ("rule", "stops_at"),
+    [
+        ("goal(X) :- user(X), key(X, K).", "key(/eve,_)"),
+        ("goal(X) :- user(X), key(X, K), door(K).", "key(/eve,_)"),
+        ("goal(X) :- user(X), !banned(X).", "!banned(/eve)"),
+        ("goal(X) :- user(X), age(X, N), N >= 18.", "15 >= 18"),
+        ("goal(X) :- user(X), age(X, N), N > 18.", "15 > 18"),
+        ("goal(X) :- user(X), age(X, N), N != 15.", "15 != 15"),
+        ("goal(X) :- user(X), age(X, N), M = fn:plus(N, 1), M = 18.", "16 = 18"),
+        ('goal(X) :- user(X), title(X, T), :string:starts_with(T, "Dr").', ':string:starts_with("Ms Eve","Dr")'),
+        ("goal(X) :- user(X), on(X)@[now].", "on(/eve)@[now]"),
+        ("goal(X) :- user(X), <-[1h] on(X).", "<-[1h] on(/eve)"),
+        ('goal(X) :- user(X), T = fn:time:now(), T < fn:time:parse_rfc3339("2020-01-01T00:00:00Z").', None),
+    ],
+)
+def test_where_a_rule_stops(rule: str, stops_at: str | None) -> None:
+    text = f"""
+    Decl on(X) temporal bound [/name].
+    Decl door(K). Decl key(X, K).
+    user(/eve). user(/bob). banned(/eve). age(/eve, 15). title(/eve, "Ms Eve"). on(/bob)@[2026-01-15T12:00:00Z].
+    key(/bob, /k1).
+    {rule}
+    """
+    found = premises(text, "goal(/eve)")
+    assert len(found) == 1
+    if stops_at is not None:
+        assert found == [stops_at]
+
+
+def test_each_rule_that_could_derive_it_is_named() -> None:
+    text = "a(1). c(2). goal(X) :- a(X), b(X). goal(2) :- a(2). goal(3) :- a(3). goal(X) :- c(X), !c(X). Decl b(X)."
+    found = asked(text, "goal(2)")
+    assert [one.premise for one in found.blocked] == ["a(2)", "a(2)", "!c(2)"]
+    assert [one.rule.line for one in found.blocked] == [1, 1, 1]
+
+
+def test_the_way_that_leads_furthest_is_shown() -> None:
+    text = "hop(/a, /b). hop(/a, /c). hop(/c, /d). three(X, W) :- hop(X, Y), hop(Y, Z), hop(Z, W)."
+    found = asked(text, "three(/a,/e)")
+    assert [one.premise for one in found.blocked] == ["hop(/d,/e)"]
+    assert found.as_json()["blocked"][0]["bindings"] == {"X": "/a", "W": "/e", "Y": "/c", "Z": "/d"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sets"),
+    [
+        ("p(1). q(X) :- p(X), r(X). Decl r(X).", [["r(1)"]]),
+        ("p(1). q(X) :- p(X), r(X), s(X). Decl r(X). Decl s(X).", [["r(1)", "s(1)"]]),
+        ("p(1). q(X) :- p(X), r(X). q(X) :- s(X). Decl r(X). Decl s(X).", [["r(1)"], ["s(1)"]]),
+        ("p(1). q(X) :- p(X), !p(X).", []),
+        # a fact blocked by a negation of something derived: more facts cannot take it away
+        ("p(1). b(X) :- p(X). q(X) :- p(X), !b(X).", []),
+        # ... unless they take the reason of the negation away
+        ("p(1). b(X) :- p(X), !ok(X). q(X) :- p(X), !b(X). Decl ok(X).", [["ok(1)"]]),
+        # through recursion
+        (
+            "e(2, 3). q(X) :- r(X, 3). r(X, Y) :- e(X, Y). r(X, Z) :- e(X, Y), r(Y, Z).",
+            [["e(1,2)"], ["e(1,3)"]],
+        ),
+        # a fact that would help breaks a functional dependency
+        ("Decl k(X, Y) descr [fundep([X], [Y])]. k(1, 2). one(3). q(X) :- k(X, 3).", []),
+        # four facts are too many
+        ("o(1). q(X) :- a(X), b(X), c(X), d(X). Decl a(X). Decl b(X). Decl c(X). Decl d(X).", []),
+    ],
+)
+def test_what_would_unlock(text: str, sets: list[list[str]]) -> None:
+    assert unlocking(text, "q(1)") == sets
+
+
+def test_more_than_three_facts_is_not_complete() -> None:
+    found = asked("o(1). q(X) :- a(X), b(X), c(X), d(X). Decl a(X). Decl b(X). Decl c(X). Decl d(X).", "q(1)")
+    assert not found.complete
+    assert asked("p(1). q(X) :- p(X), !p(X).", "q(1)").complete
+
+
+def test_facts_fit_their_declarations() -> None:
+    text = 'Decl r(X, Y) bound [/name, /number]. v(/a). v(1). v("s"). q(X) :- r(X, Y), Y != 2. w(2).'
+    assert unlocking(text, "q(/a)") == [["r(/a,1)"]]
+
+
+def test_only_some_predicates_may_be_added() -> None:
+    result = evaluated("p(1). q(X) :- p(X), r(X). q(X) :- s(X). Decl r(X). Decl s(X).")
+    found = result.why_not("q(1)", over=[("s", 1)])
+    assert [[fact.text for fact in one] for one in found.would_unlock] == [["s(1)"]]
+
+
+def test_few_tries_are_not_complete() -> None:
+    numbers = "".join(f"v({i})." for i in range(50))
+    text = f"{numbers} q(X) :- r(X, Y), s(Y, Z). Decl r(X, Y). Decl s(X, Y)."
+    assert not evaluated(text).why_not("q(1)", tries=5).complete
+    assert evaluated(text).why_not("q(1)", tries=0).would_unlock == ()
+
+
+def test_what_is_found_works() -> None:
+    """Facts that would unlock something can be given to the next evaluation as they are."""
+    text = "p(/a). q(X) :- p(X), r(X, Y), on(X)@[now]. Decl r(X, Y). Decl on(X) temporal bound [/name]."
+    base = Program.load([Source("rules.mg", text)]).base([])
+    result = base.evaluate([], now=10**18)
+    (missing,) = result.why_not("q(/a)").would_unlock
+    assert result.explain("q(/a)") is None
+    again = base.evaluate(missing, now=10**18)
+    proof = again.explain(Fact("q", (Name("/a"),)))
+    assert proof is not None
+    assert {node.origin for node in proof.root.premises} == {"given", "session"}
+
+
+def test_the_answer_is_the_same_whatever_the_order() -> None:
+    facts = ["e(1, 2).", "e(2, 3).", "n(4).", "n(5)."]
+    rules = ["p(X, Y) :- e(X, Y).", "p(X, Z) :- e(X, Y), p(Y, Z)."]
+    one = asked("\n".join(facts + rules), "p(1,5)").as_json()
+    other = asked("\n".join(rules[::-1] + facts[::-1]), "p(1,5)").as_json()
+    assert one["would_unlock"] == other["would_unlock"] == [["e(1,5)"], ["e(2,5)"], ["e(3,5)"]]
+    assert sorted(b["premise"] for b in one["blocked"]) == sorted(b["premise"] for b in other["blocked"])
