@@ -8,7 +8,7 @@ skipped (OPEN-58); ``source`` and ``category`` say nothing about what the fact s
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
@@ -26,8 +26,10 @@ UNBOUNDED: Final = "_"
 NOW: Final = "now"
 
 
-def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, wildcards: bool = False) -> Fact:
-    """The fact that ``data`` states, checked against the declared bounds.
+def read_fact(
+    data: JSON, schemas: Schemas, *, now: int | None = None, wildcards: bool = False, check: bool = True
+) -> Fact:
+    """The fact that ``data`` states, checked against the declared bounds unless ``check`` says no.
 
     ``now`` is what that word means, if it may be used. ``wildcards`` lets null stand for any value of an argument.
     """
@@ -39,9 +41,10 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, wildcards
     if ("args" in data) == ("named_args" in data):
         raise Fault("a fact has either args or named_args", "give one of the two")
     if "args" in data:
-        schema, args = _positional(name, data["args"], schemas, wildcards)
+        schema, given = _positional(name, data["args"], schemas)
     else:
-        schema, args = _named(name, data["named_args"], schemas, wildcards)
+        schema, given = _named(name, data["named_args"], schemas)
+    args = tuple([_argument(item, schema, i, step, wildcards, check) for i, (step, item) in enumerate(given)])
     try:
         return Fact(name, args, interval(data.get("t"), schema, now))
     except Fault as fault:
@@ -64,17 +67,21 @@ def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _positional(name: str, data: Any, schemas: Schemas, wildcards: bool) -> tuple[Schema, tuple[Value, ...]]:
+_Given: TypeAlias = list[tuple[tuple[str | int, ...], Any]]
+"""The arguments in order, each with the way to it."""
+
+
+def _positional(name: str, data: Any, schemas: Schemas) -> tuple[Schema, _Given]:
     if type(data) is not list:
         raise Fault("args is an array").inside("args")
     try:
         schema = schemas.find(name, len(data))
     except Fault as fault:
         raise fault.inside("pred") from None
-    return schema, tuple([_argument(item, schema, i, wildcards, ("args", i)) for i, item in enumerate(data)])
+    return schema, [(("args", i), item) for i, item in enumerate(data)]
 
 
-def _named(name: str, data: Any, schemas: Schemas, wildcards: bool) -> tuple[Schema, tuple[Value, ...]]:
+def _named(name: str, data: Any, schemas: Schemas) -> tuple[Schema, _Given]:
     if type(data) is not dict:
         raise Fault("named_args is an object").inside("named_args")
     try:
@@ -90,15 +97,17 @@ def _named(name: str, data: Any, schemas: Schemas, wildcards: bool) -> tuple[Sch
         parts = [f"{', '.join(missing)} is missing"] * bool(missing) + [f"{', '.join(wrong)} is unknown"] * bool(wrong)
         fix = f"{name} takes {', '.join(schema.arg_names)}"
         raise Fault(" and ".join(parts), fix).inside("named_args")
-    items = ((i, key, data[key]) for i, key in enumerate(schema.arg_names))
-    return schema, tuple([_argument(item, schema, i, wildcards, ("named_args", key)) for i, key, item in items])
+    return schema, [(("named_args", key), data[key]) for key in schema.arg_names]
 
 
-def _argument(data: Any, schema: Schema, position: int, wildcards: bool, steps: tuple[str | int, ...]) -> Value:
+def _argument(
+    data: Any, schema: Schema, position: int, steps: tuple[str | int, ...], wildcards: bool, check: bool
+) -> Value:
     if data is None and wildcards:
         return WILDCARD
     try:
-        return schema.check(position, to_value(data, schema.shapes[position]))
+        value = to_value(data, schema.shapes[position])
+        return schema.check(position, value) if check else value
     except Fault as fault:
         raise fault.inside(*steps) from None
 

@@ -132,6 +132,11 @@ class Shape:
 
     # --- membership ------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def by_kind(self) -> bool:
+        """Does the kind of a value alone decide whether it fits?"""
+        return all(isinstance(member, Base | TypeVariable) or member == NAME for member in self.members)
+
     def accepts(self, value: Value) -> bool:
         return type(value) in self._whole_kinds or conforms(self._vocabulary.value(value), self.type)
 

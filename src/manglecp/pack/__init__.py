@@ -1,0 +1,1 @@
+"""A domain pack on disk. So far: its fact files."""

@@ -1,0 +1,86 @@
+"""The text of a table cell to a value, by the declared bound.
+
+Tables repeat themselves, so each distinct text of a column is read once, and equal values are one object. What is
+remembered is forgotten when it grows large: a column of keys repeats nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.fact_parser import read_literal
+from manglecp.mangle.values import FALSE, TRUE, Duration, Name, Time, Value
+from manglecp.wire.faults import Fault
+from manglecp.wire.shapes import Shape
+from manglecp.wire.texts import (
+    READERS,
+    duration_of_milliseconds,
+    read_duration,
+    read_name,
+    read_number,
+    read_time,
+    time_of_milliseconds,
+)
+
+MOST_REMEMBERED: Final = 100_000
+_BOOLEANS: Final = {"true": TRUE, "false": FALSE}
+
+
+class Cells(dict[str, Value]):
+    """The values of one column by their text."""
+
+    def __init__(self, read: Callable[[str], Value]) -> None:
+        self.read = read
+
+    def __missing__(self, text: str) -> Value:
+        value = self[text] = self.read(text)
+        return value
+
+    def column(self, texts: Iterable[str]) -> Iterator[Value]:
+        """The values of many cells; as they are taken, a :class:`Fault` for the first that has none."""
+        if len(self) > MOST_REMEMBERED:
+            self.clear()
+        if self.read is str:
+            return map(self.setdefault, texts, texts)
+        return map(self.__getitem__, texts)
+
+
+def cell_reader(shape: Shape) -> Callable[[str], Value]:
+    """How a cell is read where one kind of value is declared; where several are, the text says which."""
+    if "any" in shape.kinds:
+        return str
+    if len(shape.kinds) > 1:
+        return literal
+    (kind,) = shape.kinds
+    return _BY_KIND.get(kind, literal)
+
+
+def literal(text: str) -> Value:
+    """A value as Mangle writes it."""
+    try:
+        return read_literal(text)
+    except ValueFault as fault:
+        raise Fault(str(fault), 'write it as Mangle does: "text", 42, /name, [1, 2]') from None
+
+
+def instant(text: str) -> Time:
+    """RFC 3339, or digits: milliseconds since 1970."""
+    return time_of_milliseconds(read_number(text)) if _is_digits(text) else read_time(text)
+
+
+def _span(text: str) -> Duration:
+    return duration_of_milliseconds(read_number(text)) if _is_digits(text) else read_duration(text)
+
+
+def _is_digits(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit()
+
+
+def _name(text: str) -> Name:
+    return _BOOLEANS.get(text) or read_name(text)
+
+
+_BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {**READERS, "name": _name, "time": instant, "duration": _span}

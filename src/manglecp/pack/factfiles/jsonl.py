@@ -1,0 +1,32 @@
+"""JSON lines: each line is a fact object, as on the wire."""
+
+from __future__ import annotations
+
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.source import Source
+from manglecp.pack.factfiles.limits import FileLimits
+from manglecp.pack.factfiles.opening import lines
+from manglecp.pack.factfiles.problems import Problems
+from manglecp.wire.decoding import decode
+from manglecp.wire.facts import read_fact
+from manglecp.wire.faults import Fault
+from manglecp.wire.schemas import Schemas
+
+
+def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    problems = Problems(source, limits.errors)
+    facts: list[Fact] = []
+    for number, line in enumerate(lines(source.text), 1):
+        try:
+            if len(line) > limits.line:
+                raise Fault(f"a line of more than {limits.line:,} characters", "raise the limit")
+            if not line.isspace():
+                facts.append(read_fact(decode(line.encode()), schemas, check=check))
+        except Fault as fault:
+            where = f"{fault.path}: " if fault.steps else ""
+            problems.add_line(f"{where}{fault.message}", number, fault.fix)
+        if len(facts) > limits.facts:
+            problems.add_line(f"more than {limits.facts:,} facts", number, "raise the limit")
+            problems.refuse()
+    problems.settle()
+    return facts

@@ -1,0 +1,49 @@
+"""Mangle text that holds facts and nothing else."""
+
+from __future__ import annotations
+
+from manglecp.mangle.fact_parser import FactText, parse_facts
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.source import Source
+from manglecp.pack.factfiles.limits import FileLimits
+from manglecp.pack.factfiles.problems import Problems
+from manglecp.wire.facts import checked_interval
+from manglecp.wire.faults import Fault
+from manglecp.wire.schemas import Schemas
+
+
+def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    text = parse_facts(source)
+    problems = Problems(source, limits.errors)
+    if len(text.facts) > limits.facts:
+        _complain(problems, text, limits.facts, Fault(f"more than {limits.facts:,} facts", "raise the limit"))
+    _check(text, schemas, problems, check)
+    problems.settle()
+    return text.facts
+
+
+def _check(text: FactText, schemas: Schemas, problems: Problems, check: bool) -> None:
+    sound: set[tuple[str, tuple[type, ...]]] = set()  # combinations of kinds that fit whatever the values are
+    for i, (predicate, args, interval) in enumerate(text.facts):
+        kinds = (predicate, tuple(map(type, args)))
+        if kinds in sound and interval is None:
+            continue
+        try:
+            schema = schemas.find(predicate, len(args))
+            if check:
+                for position, arg in enumerate(args):
+                    schema.check(position, arg)
+            if interval is not None:
+                checked_interval(*interval, schema)
+        except Fault as fault:
+            _complain(problems, text, i, fault)
+        else:
+            if not check or all(shape.by_kind for shape in schema.shapes):
+                sound.add(kinds)
+
+
+def _complain(problems: Problems, text: FactText, index: int, fault: Fault) -> None:
+    start = text.starts[index]
+    end = text.starts[index + 1] if index + 1 < len(text.starts) else len(problems.source.text)
+    written = problems.source.text[start:end].partition("\n")[0].rstrip()
+    problems.add(fault.message, start, start + len(written), fault.fix)

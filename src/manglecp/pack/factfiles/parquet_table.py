@@ -1,0 +1,149 @@
+"""Parquet tables: columns as in CSV, with types of their own. Needs the extra ``parquet`` (pyarrow).
+
+A cell is read as the JSON that it would be, so that the declared bound decides as on the wire; instants, durations and
+bytes, which JSON does not have, are themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from types import ModuleType
+from typing import Any, Final
+
+from manglecp.mangle.errors import Diagnostic
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.intervals import Interval
+from manglecp.mangle.source import Source
+from manglecp.mangle.values import Bytes, Duration, Time, Value
+from manglecp.pack.factfiles.cells import instant
+from manglecp.pack.factfiles.columns import Layout, interval, layout
+from manglecp.pack.factfiles.limits import FileLimits
+from manglecp.pack.factfiles.problems import Problems, refuse
+from manglecp.wire.faults import Fault
+from manglecp.wire.schemas import Schemas
+from manglecp.wire.values import to_value
+
+_BATCH: Final = 4_096
+"""Rows that are unpacked at once."""
+
+
+def read_parquet(
+    file: str, data: bytes, predicate: str, schemas: Schemas, limits: FileLimits, check: bool
+) -> list[Fact]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        refuse(file, "reading Parquet needs pyarrow", "install manglecp[parquet]")
+    try:
+        parquet = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
+        if parquet.metadata.num_rows > limits.facts:
+            refuse(file, f"more than {limits.facts:,} facts", "raise the limit")
+        names = parquet.schema_arrow.names
+        table_layout = layout(predicate, names, schemas)
+        columns: list[list[Any]] = [[] for _ in names]
+        unpacked = 0  # a few bytes can stand for many: only what was unpacked can be counted
+        for batch in parquet.iter_batches(_BATCH):
+            unpacked += batch.nbytes
+            if unpacked > limits.bytes:
+                refuse(file, f"more than {limits.bytes:,} bytes", "split the file, or raise the limit")
+            for cells, column in zip(columns, batch.columns, strict=True):
+                cells += _plain(pyarrow, column)
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        refuse(file, f"not a Parquet table, or a damaged one: {_first_line(error)}", "write the file again")
+    except Fault as fault:
+        refuse(file, fault.message, fault.fix)
+    return _Rows(file, table_layout, columns, limits, check).facts()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _plain(pyarrow: ModuleType, column: Any) -> list[Any]:
+    """A column as plain Python; instants and durations as values, because Python's own are too coarse."""
+    types = pyarrow.types
+    kind = column.type
+    if types.is_date(kind):
+        column = column.cast(pyarrow.timestamp("s"))
+        kind = column.type
+    for is_kind, whole, make in (
+        (types.is_timestamp, pyarrow.timestamp("ns"), Time),
+        (types.is_duration, pyarrow.duration("ns"), Duration),
+    ):
+        if is_kind(kind):
+            numbers = column.cast(whole).cast(pyarrow.int64()).to_pylist()
+            return [None if ns is None else make(ns) for ns in numbers]
+    plain: list[Any] = column.to_pylist()
+    return [Bytes(cell) if type(cell) is bytes else cell for cell in plain] if _holds_bytes(types, kind) else plain
+
+
+def _holds_bytes(types: ModuleType, kind: Any) -> bool:
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+class _Rows:
+    def __init__(self, file: str, layout: Layout, columns: list[list[Any]], limits: FileLimits, check: bool) -> None:
+        self.layout = layout
+        self.columns = columns
+        self.check = check
+        self.file = file
+        self.problems = Problems(Source(file, ""), limits.errors)
+
+    def facts(self) -> list[Fact]:
+        count = len(self.columns[0]) if self.columns else 0
+        values = [
+            self._each(column, self._reader(position), self.columns[column])
+            for position, column in enumerate(self.layout.arguments)
+        ]
+        intervals = self._intervals(count)
+        self.problems.settle()
+        return list(self.layout.facts(values, intervals))
+
+    def _reader(self, position: int) -> Callable[[Any], Value]:
+        schema = self.layout.schema
+        shape = schema.shapes[position]
+
+        def read(cell: Any) -> Value:
+            value = cell if isinstance(cell, Time | Duration | Bytes) else to_value(cell, shape)
+            return schema.check(position, value) if self.check else value
+
+        known: dict[str, Value] = {}
+
+        def remembered(cell: Any) -> Value:
+            if type(cell) is not str:  # numbers of different kinds may be equal
+                return read(cell)
+            found = known.get(cell)
+            if found is None:
+                found = known[cell] = read(cell)
+            return found
+
+        return remembered
+
+    def _each(self, column: int, read: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any]:
+        """What is read from the cells of a column; what is wrong is noted."""
+        found = []
+        for row, cell in enumerate(cells, 1):
+            try:
+                found.append(read(cell))
+            except Fault as fault:
+                message = f"{self.file}: row {row}, column {self.layout.header[column]}: {fault.message}"
+                self.problems.note(Diagnostic("parse", message, fix=fault.fix))
+        return found
+
+    def _intervals(self, count: int) -> Iterator[Interval | None]:
+        times = self.layout.times
+        if not times:
+            return repeat(None, count)
+        schema = self.layout.schema
+        rows = list(zip(*(self.columns[at] for at in times), strict=True))
+        return iter(self._each(times[0], lambda row: interval(row, _nanoseconds, schema), rows))
+
+
+def _nanoseconds(cell: Any) -> int:
+    if isinstance(cell, Time):
+        return cell.ns
+    if type(cell) in (str, int):
+        return instant(str(cell)).ns
+    raise Fault("a time is a timestamp, RFC 3339 text or milliseconds since 1970")

@@ -1,0 +1,86 @@
+"""Files to facts, by suffix. All errors of all files are reported together, and then nothing is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from manglecp.mangle.errors import Diagnostic, ParseError
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.parser import collector_paused
+from manglecp.mangle.program import Program
+from manglecp.pack.factfiles.csv_table import read_csv
+from manglecp.pack.factfiles.jsonl import read_jsonl
+from manglecp.pack.factfiles.limits import FileLimits
+from manglecp.pack.factfiles.mangle_text import read_mangle
+from manglecp.pack.factfiles.opening import contents, source
+from manglecp.pack.factfiles.parquet_table import read_parquet
+from manglecp.pack.factfiles.problems import refuse
+from manglecp.pack.factfiles.simplecolumn import read_simplecolumn
+from manglecp.wire.schemas import Schemas
+
+SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
+_PACKED: Final = ".gz"
+
+
+@dataclass(frozen=True, slots=True)
+class FactFile:
+    """A file of facts. A table holds those of ``predicate``; by default, of the one that the file is named after."""
+
+    path: Path
+    predicate: str | None = None
+
+    @property
+    def format(self) -> str:
+        """The suffix that says what is in it."""
+        return Path(self._unpacked).suffix
+
+    @property
+    def table_of(self) -> str:
+        return self._unpacked.removesuffix(self.format) if self.predicate is None else self.predicate
+
+    @property
+    def _unpacked(self) -> str:
+        return self.path.name.removesuffix(_PACKED)
+
+
+def read_facts(
+    files: Iterable[FactFile], program: Program, *, limits: FileLimits | None = None, check: bool = True
+) -> list[Fact]:
+    """The facts of the files, in order, as the declarations of the program say how they are to be read.
+
+    ``check=False`` leaves out the comparison with the declared bounds, not the reading by them. What is wrong with the
+    files is a :class:`ParseError`; a file that cannot be read at all is an OSError.
+    """
+    schemas = Schemas(program.predicates)
+    limits = limits or FileLimits()
+    facts: list[Fact] = []
+    wrong: list[Diagnostic] = []
+    with collector_paused():
+        for file in files:
+            try:
+                facts += _read(file, schemas, replace(limits, facts=limits.facts - len(facts)), check)
+            except ParseError as error:
+                wrong += error.diagnostics
+    if wrong:
+        raise ParseError(wrong)
+    return facts
+
+
+def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    path = file.path
+    match file.format:
+        case ".mg":
+            return read_mangle(source(path, limits), schemas, limits, check)
+        case ".jsonl":
+            return read_jsonl(source(path, limits), schemas, limits, check)
+        case ".csv":
+            return read_csv(source(path, limits), file.table_of, schemas, limits, check)
+        case ".parquet":
+            return read_parquet(str(path), contents(path, limits), file.table_of, schemas, limits, check)
+        case ".sc":
+            return read_simplecolumn(source(path, limits), schemas, limits, check)
+    known = ", ".join(SUFFIXES)
+    return refuse(str(path), "not a fact file by its name", f"known endings are {known}, each also with {_PACKED}")

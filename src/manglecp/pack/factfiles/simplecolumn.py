@@ -1,0 +1,147 @@
+"""Simplecolumn, the fact files of other Mangle implementations (language reference, section 10.4).
+
+The first line says how many predicates there are; as many lines ``name arity count`` follow; then come the arguments,
+predicate by predicate and column by column, one constant to a line, as Mangle writes it. A name may be percent-encoded.
+Floats without a fraction were written like numbers: where ``/float64`` is declared they are floats again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice, repeat
+from typing import Final, NoReturn
+from urllib.parse import unquote
+
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.source import Source
+from manglecp.mangle.values import Float, Value
+from manglecp.pack.factfiles.cells import Cells, literal
+from manglecp.pack.factfiles.limits import FileLimits
+from manglecp.pack.factfiles.opening import lines
+from manglecp.pack.factfiles.problems import Problems
+from manglecp.wire.faults import Fault, shown
+from manglecp.wire.schemas import Schema, Schemas
+from manglecp.wire.texts import read_name
+
+MOST_PREDICATES: Final = 1 << 16
+MOST_ARGUMENTS: Final = 1 << 10
+
+_COUNT: Final = re.compile(r"[0-9]{1,10}")
+_ENTRY: Final = re.compile(r"(\S{1,1000}) ([0-9]{1,10}) ([0-9]{1,10})")
+_PLAIN_STRING: Final = re.compile(r'"[^"\\\r]*"')
+_PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    return _File(source, limits, check).read(schemas)
+
+
+class _File:
+    def __init__(self, source: Source, limits: FileLimits, check: bool) -> None:
+        self.limits = limits
+        self.check = check
+        self.problems = Problems(source, limits.errors)
+        self.lines: Iterator[str] = (line.rstrip("\r\n") for line in lines(source.text))
+        self.line = 0
+
+    def read(self, schemas: Schemas) -> list[Fact]:
+        facts: list[Fact] = []
+        for schema, count in self._header(schemas):
+            facts += self._facts(schema, count)
+        if next(self.lines, "") != "":
+            self._refuse("more lines than the header announces", "the file is damaged: write it again")
+        self.problems.settle()
+        return facts
+
+    def _header(self, schemas: Schemas) -> list[tuple[Schema, int]]:
+        (first,) = self._take(1)
+        if _COUNT.fullmatch(first) is None or int(first) > MOST_PREDICATES:
+            self._refuse(f"{shown(first)} is not a number of predicates", "a simplecolumn file starts with one")
+        entries = [self._entry(line, schemas) for line in self._each(int(first))]
+        self.problems.settle()
+        if sum(count for _, count in entries) > self.limits.facts:
+            self._refuse(f"more than {self.limits.facts:,} facts", "raise the limit")
+        return entries
+
+    def _entry(self, line: str, schemas: Schemas) -> tuple[Schema, int]:
+        found = _ENTRY.fullmatch(line)
+        if found is None or int(found[2]) > MOST_ARGUMENTS:
+            self._refuse(f"{shown(line)} does not announce a predicate", "write: name arity count")
+        count = int(found[3])
+        try:
+            return schemas.find(found[1], int(found[2])), count
+        except Fault as fault:
+            self.problems.add_line(fault.message, self.line, fault.fix)
+            return Schema(found[1], ()), count
+
+    def _facts(self, schema: Schema, count: int) -> list[Fact]:
+        if schema.arity == 0:
+            return [Fact(schema.predicate, ())] if count else []
+        columns = [self._column(schema, position, count) for position in range(schema.arity)]
+        rows = zip(*columns, strict=True)
+        return list(map(tuple.__new__, repeat(Fact), zip(repeat(schema.predicate), rows, repeat(None))))
+
+    def _column(self, schema: Schema, position: int, count: int) -> list[Value]:
+        first = self.line + 1
+        texts = self._take(count)
+        cells = Cells(self._reader(schema, position))
+        try:
+            return list(cells.column(texts))
+        except Fault:
+            for number, text in enumerate(texts, first):
+                try:
+                    cells[text]
+                except Fault as fault:
+                    self.problems.add_line(f"{schema.argument(position)}: {fault.message}", number, fault.fix)
+            self.problems.refuse()
+
+    def _reader(self, schema: Schema, position: int) -> Callable[[str], Value]:
+        floats = schema.shapes[position].kinds == {"float64"}
+
+        def read(text: str) -> Value:
+            value = _constant(text)
+            if floats and type(value) is int:
+                value = Float(float(value))
+            return schema.check(position, value) if self.check else value
+
+        return read
+
+    def _take(self, count: int) -> list[str]:
+        taken = list(islice(self.lines, count))
+        self.line += len(taken)
+        if len(taken) < count:
+            self._refuse(f"the file ends {count - len(taken):,} lines too early", "the file is damaged: write it again")
+        if taken and max(map(len, taken)) > self.limits.line:
+            self._refuse(f"a line of more than {self.limits.line:,} characters", "raise the limit")
+        return taken
+
+    def _each(self, count: int) -> Iterator[str]:
+        for _ in range(count):
+            yield from self._take(1)
+
+    def _refuse(self, message: str, fix: str) -> NoReturn:
+        self.problems.add_line(message, max(1, self.line), fix)
+        self.problems.refuse()
+
+
+def _constant(text: str) -> Value:
+    if _PLAIN_STRING.fullmatch(text):
+        return text[1:-1]
+    if _PLAIN_NUMBER.fullmatch(text):
+        return int(text)
+    if text.startswith("/"):
+        return read_name(_decoded(text))
+    return literal(text)
+
+
+def _decoded(name: str) -> str:
+    if "%" not in name:
+        return name
+    try:
+        if _BAD_ESCAPE.search(name):
+            raise ValueError
+        return unquote(name, errors="strict")
+    except ValueError:
+        raise Fault(f"{shown(name)} is not percent-encoded", "write a percent sign as %25") from None
