@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+import click
 
 from manglecp.cli import inputs
 from manglecp.cli.outputs import Progress, refuse
@@ -15,6 +17,9 @@ from manglecp.mangle.errors import Diagnostic, MangleError
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.model import Result, Statistics
 from manglecp.mangle.program import Program
+
+if TYPE_CHECKING:
+    from manglecp.pack.factfiles import FactFile
 
 __all__ = ["Answer", "Bounds", "Engine", "answer"]
 
@@ -40,10 +45,16 @@ def answer(
     now: int,
     limit: int,
     bounds: Bounds,
+    facts: Sequence[FactFile] = (),
     engine: Engine = "compiled",
     accept: Callable[[Program], None] = lambda program: None,  # noqa: ARG005
 ) -> Answer[_T]:
-    """What ``ask`` finds. ``accept`` may refuse the question before anything is evaluated."""
+    """What ``ask`` finds in the model of the program and, as facts of a server, those of the fact files.
+
+    ``accept`` may refuse the question before anything is evaluated.
+    """
+    if facts and engine == "naive":
+        raise click.UsageError("--facts needs a base, and the naive engine has none.")
     warnings: tuple[Diagnostic, ...] = ()
     started = time.perf_counter()
     try:
@@ -51,12 +62,17 @@ def answer(
             program = Program.load(inputs.read_sources(files), bounds=bounds)
             warnings = program.warnings
             accept(program)
+            given = inputs.read_fact_files(facts, program, check=bounds == "error") if facts else None
             loaded = time.perf_counter()
             progress.doing = "evaluating"
             limits = Limits(derived_facts=limit)
             if engine == "naive":
                 compiled = None
                 result = naive.evaluate(program, now=now, limits=limits)
+            elif given is not None:
+                base = program.base(given, check=bounds == "error", limits=limits)
+                compiled = base.compiled
+                result = base.evaluate(now=now, limits=limits)
             else:
                 compiled = CompiledProgram(program)
                 result = evaluate(program, now=now, limits=limits, compiled=compiled)

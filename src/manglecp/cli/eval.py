@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from manglecp.cli import inputs
@@ -12,11 +14,15 @@ from manglecp.mangle.engine import show_plan as plan_text
 from manglecp.mangle.errors import nearest
 from manglecp.mangle.program import Program
 
+if TYPE_CHECKING:
+    from manglecp.pack.factfiles import FactFile
+
 __all__ = ["command"]
 
 
 @click.command("eval")
 @inputs.files
+@inputs.facts
 @inputs.now
 @inputs.limit
 @inputs.bounds
@@ -37,6 +43,7 @@ __all__ = ["command"]
 @click.option("--time", "show_time", is_flag=True, help="Also say what it cost, on standard error.")
 def command(
     files: tuple[str, ...],
+    fact_files: tuple[FactFile, ...],
     now: int,
     limit: int,
     bounds: Bounds,
@@ -69,6 +76,7 @@ def command(
         now=now,
         limit=limit,
         bounds=bounds,
+        facts=fact_files,
         engine=engine,
         accept=lambda program: _check_predicate(program, pred) if asked is None else asked.check(program, now),
     )

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.errors import Diagnostic, ParseError
+from manglecp.mangle.facts import Fact
 from manglecp.mangle.parser import decode, parse
+from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
-__all__ = ["FILE", "STDIN", "bounds", "files", "limit", "now", "read", "read_sources", "source_name"]
+if TYPE_CHECKING:
+    from manglecp.pack.factfiles import FactFile
+
+__all__ = [
+    "FILE",
+    "STDIN",
+    "bounds",
+    "facts",
+    "files",
+    "limit",
+    "now",
+    "read",
+    "read_fact_files",
+    "read_sources",
+    "source_name",
+]
 
 STDIN: Final = "-"
 
@@ -35,6 +52,24 @@ def _instant(context: click.Context, parameter: click.Parameter, text: str | Non
     return ns
 
 
+def _fact_files(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[FactFile, ...]:
+    """``FILE``, or ``NAME=FILE`` for a table that is not named after its predicate."""
+    if not given:
+        return ()
+    from manglecp.pack.factfiles import FactFile  # what reads files is needed only where there are some
+
+    found = []
+    for text in given:
+        name, equals, file = text.partition("=")
+        named = bool(equals) and not Path(text).exists()
+        path = Path(file if named else text)
+        if not path.is_file():
+            message = f"there is no file {click.format_filename(path)!r}."
+            raise click.BadParameter(message, context, parameter)
+        found.append(FactFile(path, name if named else None))
+    return tuple(found)
+
+
 FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 files = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
@@ -50,6 +85,14 @@ limit = click.option(
     type=click.IntRange(min=0),
     default=10_000_000,
     help="How many facts may be derived; by default 10,000,000.",
+)
+facts = click.option(
+    "--facts",
+    "fact_files",
+    metavar="[NAME=]FILE",
+    multiple=True,
+    callback=_fact_files,
+    help="Facts of the server: .mg, .jsonl, .csv, .parquet or .sc, also with .gz. May be given several times.",
 )
 bounds = click.option(
     "--bounds",
@@ -89,3 +132,13 @@ def read_sources(names: Iterable[str]) -> list[Source]:
                 broken += error.diagnostics
         raise ParseError(broken)
     return sources
+
+
+def read_fact_files(given: Sequence[FactFile], program: Program, *, check: bool) -> list[Fact]:
+    from manglecp.pack.factfiles import read_facts  # as above
+
+    try:
+        return read_facts(given, program, check=check)
+    except OSError as error:
+        name = click.format_filename(error.filename) if error.filename else "a fact file"
+        raise click.UsageError(f"cannot read {name}: {error.strerror or error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,16 +13,22 @@ from manglecp.cli.outputs import report, write_lines
 from manglecp.mangle.model import read_query
 from manglecp.mangle.program import Program
 
+if TYPE_CHECKING:
+    from manglecp.pack.factfiles import FactFile
+
 __all__ = ["command"]
 
 
 @click.command("query")
 @click.argument("files", metavar="FILE...", nargs=-1, type=inputs.FILE)
 @click.argument("query", metavar="QUERY")
+@inputs.facts
 @inputs.now
 @inputs.limit
 @inputs.bounds
-def command(files: tuple[str, ...], query: str, now: int, limit: int, bounds: Bounds) -> None:
+def command(
+    files: tuple[str, ...], query: str, fact_files: tuple[FactFile, ...], now: int, limit: int, bounds: Bounds
+) -> None:
     """Evaluate the program in FILEs and print the facts that match QUERY.
 
     QUERY is an atom such as 'p(X, _)'. A variable that stands twice must match the same value, _ matches anything.
@@ -37,6 +44,7 @@ def command(files: tuple[str, ...], query: str, now: int, limit: int, bounds: Bo
         now=now,
         limit=limit,
         bounds=bounds,
+        facts=fact_files,
         accept=lambda program: _check_query(query, program),
     )
     write_lines(found.found)
