@@ -15,6 +15,10 @@ class Limits:
     """Distinct derived facts; a temporal fact counts once per interval as derived."""
     intervals: int = 1_000
     """Intervals of one fact, after joining those that touch."""
+    parts: int = 50_000_000
+    """Elements, entries and sixteens of characters in the columns that rules build, see :mod:`building`."""
+    rows: int = 10_000_000
+    """Rows that one rule holds at once before it aggregates them."""
     merge_steps: int = 1_000_000
     """Values replaced by a merge; a merge that never settles ends here."""
     seconds: float | None = None

@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias, TypeVar
 
 from manglecp.mangle import printer
+from manglecp.mangle.building import built_columns, parts
 from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.constraints import violations
 from manglecp.mangle.declarations import Merge, Predicate
@@ -81,6 +82,9 @@ class NaiveEvaluation:
         self.answers: dict[Call, list[Args]] = {}  # of deferred predicates, while the relations stay as they are
         self.derived = 0  # in the components that are done
         self.merge_steps = 0
+        self.built = built_columns(program.rules)
+        self.parts = 0  # of built values, in the components that are done
+        self.building = 0  # in the one that is evaluated
         self.limit = self.room = limits.derived_facts  # how many facts there may be, and how many more
         self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant (D20)
 
@@ -135,6 +139,23 @@ class NaiveEvaluation:
             self.derived += self._fixpoint(keys, rules, self.limits.derived_facts)
         for key in keys:
             self._finish(key)
+        self.parts += self._parts(keys)
+        self.building = 0
+        self._check_parts(0)
+
+    def _parts(self, keys: Iterable[Key]) -> int:
+        """Of what stands in the built columns of some predicates."""
+        return sum(
+            parts((args,), self.built[key]) * len(at)
+            for key in keys
+            if key in self.built
+            for args, at in self.relation(key).facts.items()
+        )
+
+    def _check_parts(self, more: int) -> None:
+        limit = self.limits.parts
+        if self.parts + self.building + more > limit:
+            raise LimitError(limit, limit + 1, "parts of values")
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
         """Apply the rules of some predicates until nothing is new; the number of facts that are.
@@ -167,9 +188,13 @@ class NaiveEvaluation:
     def _add(self, rule: Rule, facts: list[Timed]) -> bool:
         """Is any of them new?"""
         relation = self.relation(rule.head.key)
+        columns = self.built.get(rule.head.key, ())
         news = False
         for args, interval in facts:
-            news |= relation.add(args, interval)
+            if relation.add(args, interval):
+                news = True
+                self.building += parts((args,), columns)
+        self._check_parts(0)
         return news
 
     def _check_limit(self, derived: int, limit: int) -> None:
@@ -187,6 +212,7 @@ class NaiveEvaluation:
         changed = True
         while changed:
             self.statistics.rounds += 1
+            self.building = 0  # what the last step built is replaced
             for key in ordinary:  # the least model over the merged relations as they stand
                 self.relation(key).facts = {args: set(at) for args, at in given[key].items()}
             # What holds on the way may be more than what holds in the end, so only endlessness is stopped here.
@@ -259,11 +285,12 @@ class NaiveEvaluation:
         clause = rule.clause
         temporal = self.predicate(clause.head.key).temporal
         known = self.relation(clause.head.key).facts
+        columns = self.built.get(clause.head.key, ())
         found: dict[Timed, None] = {}
-        fresh = 0
+        fresh = weight = 0
 
         def emit(rows: list[Row]) -> None:
-            nonlocal fresh
+            nonlocal fresh, weight
             for row in rows:
                 args = self._head(clause, row)
                 interval = self._head_interval(clause, row) if temporal else None
@@ -272,9 +299,12 @@ class NaiveEvaluation:
                         self.skipped.add((clause.head.key, args, interval))
                 elif (args, interval) not in found:
                     found[args, interval] = None
-                    fresh += interval not in known.get(args, ())
+                    if interval not in known.get(args, ()):
+                        fresh += 1
+                        weight += parts((args,), columns)
                     if fresh > self.room:
                         raise LimitError(self.limit, self.limit + 1, "derived facts", clause.span)
+                    self._check_parts(weight)
 
         self._drive(self._rows(rule, [{}], emit))
         return list(found)
@@ -308,12 +338,14 @@ class NaiveEvaluation:
         finished: list[Row] = []
         waiting = [(0, rows)]
         while waiting:
+            self.checkpoint()
             position, rows = waiting.pop()
             if position == len(rule.premises):
                 if plain:
                     emit(self._transformed(clause, rows))
                 else:
                     finished += rows
+                    finished = self._held(rule, finished)
                 continue
             premise = rule.premises[position]
             try:
@@ -326,6 +358,15 @@ class NaiveEvaluation:
         if not plain:
             emit(self._transformed(clause, finished if self._rows_are_facts(rule) else _distinct(finished)))
         return []
+
+    def _held(self, rule: Rule, rows: list[Row]) -> list[Row]:
+        """Rows that wait for all others, if they are not too many."""
+        limit = self.limits.rows
+        if len(rows) > limit and not self._rows_are_facts(rule):
+            rows = _distinct(rows)
+        if len(rows) > limit:
+            raise LimitError(limit, limit + 1, "rows of one rule", rule.clause.span)
+        return rows
 
     def _transformed(self, clause: Clause, rows: list[Row]) -> list[Row]:
         for transform in clause.transforms:

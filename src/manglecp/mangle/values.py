@@ -164,10 +164,17 @@ class Composite(Interned):
     def _compose(cls, key: Any, parts: Iterable[Value], *fields: Any) -> Self:
         size = 1
         for part in parts:
-            size += part.size if isinstance(part, Composite) else 1
+            size += 1 if type(part) is int else part_size(part)
         if size > MAX_SIZE:
             raise TooLarge(f"a {KIND_NAMES[cls]} of {size} parts is larger than the limit of {MAX_SIZE}")
         return cls._intern(key, *fields, size)
+
+
+def part_size(value: Value) -> int:
+    """How many parts a value counts for: itself with what it is made of; sixteen characters are one."""
+    if isinstance(value, Composite):
+        return value.size
+    return 1 + (len(value) >> 4) if isinstance(value, str) else 1
 
 
 class Pair(Composite):

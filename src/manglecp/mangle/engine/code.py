@@ -24,12 +24,14 @@ class Code:
         self.prologue: dict[str, str] = {}
         self.namespace: dict[str, Any] = {}
         self.loops = 0
+        self.headers: list[tuple[int, int]] = []  # of loops: the line, and how deep it stands
         self.temporaries = 0
 
     def write(self, line: str) -> None:
         self.lines.append("    " * self.loops + line)
 
     def loop(self, header: str) -> None:
+        self.headers.append((len(self.lines), self.loops))
         self.write(header)
         self.loops += 1
 

@@ -95,7 +95,8 @@ class Generator(Code):
 
     ``delta`` is the premise that reads the newest facts; ``preset`` are variables whose values the caller hands over
     in the tuple ``known``; ``keep`` those whose values the ending ``known`` collects; ``loose`` visits every row that
-    might match in the old state or the new, without looking at negations.
+    might match in the old state or the new, without looking at negations; ``built`` are the columns of the head whose
+    values are weighed.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Generator(Code):
         preset: tuple[str, ...] = (),
         keep: tuple[str, ...] = (),
         loose: bool = False,
+        built: tuple[int, ...] = (),
         name: str = "rule",
     ) -> None:
         super().__init__(ids, layers, loose)
@@ -125,6 +127,7 @@ class Generator(Code):
         self.ending = ending
         self.preset = preset
         self.keep = keep
+        self.built = built
         self.name = name
         self.bound: dict[str, str] = {}
         self.whole: str | None = None
@@ -540,18 +543,21 @@ class Generator(Code):
         self.unless(f"{left} {'==' if equality.negated else '!='} {right}")
 
     def _end(self) -> None:
+        if self.ending == "row":
+            self._row()
+            return
+        if self.ending == "head":
+            self._lets()
+            self._head()
+            return
         if self.ending == "exists":
             self.write("rows.append(True)")
             self.write("return")
         elif self.ending == "known":
             self.write(f"rows.add({tuple_text([self.bound[name] for name in self.keep])})")
-        elif self.ending == "fact":
-            self.write(f"rows.add({tuple_text([self.expression(arg) for arg in self.apart.rule.head.args])})")
-        elif self.ending == "row":
-            self._row()
         else:
-            self._lets()
-            self._head()
+            self.write(f"rows.add({tuple_text([self.expression(arg) for arg in self.apart.rule.head.args])})")
+        self._check_cap("cap.facts < 0", "cap.too_many_facts()")
 
     # --- the end of a row ------------------------------------------------------------------------------------------
 
@@ -586,13 +592,18 @@ class Generator(Code):
         if self.recursive:
             known.append(self.facts(clause.head.key, "o"))
         add = self.handle("add", f"views[{i}].{'new' if self.recursive else 'facts'}.add")
+        out = self.handle("out", f"views[{i}].{'new' if self.recursive else 'facts'}")
+        if self.built:
+            known.append(out)  # what is there already is not weighed again
         if known:
             self.write(f"fact = {fact}")
             self.write(f"if {' and '.join(f'fact not in {place}' for place in known)}:")
             self.write(f"    {add}(fact)")
+            for column in self.built:
+                self.write(f"    {self.handle('weigh', 'cap.weigh')}(fact[{column}])")
         else:
             self.write(f"{add}({fact})")
-        self._check_cap(f"views[{i}].{'new' if self.recursive else 'facts'}")
+        self._check_cap(f"len({out}) > cap.facts", "cap.too_many_facts()")
 
     def _grouped_head(self, i: int, parts: list[str]) -> None:
         groups = self.handle(f"g{i}", f"views[{i}].groups")
@@ -607,7 +618,7 @@ class Generator(Code):
             self.write(f"        {new}[first] = set(more) if more is column else more")
             self.write("    else:")
             self.write("        fresh |= more")
-            self.write("    cap[2] += len(more)")
+            self.write("    cap.pending += len(more)")
         else:
             self.write(f"second = {parts[1]}")
             self.write("if own is None or second not in own:")
@@ -616,22 +627,25 @@ class Generator(Code):
             self.write(f"        {new}[first] = {{second}}")
             self.write("    else:")
             self.write("        fresh.add(second)")
-            self.write("    cap[2] += 1")
-        if self.loops:
-            self.lines.append("    " * (self.loops - 1) + "if cap[2] > cap[0]:")
-            self.lines.append("    " * (self.loops - 1) + "    cap[1]()")
+            self.write("    cap.pending += 1")
+        self._check_cap("cap.pending > cap.facts", "cap.too_many_facts()")
 
     def _head_end(self, bound: TimeBound, infinite: int) -> str:
         if isinstance(bound.value, Variable) and bound.value.anonymous:
             return self.given(infinite, "K")
         return self._instant(bound)
 
-    def _check_cap(self, target: str) -> None:
-        """Has the limit been passed, or has someone called a halt? Asked once per run of the innermost loop."""
+    def _check_cap(self, condition: str, halt: str) -> None:
+        """Has the limit been passed, or has someone called a halt?
+
+        Asked once per run of the innermost loop; in the outer ones too, because rows may never get as far as that.
+        """
         if self.loops:
-            out = self.handle("out", target)
-            self.lines.append("    " * (self.loops - 1) + f"if len({out}) > cap[0]:")
-            self.lines.append("    " * (self.loops - 1) + "    cap[1]()")
+            self.lines.append("    " * (self.loops - 1) + f"if {condition}:")
+            self.lines.append("    " * (self.loops - 1) + f"    {halt}")
+        for number, (at, depth) in enumerate(self.headers[:-2]):
+            question = ["    " * (depth + 1) + f"if {condition}:", "    " * (depth + 1) + f"    {halt}"]
+            self.lines[at + 1 + 2 * number : at + 1 + 2 * number] = question
 
     def _row(self) -> None:
         """A row for the transforms: every named variable of the body, in order of name."""
@@ -639,3 +653,4 @@ class Generator(Code):
         row = tuple_text([self.bound[name] for name in names])
         add = self.handle("add", "rows.append" if self._counts_facts else "rows.add")
         self.write(f"{add}({row})")
+        self._check_cap("len(rows) > cap.rows", "cap.too_many_rows()")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from manglecp.mangle.building import built_columns
 from manglecp.mangle.engine.aggregate import Aggregation
 from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled
 from manglecp.mangle.engine.intake import Intake
@@ -78,6 +79,7 @@ class CompiledProgram:
         self.intake = Intake(program.predicates, self.ids)
         self.constrained = [key for key in self.keys if _has_constraints(program, key)]
         self.ruled = frozenset(self.ids[key] for component in program.components for key in component.predicates)
+        self.built = {self.ids[key]: columns for key, columns in built_columns(program.rules).items()}
         self.volatile_facts = tuple(f for f in program.facts if self.is_volatile_fact(f))
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
         # What is answered from outside may be answered differently next time.
@@ -142,7 +144,8 @@ class CompiledProgram:
         return CompiledRule(head, steps, aggregation, f"rule_{component}_{number}", scans)
 
     def _can_group(self, key: Key) -> bool:
-        return key[1] == 2 and not self.temporal[self.ids[key]]
+        i = self.ids[key]
+        return key[1] == 2 and not self.temporal[i] and i not in self.built  # sets are not weighed
 
     def _why_interpreted(self, component: Component, rules: Iterable[Rule]) -> str | None:
         predicates = self.program.predicates
@@ -202,6 +205,7 @@ class CompiledProgram:
                     recursive=bool(own),
                     grouped=grouped,
                     ending="row" if rule.aggregation is not None else "head",
+                    built=self.built.get(rule.head, ()),
                     name=rule.name if delta is None else f"{rule.name}_{mode.split()[0]}_{delta}",
                 )
                 made = generator.compile()

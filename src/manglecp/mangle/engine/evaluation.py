@@ -29,6 +29,7 @@ from manglecp.mangle.intervals import coalesce
 from manglecp.mangle.limits import MOST_SKIPPED, Limits
 from manglecp.mangle.model import Statistics
 from manglecp.mangle.text import fact_text
+from manglecp.mangle.values import Value, part_size
 
 
 class Layer:
@@ -40,6 +41,26 @@ class Layer:
         self.raw: dict[int, Frozen] = {}  # temporal facts as given and derived
         self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as given
         self.done: frozenset[int] = frozenset()  # components that were evaluated
+
+
+class Cap:
+    """What the loops of compiled rules compare their counts with, and whom they call when it is passed."""
+
+    __slots__ = ("facts", "pending", "rows", "too_many_facts", "too_many_rows", "weigh")
+
+    def __init__(
+        self,
+        rows: int,
+        too_many_facts: Callable[[], None],
+        too_many_rows: Callable[[], None],
+        weigh: Callable[[Value], None],
+    ) -> None:
+        self.facts = 0
+        self.rows = rows
+        self.pending = 0  # facts that wait in sets, which may overlap
+        self.too_many_facts = too_many_facts
+        self.too_many_rows = too_many_rows
+        self.weigh = weigh
 
 
 class Evaluation:
@@ -69,8 +90,9 @@ class Evaluation:
         self.externals = externals or {}
         self.asked: Asked = {}
         self.cancellation = cancellation
-        # What the loops of compiled rules compare their counts with, whom they call when it is passed, and a count.
-        self.cap: list[Any] = [0, self._halt, 0]
+        self.parts = 0  # of built values, in the components that are done
+        self.building = 0  # in the one that is evaluated, as far as it is new
+        self.cap = Cap(limits.rows, self._halt, self._too_many_rows, self._weigh)
         self.stopped: EvalError | None = None
         self.working: CompiledComponent | None = None
 
@@ -104,11 +126,11 @@ class Evaluation:
     def _stop(self, reason: EvalError) -> None:
         """Called from another thread: the next comparison with the bound ends the evaluation."""
         self.stopped = reason
-        self.cap[0] = -1
+        self.cap.facts = self.cap.rows = -1
 
     def _allow(self, count: int) -> None:
         """Set the bound. The question comes after it, so that a stop in between is not lost."""
-        self.cap[0] = count
+        self.cap.facts = count
         self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -124,6 +146,7 @@ class Evaluation:
                 self._component(component)
             else:
                 self._leave_as_given(component)
+        self.checkpoint()  # not every component has a loop that would notice
         self.statistics.derived = self.derived
         self.statistics.skipped_inverted = min(self.skipped, MOST_SKIPPED)
 
@@ -226,12 +249,14 @@ class Evaluation:
     def _count(self, component: CompiledComponent) -> None:
         """Add what was derived here to the total."""
         for i in component.heads:
-            if component.merged and i in component.merged:
-                self.derived += len(set(self.views[i]) - self.all_given(i))  # a merge may drop what was given
-                continue
             view = self.views[i]
             if component.temporal and i in component.temporal:
                 view = self._raw_view(i)
+            if i in self.compiled.built:
+                self.parts += view.parts(self.compiled.built[i])
+            if component.merged and i in component.merged:
+                self.derived += len(set(view) - self.all_given(i))  # a merge may drop what was given
+                continue
             given = len(self.base.given[i])
             if i in self.given:
                 given += len(self.given[i] - self.base.given[i])
@@ -239,8 +264,25 @@ class Evaluation:
                 given -= len(self.removed_given[i])
             self.derived += len(view) - given
             self.skipped += len(view.skipped)
+        self.building = 0
+        self._check_parts()
         if self.derived > self.limits.derived_facts:
             self._halt()
+
+    def _weigh(self, value: Value) -> None:
+        """A value in a new fact of the component that is evaluated."""
+        self.building += part_size(value)
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        limit = self.limits.parts
+        if self.parts + self.building > limit:
+            raise LimitError(limit, limit + 1, "parts of values")
+
+    def _too_many_rows(self) -> None:
+        self.checkpoint()
+        limit = self.limits.rows
+        raise LimitError(limit, limit + 1, "rows of one rule")
 
     def _halt(self) -> None:
         self.checkpoint()
@@ -312,9 +354,9 @@ class Evaluation:
         heads = [views[i] for i in component.heads]
         grouped = isinstance(heads[0], Grouped)
         if grouped:
-            cap[1] = lambda: self._recount(heads)
+            cap.too_many_facts = lambda: self._recount(heads)
         before = sum(view.added() for view in heads) - sum(len(self.given.get(i, ())) for i in component.heads)
-        cap[2] = 0
+        cap.pending = 0
         self._allow(self._remaining() - before)
         for function in first:
             if function.aggregation is not None:
@@ -328,9 +370,9 @@ class Evaluation:
             for view in heads:
                 grown |= view.advance()
             given = sum(len(self.given.get(i, ())) for i in component.heads)
-            cap[2] = 0
+            cap.pending = 0
             self._allow(self._remaining() - (sum(view.added() for view in heads) - given))
-            if cap[0] < 0:
+            if cap.facts < 0:
                 self._halt()
             if not grown or not component.recursive:
                 break
@@ -339,7 +381,7 @@ class Evaluation:
             for function in deltas:
                 if function.source is not None and views[function.source].delta:
                     function.compiled.run(views, now, cap, None)
-        cap[1] = self._halt
+        cap.too_many_facts = self._halt
 
     def _aggregate_into(self, function: Any, view: View) -> None:
         found = self._aggregated(function, view)
@@ -353,8 +395,8 @@ class Evaluation:
     def _recount(self, heads: Sequence[Any]) -> None:
         """Sets may overlap: count what is really pending before saying it is too much."""
         self.checkpoint()
-        self.cap[2] = sum(view.pending() for view in heads)
-        if self.cap[2] > self.cap[0]:
+        self.cap.pending = sum(view.pending() for view in heads)
+        if self.cap.pending > self.cap.facts:
             self._halt()
 
     def _insert(self, component: CompiledComponent) -> None:

@@ -26,6 +26,7 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
     """Evaluate a component over the facts given for it, and what it reads as it stands."""
     interpreter = _Interpreter(evaluation)
     interpreter.derived = evaluation.derived
+    interpreter.parts = evaluation.parts
     interpreter.statistics = evaluation.statistics
     interpreter.component(component.component)
     for i in component.heads:

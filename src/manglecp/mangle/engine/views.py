@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from manglecp.mangle.building import parts
 from manglecp.mangle.engine.timeline import Timeline
 from manglecp.mangle.limits import MOST_SKIPPED
 
@@ -52,13 +53,20 @@ def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) ->
 class Frozen:
     """Facts that no longer change. Shared between requests and threads."""
 
-    __slots__ = ("facts", "indexes", "skipped", "timeline")
+    __slots__ = ("_parts", "facts", "indexes", "skipped", "timeline")
 
     def __init__(self, facts: Facts, skipped: Facts = frozenset()) -> None:
         self.facts = facts
         self.skipped = skipped
         self.indexes: dict[Columns, Index] = {}
         self.timeline: Timeline | None = None
+        self._parts: int | None = None
+
+    def parts(self, columns: Columns) -> int:
+        """Of the values in the columns that rules build, which are always the same ones."""
+        if self._parts is None:
+            self._parts = parts(self.facts, columns)
+        return self._parts
 
     def index(self, columns: Columns) -> Index:
         index = self.indexes.get(columns)
@@ -136,6 +144,9 @@ class View:
 
     def added(self) -> int:
         return len(self.facts)
+
+    def parts(self, columns: Columns) -> int:
+        return self.base.parts(columns) - parts(self.removed, columns) + parts(self.facts, columns)
 
     def __len__(self) -> int:
         return len(self.base.facts) - len(self.removed) + self.added()

@@ -42,36 +42,43 @@ class Cancellation:
             self._stops.discard(stop)
 
 
-class _Watchdog:
+class Watchdog:
     """One thread for all deadlines of the process; it sleeps while there are none."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._deadlines: list[tuple[float, int, Stop]] = []
-        self._dropped: set[int] = set()
+        self._deadlines: list[tuple[float, int]] = []
+        self._stops: dict[int, Stop] = {}  # of the deadlines that still matter
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
+
+    def __len__(self) -> int:
+        return len(self._stops)
 
     def after(self, seconds: float, stop: Stop) -> int:
         with self._condition:
             number = next(self._numbers)
-            heapq.heappush(self._deadlines, (time.monotonic() + seconds, number, stop))
+            self._stops[number] = stop
+            if len(self._deadlines) > 2 * len(self._stops) + 64:  # most are dropped: do not wait until they pass
+                self._deadlines = sorted(entry for entry in self._deadlines if entry[1] in self._stops)
+            heapq.heappush(self._deadlines, (time.monotonic() + seconds, number))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, daemon=True, name="mangle deadlines")
                 self._thread.start()
-            self._condition.notify()
+            if self._deadlines[0][1] == number:
+                self._condition.notify()
         return number
 
     def drop(self, number: int) -> None:
+        """The deadline no longer matters, and what it would stop is not held any more."""
         with self._condition:
-            self._dropped.add(number)
-            self._condition.notify()
+            self._stops.pop(number, None)
 
     def _run(self) -> None:
         with self._condition:
             while True:
-                while self._deadlines and self._deadlines[0][1] in self._dropped:
-                    self._dropped.discard(heapq.heappop(self._deadlines)[1])
+                while self._deadlines and self._deadlines[0][1] not in self._stops:
+                    heapq.heappop(self._deadlines)
                 if not self._deadlines:
                     self._condition.wait()
                     continue
@@ -79,7 +86,7 @@ class _Watchdog:
                 if rest > 0:
                     self._condition.wait(rest)
                     continue
-                heapq.heappop(self._deadlines)[2]()
+                self._stops.pop(heapq.heappop(self._deadlines)[1])()
 
 
-watchdog = _Watchdog()
+watchdog = Watchdog()
