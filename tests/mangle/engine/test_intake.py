@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from manglecp.mangle.engine import Base
+from manglecp.mangle.engine import Base, evaluate
 from manglecp.mangle.engine.intake import MOST_ERRORS
-from manglecp.mangle.errors import AnalysisError
+from manglecp.mangle.errors import AnalysisError, EvalError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.values import INT_MAX, INT_MIN, List, Name
 from tests.mangle.engine.changing import NOW, load
@@ -46,7 +47,7 @@ def test_everything_at_once() -> None:
         Fact("item", (A, 1.5)),  # type: ignore[arg-type]
         Fact("item", (A, 1), (0, 1)),
         Fact("item", (A, 1)),
-        Fact("up", (A,), (5, 4)),
+        Fact("up", (A,), (5, 4)),  # for the evaluation to say, which never starts
         Fact("under", (A,)),
         Fact("many", (List((1, "x")),)),
         Fact("two", (3,)),
@@ -56,8 +57,21 @@ def test_everything_at_once() -> None:
     assert found[2].startswith("item takes (/name, /number), not (/name, ")
     assert found[3] == "argument 2 of item is a Python float, not a value"
     assert found[4] == "item is not temporal, but the fact has an interval"
-    assert found[5] == "the interval ends before it starts"
-    assert [message.split()[0] for message in found[6:]] == ["under", "many", "two"]
+    assert [message.split()[0] for message in found[5:]] == ["under", "many", "two"]
+
+
+def test_intervals_that_end_before_they_start() -> None:
+    """They belong to the evaluation, from outside as in a program."""
+    backwards = [Fact("up", (A,), (5, 4)), Fact("up", (A,), (INT_MAX, INT_MAX)), Fact("up", (A,), (4, 5))]
+    base = PROGRAM.base()
+    attempts: list[Callable[[list[Fact]], object]] = [partial(base.evaluate, now=NOW), base.with_facts, PROGRAM.base]
+    for attempt in attempts:
+        with pytest.raises(EvalError) as raised:
+            attempt(backwards)
+        assert [d.message for d in raised.value.diagnostics] == ["the interval ends before it starts"] * 2
+    with pytest.raises(EvalError) as stated:
+        evaluate(load("Decl up(X) temporal. up(/a)@[2026-01-02, 2026-01-01].", "off"), now=NOW)
+    assert stated.value.diagnostics[0].message == "the interval ends before it starts"
 
 
 def test_a_name_that_is_nearly_right() -> None:
@@ -108,6 +122,6 @@ def test_unchecked_facts_still_need_a_predicate() -> None:
     base = PROGRAM.base()
     with pytest.raises(AnalysisError):
         base.evaluate([Fact("itme", (A,))], now=NOW, check=False)
-    with pytest.raises(AnalysisError):
+    with pytest.raises(EvalError):
         base.evaluate([Fact("up", (A,), (INT_MAX, INT_MIN))], now=NOW, check=False)
     assert base.evaluate([Fact("under", (A,))], now=NOW, check=False).facts("under") == ["under(/a)"]

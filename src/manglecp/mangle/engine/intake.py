@@ -1,4 +1,8 @@
-"""Facts on their way in: checked against the declarations, all errors at once, and sorted by predicate."""
+"""Facts on their way in: checked against the declarations, all errors at once, and sorted by predicate.
+
+What is wrong with a fact belongs to the analysis, except an interval that ends before it starts: that belongs to the
+evaluation, as in a program.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any, Final
 from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.views import FactTuple
-from manglecp.mangle.errors import AnalysisError, Diagnostic, nearest
+from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, Stage, nearest
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import holds_somewhere
 from manglecp.mangle.packages import Key
@@ -29,6 +33,7 @@ class Intake:
         """The facts by number of their predicate; temporal ones with their interval as two more columns."""
         given: dict[int, set[FactTuple]] = {}
         wrong: list[Diagnostic] = []
+        backwards: list[Diagnostic] = []
         ids, predicates, accepts = self.ids, self.predicates, self.acceptance.accepts
         for fact in facts:
             name, args, interval = fact
@@ -47,11 +52,13 @@ class Intake:
                 if holds_somewhere(start, end):
                     _set(given, i).add((*args, start, end))
                 else:
-                    wrong.append(_problem(fact, "the interval ends before it starts"))
-            if len(wrong) >= MOST_ERRORS:
+                    backwards.append(_problem(fact, "the interval ends before it starts", stage="eval"))
+            if len(wrong) >= MOST_ERRORS or len(backwards) >= MOST_ERRORS:
                 break
         if wrong:
             raise AnalysisError(wrong)
+        if backwards:
+            raise EvalError(backwards)
         return given
 
     def _misfit(self, fact: Fact) -> Diagnostic:
@@ -79,6 +86,6 @@ def _set(given: dict[int, set[FactTuple]], i: int) -> set[Any]:
     return found
 
 
-def _problem(fact: Fact | None, message: str, fix: str | None = None) -> Diagnostic:
+def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Stage = "analysis") -> Diagnostic:
     shown = None if fact is None or any(type(arg) not in KINDS for arg in fact.args) else fact_text(*fact)
-    return Diagnostic("analysis", message, clause=shown, fix=fix)
+    return Diagnostic(stage, message, clause=shown, fix=fix)
