@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from manglecp.mangle.checker import row_accepts
 from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.generic_types import row_accepts
 from manglecp.mangle.packages import Key
 from manglecp.mangle.types import NAME, Base, Type, Vocabulary
 from manglecp.mangle.values import KINDS, Value

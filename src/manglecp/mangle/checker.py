@@ -12,21 +12,21 @@ It refuses what it can prove wrong and nothing else: an application whose type i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from manglecp.mangle import printer
-from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS
+from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import Diagnostic, ValueFault
+from manglecp.mangle.expression_types import EXACT, ORDERABLE, ORDERED, Expressions, State, signature
+from manglecp.mangle.generic_types import Types, has_variables, matched, row_accepts
 from manglecp.mangle.packages import Key
-from manglecp.mangle.parser import argument_span, parse
-from manglecp.mangle.source import Source, Span
+from manglecp.mangle.parser import argument_span
+from manglecp.mangle.source import Span
 from manglecp.mangle.syntax import (
     Apply,
     Atom,
     Clause,
-    Decl,
     Equality,
     Literal,
     Premise,
@@ -40,16 +40,11 @@ from manglecp.mangle.types import (
     BOT,
     DURATION,
     EMPTY,
-    FLOAT,
     NAME,
-    NUMBER,
-    STRING,
     TIME,
     ListType,
     MapType,
     NameType,
-    OptionType,
-    PairType,
     Singleton,
     StructType,
     Tag,
@@ -59,14 +54,9 @@ from manglecp.mangle.types import (
     Vocabulary,
     conforms,
     described,
-    is_large,
     meet,
     member,
-    parts,
-    read_type,
-    tuple_type,
     union,
-    upper,
     widen,
 )
 from manglecp.mangle.values import Name
@@ -74,20 +64,8 @@ from manglecp.mangle.values import Name
 if TYPE_CHECKING:
     from manglecp.mangle.program import GivenFact, Rule
 
-Types: TypeAlias = tuple[Type, ...]
-State: TypeAlias = dict[str, Type]
-
 MOST_STATES: Final = 200
-_ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
-_ORDERED: Final = union(_ORDERABLE)
 _COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
-_EXACT: Final[Mapping[str, Type]] = {
-    **dict.fromkeys(("fn:plus", "fn:minus", "fn:mult", "fn:div", "fn:mod", "fn:sum", "fn:min", "fn:max"), NUMBER),
-    **dict.fromkeys(("fn:float:plus", "fn:float:mult", "fn:float:div"), FLOAT),
-    **dict.fromkeys(("fn:float:sum", "fn:float:min", "fn:float:max"), FLOAT),
-    **dict.fromkeys(("fn:duration:sum", "fn:duration:min", "fn:duration:max"), DURATION),
-    **dict.fromkeys(("fn:time:min", "fn:time:max"), TIME),
-}
 
 
 def check_types(
@@ -112,15 +90,6 @@ class _NothingProven(Exception):
     """A rule has more alternatives than are worth following, or reads a predicate whose types an error left open."""
 
 
-@cache
-def signature(types: tuple[str, ...]) -> Types:
-    """Parameter types of a built-in, from their text."""
-    text = ", ".join(types)
-    (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).items
-    assert isinstance(decl, Decl)
-    return tuple(read_type(term) for term in decl.bounds[0])
-
-
 class _Checker:
     def __init__(self, predicates: Mapping[Key, Predicate], rules: Sequence[Rule], facts: Sequence[GivenFact]) -> None:
         self.predicates = predicates
@@ -130,10 +99,10 @@ class _Checker:
             self.rules.setdefault(rule.head.key, []).append(rule)
         self.facts = facts
         self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
+        self.expressions = Expressions(self.vocabulary)
         self.observed: dict[Key, dict[Types, None]] = {}
         self.alternatives: dict[Key, tuple[Types, ...]] = {}
         self.unproven: set[Key] = set()
-        self.signatures: dict[str, tuple[Types, Type | None, Type]] = {}
 
     def run(self) -> None:
         for fact in self.facts:
@@ -224,174 +193,9 @@ class _Checker:
                 self.unproven.add(key)
         return _most_general(found)
 
-    # --- types of expressions --------------------------------------------------------------------------------------
-
-    def type_of(self, term: Term, state: State) -> Type:
-        """The type of a term; :data:`EMPTY` for an application that cannot be typed."""
-        if isinstance(term, Variable):
-            return state.get(term.name, ANY)
-        if not isinstance(term, Apply):
-            return self.vocabulary.constant(term)
-        args = [self.type_of(arg, state) for arg in term.args]
-        type_ = EMPTY if EMPTY in args else self._apply(term, args)
-        return ANY if is_large(type_) else type_
-
-    def _apply(self, term: Apply, args: list[Type]) -> Type:
-        name = term.function
-        if name == "fn:list":
-            return ListType(upper(args))
-        if name == "fn:map":
-            return MapType(upper(args[::2]), upper(args[1::2]))
-        if name == "fn:tuple":
-            return tuple_type(args) if args else EMPTY
-        if name == "fn:pair":
-            return PairType(*args) if len(args) == 2 else EMPTY
-        if name == "fn:struct":
-            return self._struct(term, args)
-        if name == "fn:struct:get":
-            return self._field_of(args[0], term.args[1]) if len(args) == 2 else EMPTY
-        exact = _EXACT.get(name)
-        if exact is not None:
-            return exact if all(_is_exactly(arg, exact) for arg in args) else EMPTY
-        return self._registered(name, args)
-
-    def _struct(self, term: Apply, args: list[Type]) -> Type:
-        labels = term.args[::2]
-        if len(args) % 2:
-            return EMPTY
-        if any(isinstance(label, Variable | Apply) for label in labels):
-            return ANY
-        fields = zip(labels, args[1::2], strict=True)
-        return StructType(tuple((label, type_) for label, type_ in fields))  # type: ignore[misc]  # constants only
-
-    def _field_of(self, struct: Type, label: Term) -> Type:
-        if isinstance(label, Variable | Apply):
-            return EMPTY
-        members = struct.members if isinstance(struct, Union) else (struct,)
-        found = [m.field(label) if isinstance(m, StructType) else None for m in members]
-        present = [type_ for type_ in found if type_ is not None]
-        return union(present) if present and all(isinstance(m, StructType) for m in members) else EMPTY
-
-    def _registered(self, name: str, args: list[Type]) -> Type:
-        function = FUNCTIONS.get(name)
-        if function is None:
-            return EMPTY
-        params, rest, result = self._function_signature(name)
-        wanted = [*params, *([rest] * (len(args) - len(params)) if rest is not None else [])]
-        binding: State = {}
-        for param, arg in zip(wanted, args, strict=False):
-            if not _shapes_agree(param, arg, binding):
-                return EMPTY
-        return _instantiate(result, binding)
-
-    def misplaced(self, name: str, args: list[Type]) -> tuple[int, Type]:
-        """The first argument that keeps a function from having a type, and the type it should have."""
-        exact = _EXACT.get(name)
-        if exact is not None:
-            return next((i for i, arg in enumerate(args) if not _is_exactly(arg, exact)), 0), exact
-        params = self._function_signature(name)[0]
-        binding: State = {}
-        for position, (param, arg) in enumerate(zip(params, args, strict=False)):
-            if not _shapes_agree(param, arg, binding):
-                return position, param
-        return 0, StructType(())  # a struct is wanted
-
-    def _function_signature(self, name: str) -> tuple[Types, Type | None, Type]:
-        if name not in self.signatures:
-            entry = FUNCTIONS[name]
-            rest = None if entry.rest is None else signature((entry.rest,))[0]
-            self.signatures[name] = signature(entry.params), rest, signature((entry.result,))[0]
-        return self.signatures[name]
-
-
-def _is_exactly(own: Type, wanted: Type) -> bool:
-    """Is this the type that arithmetic wants? Two unknown values that were compared are taken for numbers."""
-    return widen(own) == wanted or (wanted == NUMBER and own == _ORDERED)
-
 
 def _misplaced(position: int, predicate: str, wanted: str, shown: str, own: Type) -> str:
     return f"argument {position + 1} of {predicate} is {wanted}, but {shown} is {described(own)}"
-
-
-def _shapes_agree(param: Type, arg: Type, binding: State) -> bool:
-    """Does an argument have the constructor a function wants? Kinds of constants are left to the run time."""
-    if isinstance(param, TypeVariable):
-        known = binding.get(param.name)
-        binding[param.name] = arg if known is None else upper((known, arg))
-        return True
-    if isinstance(arg, Union) and isinstance(param, ListType | PairType | MapType):
-        return bool(arg.members) and all(_shapes_agree(param, one, binding) for one in arg.members)
-    if isinstance(param, ListType):
-        return isinstance(arg, ListType) and _shapes_agree(param.element, arg.element, binding)
-    if isinstance(param, PairType):
-        if not isinstance(arg, PairType):
-            return False
-        return _shapes_agree(param.first, arg.first, binding) and _shapes_agree(param.second, arg.second, binding)
-    if isinstance(param, MapType):
-        if not isinstance(arg, MapType):
-            return False
-        return _shapes_agree(param.key, arg.key, binding) and _shapes_agree(param.value, arg.value, binding)
-    return True
-
-
-def _instantiate(type_: Type, binding: State) -> Type:
-    if isinstance(type_, TypeVariable):
-        return binding.get(type_.name, ANY)
-    if isinstance(type_, ListType):
-        return ListType(_instantiate(type_.element, binding))
-    if isinstance(type_, OptionType):
-        return OptionType(_instantiate(type_.some, binding))
-    if isinstance(type_, PairType):
-        return PairType(_instantiate(type_.first, binding), _instantiate(type_.second, binding))
-    if isinstance(type_, MapType):
-        return MapType(_instantiate(type_.key, binding), _instantiate(type_.value, binding))
-    if isinstance(type_, Union):
-        return union(_instantiate(m, binding) for m in type_.members)
-    if isinstance(type_, StructType):
-        return StructType(
-            tuple((label, _instantiate(t, binding)) for label, t in type_.required),
-            tuple((label, _instantiate(t, binding)) for label, t in type_.optional),
-        )
-    return type_
-
-
-def row_accepts(row: Types, types: Types) -> bool:
-    """Do the types fit a declared row, with its type variables agreeing?"""
-    binding: State = {}
-    return all(_fits(wanted, type_, binding) for wanted, type_ in zip(row, types, strict=True))
-
-
-def _fits(wanted: Type, type_: Type, binding: State) -> bool:
-    if isinstance(wanted, TypeVariable):
-        known = binding.get(wanted.name)
-        wide = widen(type_)
-        if known is None or conforms(known, wide):
-            binding[wanted.name] = wide
-            return True
-        return conforms(wide, known)
-    if _has_variables((wanted,)):
-        return _fits_inside(wanted, type_, binding)
-    return conforms(type_, wanted)
-
-
-def _fits_inside(wanted: Type, type_: Type, binding: State) -> bool:
-    """A constructor that mentions type variables."""
-    if isinstance(wanted, Union):
-        return any(_fits(m, type_, binding) for m in wanted.members)
-    if isinstance(wanted, OptionType):
-        return _fits(wanted.some, type_.some if isinstance(type_, OptionType) else type_, binding)
-    if isinstance(wanted, ListType) and isinstance(type_, ListType):
-        return _fits(wanted.element, type_.element, binding)
-    if isinstance(wanted, PairType) and isinstance(type_, PairType):
-        return _fits(wanted.first, type_.first, binding) and _fits(wanted.second, type_.second, binding)
-    if isinstance(wanted, MapType) and isinstance(type_, MapType):
-        return _fits(wanted.key, type_.key, binding) and _fits(wanted.value, type_.value, binding)
-    if isinstance(wanted, StructType) and isinstance(type_, StructType):
-        required = dict(type_.required)
-        return all(
-            (own := required.get(label)) is not None and _fits(t, own, binding) for label, t in wanted.required
-        ) and all((own := type_.field(label)) is None or _fits(t, own, binding) for label, t in wanted.optional)
-    return False
 
 
 def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
@@ -410,6 +214,7 @@ class _RuleCheck:
 
     def __init__(self, checker: _Checker, rule: Rule) -> None:
         self.checker = checker
+        self.expressions = checker.expressions
         self.rule = rule
         self.clause = rule.clause
         self.predicate = checker.predicates[rule.head.key]
@@ -424,7 +229,7 @@ class _RuleCheck:
         found: dict[Types, None] = {}
         for state in states:
             self._head_interval(state)
-            found[tuple(self._lenient(arg, state) for arg in self.clause.head.args)] = None
+            found[tuple(self.expressions.lenient(arg, state) for arg in self.clause.head.args)] = None
         if self.predicate.decl is not None:
             for types in found:
                 if not any(row_accepts(row, types) for row in self.predicate.rows):
@@ -498,13 +303,13 @@ class _RuleCheck:
         for position, arg in enumerate(atom.args):
             if isinstance(arg, Apply):
                 continue
-            own = self.checker.type_of(arg, state)
+            own = self.expressions.type_of(arg, state)
             if all(_narrowed(own, arg, row[position], {}) == EMPTY for row in rows):
                 wanted = " or ".join(dict.fromkeys(described(row[position]) for row in rows))
                 shown = printer.term(arg)
                 message = _misplaced(position, atom.predicate, wanted, shown, own)
                 return _Infeasible(message, argument_span(atom, position))
-        given = ", ".join(str(self.checker.type_of(arg, state)) for arg in atom.args)
+        given = ", ".join(str(self.expressions.type_of(arg, state)) for arg in atom.args)
         wanted = " or ".join(f"({', '.join(map(str, row))})" for row in rows)
         return _Infeasible(f"{printer.premise(premise)} can never hold: {wanted} never meets ({given})", premise.span)
 
@@ -513,7 +318,7 @@ class _RuleCheck:
         binding: State = {}
         new = dict(state)
         # Twice, because a later argument may say what a type variable of an earlier one stands for.
-        for arg, wanted in [*zip(atom.args, row, strict=True)] * (2 if _has_variables(row) else 1):
+        for arg, wanted in [*zip(atom.args, row, strict=True)] * (2 if has_variables(row) else 1):
             if isinstance(arg, Apply):
                 continue  # not followed: its value is compared at run time
             own = new.get(arg.name, ANY) if isinstance(arg, Variable) else self.checker.vocabulary.constant(arg)
@@ -560,27 +365,27 @@ class _RuleCheck:
 
     def _known(self, term: Term, state: State, premise: Premise) -> Type:
         """The type of one side; an application that cannot be typed is an error in a body."""
-        type_ = self.checker.type_of(term, state)
+        type_ = self.expressions.type_of(term, state)
         if type_ != EMPTY:
             return type_
         assert isinstance(term, Apply)
         for arg in term.args:
             self._known(arg, state, premise)  # the innermost one is to blame
-        message, fix = self._why_not(term, [self.checker.type_of(arg, state) for arg in term.args])
+        message, fix = self._why_not(term, [self.expressions.type_of(arg, state) for arg in term.args])
         raise _Infeasible(message, term.span or premise.span, fix)
 
     def _why_not(self, term: Apply, types: list[Type]) -> tuple[str, str | None]:
         """What keeps an application with typed arguments from having a type."""
         if term.function == "fn:struct:get" and isinstance(types[0], StructType):
             return f"{described(types[0])} has no field {printer.term(term.args[1])}", None
-        position, wanted = self.checker.misplaced(term.function, types)
+        position, wanted = self.expressions.misplaced(term.function, types)
         own = types[position]
         message = (
             f"{term.function} takes {described(wanted)}, but {printer.term(term.args[position])} is {described(own)}"
         )
         if own == ANY or isinstance(own, Union):
             return message, "declare a narrower type with Decl … bound […], or compare the value first"
-        if isinstance(own, ListType) and term.function in _EXACT:
+        if isinstance(own, ListType) and term.function in EXACT:
             return message, "a list is folded in a fact, a head or a let"
         return message, None
 
@@ -588,14 +393,14 @@ class _RuleCheck:
         """Both sides are of one orderable kind (D10); a known side narrows the other."""
         types = []
         for arg in premise.atom.args:
-            type_ = self.checker.type_of(arg, state)
+            type_ = self.expressions.type_of(arg, state)
             types.append(ANY if type_ == EMPTY else type_)
-        kinds = [kind for kind in _ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
+        kinds = [kind for kind in ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
         if not kinds:
             left, right = types
             message = f"{printer.premise(premise)} compares {described(left)} with {described(right)}"
-            ordered = [any(meet(t, kind) != EMPTY for kind in _ORDERABLE) for t in types]
-            fix = "compare two values of one kind" if all(ordered) else f"what has an order is {described(_ORDERED)}"
+            ordered = [any(meet(t, kind) != EMPTY for kind in ORDERABLE) for t in types]
+            fix = "compare two values of one kind" if all(ordered) else f"what has an order is {described(ORDERED)}"
             raise _Infeasible(message, premise.span, fix)
         if premise.negated:
             return state
@@ -609,7 +414,7 @@ class _RuleCheck:
     def _entry(self, premise: Literal, state: State) -> State:
         """``:match_field`` and ``:match_entry``: the value has the type the struct or map gives it."""
         container, key, value = premise.atom.args
-        own = self.checker.type_of(container, state)
+        own = self.expressions.type_of(container, state)
         found = self._entry_type(premise, own, key, state)
         if found is None:
             what = "field" if premise.atom.predicate == ":match_field" else "entry"
@@ -632,7 +437,7 @@ class _RuleCheck:
             return own.field(key)
         if not isinstance(own, MapType):
             return None
-        asked = self.checker.type_of(key, state)
+        asked = self.expressions.type_of(key, state)
         if own.key != BOT and asked != EMPTY and meet(asked, own.key) == EMPTY:
             return None
         return ANY if own.value == BOT else own.value
@@ -643,7 +448,7 @@ class _RuleCheck:
         if not isinstance(prefix, Name):
             message = ":match_prefix takes a name as its second argument"
             raise _Infeasible(message, argument_span(premise.atom, 1))
-        own = self.checker.type_of(arg, state)
+        own = self.expressions.type_of(arg, state)
         if own == EMPTY:
             return state
         members = own.members if isinstance(own, Union) else (own,)
@@ -662,33 +467,17 @@ class _RuleCheck:
 
     # --- transforms and head ---------------------------------------------------------------------------------------
 
-    def _lenient(self, term: Term, state: State) -> Type:
-        type_ = self.checker.type_of(term, state)
-        return ANY if type_ == EMPTY else type_
-
     def _transform(self, transform: Transform, state: State) -> State:
         for let in transform.lets:
             expression = let.expression
             reducer = REDUCERS.get(expression.function) if transform.do is not None else None
-            type_ = self._lenient(expression, state) if reducer is None else self._reduced(expression, state)
+            type_ = (
+                self.expressions.lenient(expression, state)
+                if reducer is None
+                else self.expressions.reduced(expression, state)
+            )
             state = {**state, let.variable.name: type_}
         return state
-
-    def _reduced(self, expression: Apply, state: State) -> Type:
-        name = expression.function
-        args = [self._lenient(arg, state) for arg in expression.args]
-        if name in ("fn:count", "fn:count_distinct"):
-            return NUMBER
-        if name == "fn:avg":
-            return FLOAT
-        if name in ("fn:collect", "fn:collect_distinct") and args:
-            return ListType(tuple_type(args))
-        if name == "fn:collect_to_map" and len(args) == 2:
-            return MapType(args[0], args[1])
-        if name == "fn:pick_any" and args:
-            return args[0]
-        exact = _EXACT.get(name, ANY)
-        return exact if all(_is_exactly(arg, exact) for arg in args) else ANY
 
     def _head_interval(self, state: State) -> None:
         annotation = self.clause.annotation
@@ -712,37 +501,10 @@ def _below(prefix: str, type_: Type) -> Type:
     return type_ if f"{type_.prefix}/".startswith(prefix) else EMPTY
 
 
-def _has_variables(types: Iterable[Type]) -> bool:
-    return any(isinstance(part, TypeVariable) for type_ in types for part in parts(type_))
-
-
 def _narrowed(own: Type, arg: Term, wanted: Type, binding: State) -> Type:
     """What an argument can still be if it stands where ``wanted`` is; empty if nothing."""
     if not isinstance(arg, Variable | Apply):
-        if _has_variables((wanted,)):
-            return _matched(wanted, own, binding)
+        if has_variables((wanted,)):
+            return matched(wanted, own, binding)
         return Singleton(arg) if member(arg, wanted) else EMPTY
-    return _matched(wanted, own, binding)
-
-
-def _matched(wanted: Type, own: Type, binding: State) -> Type:
-    """The meet, with the type variables of ``wanted`` bound on the way."""
-    if isinstance(wanted, TypeVariable):
-        both = meet(binding.get(wanted.name, ANY), own)
-        if both != EMPTY:
-            binding[wanted.name] = both
-        return both
-    if not _has_variables((wanted,)):
-        return meet(own, wanted)
-    if isinstance(own, Union):
-        return union(_matched(wanted, m, binding) for m in own.members)
-    if own == ANY or isinstance(own, TypeVariable):
-        return _instantiate(wanted, binding)
-    if isinstance(wanted, ListType) and isinstance(own, ListType):
-        inner = own.element if own.element == BOT else _matched(wanted.element, own.element, binding)
-        return EMPTY if inner == EMPTY else ListType(inner)
-    if isinstance(wanted, PairType) and isinstance(own, PairType):
-        first = _matched(wanted.first, own.first, binding)
-        second = _matched(wanted.second, own.second, binding)
-        return EMPTY if EMPTY in (first, second) else PairType(first, second)
-    return meet(own, _instantiate(wanted, {}))
+    return matched(wanted, own, binding)

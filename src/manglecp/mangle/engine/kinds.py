@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
-from manglecp.mangle.checker import signature
 from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.expression_types import signature
 from manglecp.mangle.packages import Key
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Term, Variable, bound_variables
 from manglecp.mangle.types import (
