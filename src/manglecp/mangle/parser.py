@@ -36,7 +36,8 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.term_parser import EmptyPart, TermParser
 
 MAX_ERRORS: Final = 50
-_LONG_TEXT: Final = 100_000
+LONG_TEXT: Final = 100_000
+"""Characters from which on it is worth to pause the collector."""
 
 COMPARISONS: Final = {"<": ":lt", "<=": ":le", ">": ":gt", ">=": ":ge"}
 
@@ -56,7 +57,7 @@ _Node = TypeVar("_Node")
 
 def parse(source: Source) -> Unit:
     """The syntax tree of a source, or a :class:`ParseError` with everything that is wrong in it."""
-    with collector_paused() if len(source.text) > _LONG_TEXT else nullcontext():
+    with collector_paused() if len(source.text) > LONG_TEXT else nullcontext():
         return Parser(source).unit()
 
 

@@ -7,8 +7,9 @@ Loading goes through three stages, and each reports everything it finds before t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.mangle import printer, syntax
 from manglecp.mangle.checker import check_types
@@ -23,7 +24,7 @@ from manglecp.mangle.errors import (
     nearest,
 )
 from manglecp.mangle.packages import Key, resolve
-from manglecp.mangle.parser import parse
+from manglecp.mangle.parser import LONG_TEXT, collector_paused, parse
 from manglecp.mangle.source import Source, Trust
 from manglecp.mangle.stratify import Component, Dependencies
 from manglecp.mangle.syntax import Apply, Atom, Clause, Premise, Unit, Variable, term_variables
@@ -99,7 +100,10 @@ class Program:
         ``bounds="off"`` leaves the type checker out. ``owners`` gives predicates to a trust level, over what their
         declarations and clauses say.
         """
-        return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
+        sources = list(sources)
+        long = sum(len(source.text) for source in sources) > LONG_TEXT
+        with collector_paused() if long else nullcontext():
+            return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
 
     def base(
         self,
@@ -257,8 +261,11 @@ def _reads(clause: Clause) -> set[Key]:
     return {premise.atom.key for premise in clause.premises if isinstance(premise, syntax.Literal)}
 
 
+_NOT_PLAIN: Final = frozenset({Variable, Apply})
+
+
 def _is_plain_fact(clause: Clause) -> bool:
     """Only constants, no annotation: nothing to evaluate and nothing to check but the types."""
     if clause.premises or clause.annotation is not None:
         return False
-    return not any(isinstance(arg, Variable | Apply) for arg in clause.head.args)
+    return not any(map(_NOT_PLAIN.__contains__, map(type, clause.head.args)))

@@ -39,14 +39,13 @@ def decode(data: bytes) -> JSON:
 def _keys(data: JSON) -> int:
     """How many keys all objects have together."""
     count = 0
-    waiting: list[Any] = [data]
-    while waiting:
-        item = waiting.pop()
+    nested: list[Any] = [data]
+    for item in nested:  # it grows on the way
         if type(item) is dict:
             count += len(item)
-            waiting += item.values()
+            nested += [value for value in item.values() if type(value) is dict or type(value) is list]
         elif type(item) is list:
-            waiting += item
+            nested += [value for value in item if type(value) is dict or type(value) is list]
     return count
 
 

@@ -8,7 +8,7 @@ skipped (OPEN-58); ``source`` and ``category`` say nothing about what the fact s
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
@@ -40,13 +40,19 @@ def read_fact(
         raise Fault("pred is missing, or is not a string", 'write {"pred": "…", "args": […]}').inside("pred")
     if ("args" in data) == ("named_args" in data):
         raise Fault("a fact has either args or named_args", "give one of the two")
-    if "args" in data:
-        schema, given = _positional(name, data["args"], schemas)
-    else:
-        schema, given = _named(name, data["named_args"], schemas)
-    args = tuple([_argument(item, schema, i, step, wildcards, check) for i, (step, item) in enumerate(given)])
+    schema, given = _positional(name, data, schemas) if "args" in data else _named(name, data, schemas)
+    args: list[Value] = []
     try:
-        return Fact(name, args, interval(data.get("t"), schema, now))
+        for shape, item in zip(schema.shapes, given, strict=True):
+            if item is None and wildcards:
+                args.append(WILDCARD)
+                continue
+            value = to_value(item, shape)
+            args.append(schema.check(len(args), value) if check else value)
+    except Fault as fault:
+        raise fault.inside(*_steps(data, schema, len(args))) from None
+    try:
+        return Fact(name, tuple(args), interval(data.get("t"), schema, now))
     except Fault as fault:
         raise fault.inside("t") from None
 
@@ -67,21 +73,19 @@ def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-_Given: TypeAlias = list[tuple[tuple[str | int, ...], Any]]
-"""The arguments in order, each with the way to it."""
-
-
-def _positional(name: str, data: Any, schemas: Schemas) -> tuple[Schema, _Given]:
+def _positional(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, list[Any]]:
+    data = fact["args"]
     if type(data) is not list:
         raise Fault("args is an array").inside("args")
     try:
-        schema = schemas.find(name, len(data))
+        return schemas.find(name, len(data)), data
     except Fault as fault:
         raise fault.inside("pred") from None
-    return schema, [(("args", i), item) for i, item in enumerate(data)]
 
 
-def _named(name: str, data: Any, schemas: Schemas) -> tuple[Schema, _Given]:
+def _named(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, list[Any]]:
+    """The arguments in their order."""
+    data = fact["named_args"]
     if type(data) is not dict:
         raise Fault("named_args is an object").inside("named_args")
     try:
@@ -97,19 +101,14 @@ def _named(name: str, data: Any, schemas: Schemas) -> tuple[Schema, _Given]:
         parts = [f"{', '.join(missing)} is missing"] * bool(missing) + [f"{', '.join(wrong)} is unknown"] * bool(wrong)
         fix = f"{name} takes {', '.join(schema.arg_names)}"
         raise Fault(" and ".join(parts), fix).inside("named_args")
-    return schema, [(("named_args", key), data[key]) for key in schema.arg_names]
+    return schema, [data[key] for key in schema.arg_names]
 
 
-def _argument(
-    data: Any, schema: Schema, position: int, steps: tuple[str | int, ...], wildcards: bool, check: bool
-) -> Value:
-    if data is None and wildcards:
-        return WILDCARD
-    try:
-        value = to_value(data, schema.shapes[position])
-        return schema.check(position, value) if check else value
-    except Fault as fault:
-        raise fault.inside(*steps) from None
+def _steps(fact: dict[str, Any], schema: Schema, position: int) -> tuple[str, str | int]:
+    """The way to an argument of a fact."""
+    if "args" in fact or schema.arg_names is None:
+        return "args", position
+    return "named_args", schema.arg_names[position]
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
