@@ -1,5 +1,6 @@
 """Any value and any bound, independently of each other."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
@@ -28,7 +29,8 @@ _int64 = st.integers(INT_MIN, INT_MAX)
 _edges = st.sampled_from([0, SAFE_INTEGER, SAFE_INTEGER + 1, -SAFE_INTEGER, -SAFE_INTEGER - 1, INT_MIN, INT_MAX])
 _booleans = st.sampled_from([Name("/true"), Name("/false")])
 _keys = st.sampled_from(["_type", "_var", "value", "", "/a"])
-_floats = st.one_of(st.floats(), st.integers(-9, 9).map(float), st.just(-0.0), st.just(1e22))
+_special = st.sampled_from([-0.0, 1e22, math.nan, math.inf, -math.inf])
+_floats = st.one_of(st.floats(), st.integers(-9, 9).map(float), _special)
 
 atoms: st.SearchStrategy[Value] = st.one_of(
     names,

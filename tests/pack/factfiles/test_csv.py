@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manglecp.mangle import ParseError
-from manglecp.pack.factfiles import FactFile, read_facts
+from manglecp.pack.factfiles import FactFile, cells, csv_table, read_facts
 from tests.pack.factfiles.conftest import PROGRAM, Read, Wrong
 
 
@@ -84,6 +84,13 @@ def test_the_place_is_marked(read: Read) -> None:
     )
 
 
+def test_what_is_no_csv_comes_after_the_errors_before_it(wrong: Wrong) -> None:
+    assert wrong("calls.csv", 'caller,callee_name,line\na,b,one\na,b,2\n"a"b,c,1\na,b,three\n') == [
+        ("2:5", "column line: 'one' is not a whole number"),
+        ("4:1", "not CSV: ',' expected after '\"'"),
+    ]
+
+
 def test_two_errors_in_one_row_are_two_errors(wrong: Wrong) -> None:
     found = wrong("state.csv", "service,level,@start,@end\na,up,10,5\n")
     assert [place for place, _ in found] == ["2:3", "2:6"]
@@ -146,3 +153,15 @@ def test_blocks_do_not_show(read: Read) -> None:
     assert facts[-1] == 'calls("f2","g24999",24999)'
     with pytest.raises(ParseError, match=r"calls.csv:25002:1: 1 cell in this row"):
         read("calls.csv", text + "x\n")
+
+
+def test_what_is_remembered_is_bounded(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of keys repeats nothing; forgetting what was read changes nothing."""
+    monkeypatch.setattr(cells, "MOST_REMEMBERED", 10)
+    monkeypatch.setattr(csv_table, "_BLOCK", 50)
+    rows = [f"f{i},g{i % 3},{i}" for i in range(300)]
+    facts = read("calls.csv", "\n".join(["caller,callee_name,line", *rows]))
+    assert facts == [f'calls("f{i}","g{i % 3}",{i})' for i in range(300)]
+    column: cells.Cells[int] = cells.Cells(int)
+    assert list(column.column(map(str, range(300)))) == list(range(300))
+    assert len(column) <= 11

@@ -99,6 +99,11 @@ def test_damaged_simplecolumn(wrong: Wrong, text: str, place: str, message: str)
     assert found_place == place
 
 
+def test_long_lines_are_refused(wrong: Wrong) -> None:
+    text = f'1\nloose 2 1\n"{"a" * 50}"\n1\n'
+    assert wrong("a.sc", text, line=40) == [("3:1", "a line of more than 40 characters")]
+
+
 def test_all_errors_of_a_column(wrong: Wrong) -> None:
     found = wrong("a.sc", "1\nloose 2 3\nX\n1\nY\n1\n1\n1\n")
     assert [place for place, _ in found] == ["3:1", "5:1"]

@@ -7,7 +7,7 @@ remembered is forgotten when it grows large: a column of keys repeats nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.fact_parser import read_literal
@@ -28,23 +28,36 @@ MOST_REMEMBERED: Final = 100_000
 _BOOLEANS: Final = {"true": TRUE, "false": FALSE}
 
 
-class Cells(dict[str, Value]):
+_T = TypeVar("_T", bound=Value)
+
+
+class Cells(dict[str, _T], Generic[_T]):
     """The values of one column by their text."""
 
-    def __init__(self, read: Callable[[str], Value]) -> None:
+    def __init__(self, read: Callable[[str], _T]) -> None:
         self.read = read
 
-    def __missing__(self, text: str) -> Value:
+    def __missing__(self, text: str) -> _T:
+        if len(self) > MOST_REMEMBERED:
+            self.clear()
         value = self[text] = self.read(text)
         return value
 
-    def column(self, texts: Iterable[str]) -> Iterator[Value]:
+    def column(self, texts: Iterable[str]) -> Iterator[_T]:
         """The values of many cells; as they are taken, a :class:`Fault` for the first that has none."""
+        return map(self.__getitem__, texts)
+
+
+class Strings(Cells[str]):
+    """A column of strings, where nothing needs to be read."""
+
+    def __init__(self) -> None:
+        super().__init__(str)
+
+    def column(self, texts: Iterable[str]) -> Iterator[str]:
         if len(self) > MOST_REMEMBERED:
             self.clear()
-        if self.read is str:
-            return map(self.setdefault, texts, texts)
-        return map(self.__getitem__, texts)
+        return map(self.setdefault, texts, texts)
 
 
 def cell_reader(shape: Shape) -> Callable[[str], Value]:

@@ -33,10 +33,6 @@ class Layout:
     arguments: tuple[int, ...]
     times: tuple[int, ...]
 
-    def argument_at(self, column: int) -> int | None:
-        """The argument that a column holds; None for a time."""
-        return self.arguments.index(column) if column in self.arguments else None
-
     def facts(self, columns: Sequence[Iterable[Value]], intervals: Iterable[Interval | None]) -> Iterator[Fact]:
         """The facts whose arguments stand in these columns, one for each row."""
         rows: Iterable[tuple[Value, ...]] = zip(*columns, strict=True) if columns else repeat(())

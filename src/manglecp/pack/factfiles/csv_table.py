@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice, repeat
-from typing import Final
+from typing import Any, Final
 
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
 from manglecp.mangle.source import Source
 from manglecp.mangle.values import Value
-from manglecp.pack.factfiles.cells import Cells, cell_reader, instant, literal
+from manglecp.pack.factfiles.cells import Cells, Strings, cell_reader, instant, literal
 from manglecp.pack.factfiles.columns import Layout, interval, layout
 from manglecp.pack.factfiles.limits import FileLimits
 from manglecp.pack.factfiles.opening import lines
@@ -40,20 +40,20 @@ class _Table:
         self.check = check
         self.problems = Problems(source, limits.errors)
         self.rows = csv.reader(lines(source.text), strict=True)
+        self.broken: str | None = None
+        self.instants = Cells(instant)
 
     def read(self, predicate: str, schemas: Schemas) -> list[Fact]:
         self.layout = self._header(predicate, schemas)
-        self.cells = [Cells(self._reader(position)) for position in range(self.layout.schema.arity)]
+        self.cells = [self._cells(position) for position in range(self.layout.schema.arity)]
         facts: list[Fact] = []
-        while True:
-            first_line = self.rows.line_num + 1
-            block = self._block(_BLOCK)
-            if not block:
-                break
+        first_line = self.rows.line_num + 1
+        while block := self._block(_BLOCK):
             facts += self._facts(block, first_line)
             if len(facts) > self.limits.facts:
                 self.problems.add_line(f"more than {self.limits.facts:,} facts", first_line, "raise the limit")
                 self.problems.refuse()
+            first_line = self.rows.line_num + 1
         self.problems.settle()
         return facts
 
@@ -68,21 +68,24 @@ class _Table:
             self.problems.add_line(fault.message, max(1, self.rows.line_num), fault.fix)
             self.problems.refuse()
 
-    def _reader(self, position: int) -> Callable[[str], Value]:
+    def _cells(self, position: int) -> Cells[Any]:
         schema = self.layout.schema
         read = cell_reader(schema.shapes[position])
-        if not self.check or (schema.shapes[position].by_kind and read is not literal):
-            return read
-        return lambda text: schema.check(position, read(text))
+        if self.check and (read is literal or not schema.shapes[position].by_kind):
+            return Cells(lambda text: schema.check(position, read(text)))
+        return Strings() if read is str else Cells(read)
 
     def _block(self, size: int) -> list[list[str]]:
-        """The next rows. What is not CSV ends the reading: nobody knows where the next row would start."""
+        """The next rows. What is not CSV ends them: nobody knows where the next row would start."""
         rows: list[list[str]] = []
-        try:
-            rows.extend(islice(self.rows, size))
-        except csv.Error as error:
+        if self.broken is None:
+            try:
+                rows.extend(islice(self.rows, size))
+            except csv.Error as error:
+                self.broken = str(error)  # to be reported when the rows before it have been looked at
+        if self.broken is not None and not rows:
             fix = 'a cell with a comma, a quote or a line end is written "like ""this"""'
-            self.problems.add_line(f"not CSV: {error}", max(1, self.rows.line_num), fix)
+            self.problems.add_line(f"not CSV: {self.broken}", max(1, self.rows.line_num), fix)
             self.problems.refuse()
         return rows
 
@@ -105,7 +108,10 @@ class _Table:
         return (self._interval(row) for row in block)
 
     def _interval(self, row: list[str]) -> Interval | None:
-        return interval([row[at] for at in self.layout.times], lambda text: instant(text).ns, self.layout.schema)
+        return interval([row[at] for at in self.layout.times], self._nanoseconds, self.layout.schema)
+
+    def _nanoseconds(self, text: str) -> int:
+        return self.instants[text].ns
 
     def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
         """The facts of a block that is not all right, and what is wrong with the others."""
