@@ -493,7 +493,7 @@ def _frozen(view: View) -> Frozen:
         frozen = Frozen(view.facts, view.skipped)
         frozen.indexes = dict(view.indexes)
         return frozen
-    return Frozen(set(view), view.skipped)
+    return view.base.changed(view.facts, view.removed, view.skipped)
 
 
 def merge_facts(groups: Iterable[Mapping[int, set[FactTuple]]]) -> dict[int, set[FactTuple]]:

@@ -36,6 +36,21 @@ def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
     return index
 
 
+def changed_index(index: Index, columns: Columns, added: Facts, removed: Facts) -> Index:
+    """A new index that shares the buckets in which nothing changed."""
+    index = index.copy()
+    key = itemgetter(*columns)
+    for wanted in {key(fact) for fact in removed}:
+        left = [fact for fact in index[wanted] if fact not in removed]
+        if left:
+            index[wanted] = left
+        else:
+            del index[wanted]
+    for wanted, facts in build_index(added, columns).items():
+        index[wanted] = index.get(wanted, []) + facts
+    return index
+
+
 def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) -> SetIndex:
     """Sets of the values in one column, by those in others."""
     index: SetIndex = {}
@@ -73,6 +88,13 @@ class Frozen:
         if index is None:  # two threads may both make it; they make the same
             index = self.indexes[columns] = build_index(self.facts, columns)
         return index
+
+    def changed(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
+        """Other facts that no longer change, with the indexes of these brought up to date."""
+        frozen = Frozen((self.facts - removed) | added, skipped)
+        for columns, index in self.indexes.copy().items():
+            frozen.indexes[columns] = changed_index(index, columns, added, removed)
+        return frozen
 
     def during(self, first: int, last: int) -> list[FactTuple]:
         """Temporal facts that hold some time between two instants."""

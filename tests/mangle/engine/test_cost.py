@@ -1,0 +1,149 @@
+"""The cost of a request, and of a change to the base, follows what they bring and not what the base holds.
+
+Work is counted, not timed: the lines of Python that run, and the memory that is asked for, which shows what a line of
+Python leaves to C.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tracemalloc
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+
+from manglecp.mangle.engine import Base
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.parser import parse
+from manglecp.mangle.program import Program
+from manglecp.mangle.source import Source
+from manglecp.mangle.syntax import Clause
+from manglecp.mangle.values import Name
+from tests.mangle.engine.changing import NOW, load
+
+PROGRAMS: Final = Path(__file__).parents[3] / "benchmarks" / "_programs.py"
+SMALL, LARGE = 100, 20_000
+MORE: Final = 1.1
+"""Other facts match in the larger base, not more of them."""
+KILOBYTES: Final = 200
+
+
+def lines(run: Callable[[], object]) -> int:
+    """How many lines of Python run."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def kilobytes(run: Callable[[], object]) -> float:
+    """The most memory that is held while it runs."""
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1] / 1024
+    finally:
+        tracemalloc.stop()
+
+
+@cache
+def programs() -> Any:
+    spec = importlib.util.spec_from_file_location("benchmark_programs", PROGRAMS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+def facts_of(text: str) -> list[Fact]:
+    clauses = [item for item in parse(Source("facts", text)).items if isinstance(item, Clause)]
+    return [Fact(clause.head.predicate, clause.head.args) for clause in clauses]  # type: ignore[arg-type]  # constants
+
+
+@pytest.fixture(scope="module")
+def bases() -> tuple[Base, Base]:
+    program = Program.load([Source("intent.mg", programs().intent_rules())])
+    small, large = (program.base(facts_of("\n".join(programs().intent_base(count)))) for count in (SMALL, LARGE))
+    return small, large
+
+
+@pytest.fixture(scope="module")
+def request_facts() -> list[Fact]:
+    return facts_of(programs().intent_facts())
+
+
+def is_no_dearer(runs: list[Callable[[], object]]) -> None:
+    """The second run does the work of the first, once functions and indexes are there."""
+    for run in runs:
+        run()
+    small, large = map(lines, runs)
+    assert small > 1_000  # it does something
+    assert large < MORE * small
+    small, large = map(kilobytes, runs)  # type: ignore[assignment]
+    assert large < small + KILOBYTES
+
+
+def test_a_request(bases: tuple[Base, Base], request_facts: list[Fact]) -> None:
+    is_no_dearer([partial(base.evaluate, request_facts, now=NOW) for base in bases])
+
+
+NEW: Final = [
+    Fact("calls", (Name("/s/1"), Name("/s/new"))),
+    Fact("symbol", (Name("/s/new"), Name("/f/1"), Name("/func"), 7)),
+]
+
+
+def test_a_change_of_the_base(bases: tuple[Base, Base]) -> None:
+    """The sets of the predicates that change are copied, which is one operation for Python."""
+    small, large = (lines(partial(base.with_facts, NEW, base_facts(base)[:3])) for base in bases)
+    assert small > 1_000
+    assert large < MORE * small
+
+
+def base_facts(base: Base) -> list[Fact]:
+    i = base.compiled.ids["calls", 2]
+    return [Fact("calls", args) for args in sorted(base.layer.given[i], key=str)]
+
+
+def test_a_request_after_a_change(bases: tuple[Base, Base], request_facts: list[Fact]) -> None:
+    """Indexes come along; nothing is built again."""
+    for base in bases:
+        base.evaluate(request_facts, now=NOW)
+    changed = [base.with_facts(NEW, base_facts(base)[:3]) for base in bases]
+    small, large = (lines(partial(base.evaluate, request_facts, now=NOW)) for base in changed)
+    assert large < MORE * small
+
+
+def test_what_is_negated_and_aggregated() -> None:
+    """A request that takes facts away, or changes a group, looks at these."""
+    rules = """
+    Decl item(X, G) bound [/number, /number].
+    Decl hidden(X) bound [/number].
+    Decl shown(X, G) bound [/number, /number].
+    Decl size(G, N) bound [/number, /number].
+    Decl large(G) bound [/number].
+    shown(X, G) :- item(X, G), !hidden(X).
+    size(G, N) :- shown(X, G) |> do fn:group_by(G), let N = fn:count().
+    large(G) :- size(G, N), N > 4.
+    """
+    program = load(rules)
+    bases = [program.base([Fact("item", (i, i // 5)) for i in range(count)]) for count in (SMALL, LARGE)]
+    request = [Fact("hidden", (i,)) for i in range(0, 40, 3)] + [Fact("item", (i, 99)) for i in range(7)]
+    is_no_dearer([partial(base.evaluate, request, now=NOW) for base in bases])
