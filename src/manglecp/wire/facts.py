@@ -13,11 +13,11 @@ from typing import Any, Final
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
 from manglecp.mangle.text import instant_text
-from manglecp.mangle.values import INT_MAX, INT_MIN, Name, Time, Value
+from manglecp.mangle.values import INT_MAX, INT_MIN, Name, Value
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault, shown
 from manglecp.wire.schemas import Schema, Schemas
-from manglecp.wire.texts import read_time, time_of_milliseconds
+from manglecp.wire.texts import instant_of_milliseconds, read_instant
 from manglecp.wire.values import to_json, to_value
 
 WILDCARD: Final = Name("/_")
@@ -143,18 +143,18 @@ def _instant(data: Any, now: int | None, step: str) -> int:
     if data == NOW and now is not None:
         return now
     try:
-        return _read_instant(data).ns
+        return _read_instant(data)
     except Fault as fault:
         raise fault.inside(step) from None
 
 
-def _read_instant(data: Any) -> Time:
+def _read_instant(data: Any) -> int:
     if data == NOW:
         raise Fault("now is known only when a request is evaluated", "give the instant")
     if type(data) is str:
-        return read_time(data)
+        return read_instant(data)
     if type(data) is int:
-        return time_of_milliseconds(data)
+        return instant_of_milliseconds(data)
     raise Fault("a time is RFC 3339 text or milliseconds since 1970", "write it as '2026-01-31T12:00:00Z'")
 
 

@@ -54,14 +54,19 @@ def read_float(text: str) -> Float:
 
 
 def read_time(text: str) -> Time:
+    return Time(read_instant(text))
+
+
+def read_instant(text: str) -> int:
+    """RFC 3339 as nanoseconds since 1970."""
     ns = parse_rfc3339(text.upper())
     if ns is None:
         raise Fault(f"{shown(text)} is not a time", "write it as '2026-01-31T12:00:00Z', or as milliseconds since 1970")
-    return Time(_in_range(ns, "time"))
+    return _in_range(ns, "time")
 
 
-def time_of_milliseconds(milliseconds: int) -> Time:
-    return Time(_in_range(milliseconds * MILLISECOND, "time"))
+def instant_of_milliseconds(milliseconds: int) -> int:
+    return _in_range(milliseconds * MILLISECOND, "time")
 
 
 def read_duration(text: str) -> Duration:

@@ -32,6 +32,7 @@ from manglecp.mangle.values import (
     Pair,
     RepeatedKey,
     Struct,
+    Time,
     Value,
 )
 from manglecp.wire.decoding import JSON
@@ -41,9 +42,9 @@ from manglecp.wire.texts import (
     READERS,
     WRITERS,
     duration_of_milliseconds,
+    instant_of_milliseconds,
     read_float,
     read_number,
-    time_of_milliseconds,
 )
 
 MAX_NESTING: Final = 100
@@ -96,7 +97,7 @@ def _integer(data: int, shape: Shape, _depth: int) -> Value:
             return Float(float(data))
         except OverflowError:
             raise Fault("the number does not fit into a 64-bit float") from None
-    return time_of_milliseconds(data) if kind == "time" else duration_of_milliseconds(data)
+    return Time(instant_of_milliseconds(data)) if kind == "time" else duration_of_milliseconds(data)
 
 
 def _fraction(data: float, shape: Shape, _depth: int) -> Value:

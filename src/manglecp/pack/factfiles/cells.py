@@ -17,11 +17,11 @@ from manglecp.wire.shapes import Shape
 from manglecp.wire.texts import (
     READERS,
     duration_of_milliseconds,
+    instant_of_milliseconds,
     read_duration,
+    read_instant,
     read_name,
     read_number,
-    read_time,
-    time_of_milliseconds,
 )
 
 MOST_REMEMBERED: Final = 100_000
@@ -78,9 +78,13 @@ def literal(text: str) -> Value:
         raise Fault(str(fault), 'write it as Mangle does: "text", 42, /name, [1, 2]') from None
 
 
-def instant(text: str) -> Time:
-    """RFC 3339, or digits: milliseconds since 1970."""
-    return time_of_milliseconds(read_number(text)) if _is_digits(text) else read_time(text)
+def instant(text: str) -> int:
+    """RFC 3339, or digits: milliseconds since 1970; in nanoseconds."""
+    return instant_of_milliseconds(read_number(text)) if _is_digits(text) else read_instant(text)
+
+
+def _time(text: str) -> Time:
+    return Time(instant(text))
 
 
 def _span(text: str) -> Duration:
@@ -96,4 +100,4 @@ def _name(text: str) -> Name:
     return _BOOLEANS.get(text) or read_name(text)
 
 
-_BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {**READERS, "name": _name, "time": instant, "duration": _span}
+_BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {**READERS, "name": _name, "time": _time, "duration": _span}

@@ -108,10 +108,7 @@ class _Table:
         return (self._interval(row) for row in block)
 
     def _interval(self, row: list[str]) -> Interval | None:
-        return interval([row[at] for at in self.layout.times], self._nanoseconds, self.layout.schema)
-
-    def _nanoseconds(self, text: str) -> int:
-        return self.instants[text].ns
+        return interval([row[at] for at in self.layout.times], self.instants.__getitem__, self.layout.schema)
 
     def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
         """The facts of a block that is not all right, and what is wrong with the others."""

@@ -145,5 +145,5 @@ def _nanoseconds(cell: Any) -> int:
     if isinstance(cell, Time):
         return cell.ns
     if type(cell) in (str, int):
-        return instant(str(cell)).ns
+        return instant(str(cell))
     raise Fault("a time is a timestamp, RFC 3339 text or milliseconds since 1970")
