@@ -11,21 +11,22 @@ from typing import Final
 import pytest
 
 SCRIPT: Final = Path(__file__).with_name("_deterministic.py")
-SOURCES: Final = str(Path(__file__).parents[2] / "src")
+LANGUAGE: Final = Path(__file__).with_name("_deterministic_language.py")
+ROOT: Final = Path(__file__).parents[2]
 ZONES: Final = ("UTC", "Asia/Kathmandu", "America/St_Johns")
 LOCALES: Final = ("C", "C.UTF-8", "de_DE.UTF-8", "tr_TR.UTF-8")
 
 
-def output(hash_seed: int, order: int) -> bytes:
+def output(hash_seed: int, order: int, script: Path = SCRIPT) -> bytes:
     environment = {
         **os.environ,
-        "PYTHONPATH": SOURCES,
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONUTF8": "1",
         "TZ": ZONES[hash_seed % len(ZONES)],
         "LC_ALL": LOCALES[hash_seed % len(LOCALES)],
     }
-    run = subprocess.run([sys.executable, str(SCRIPT), str(order)], env=environment, capture_output=True, check=False)
+    run = subprocess.run([sys.executable, str(script), str(order)], env=environment, capture_output=True, check=False)
     assert run.returncode == 0, run.stderr.decode()
     return run.stdout
 
@@ -42,3 +43,11 @@ def wanted() -> bytes:
 @pytest.mark.parametrize("seed", range(1, 20))
 def test_no_byte_differs(seed: int, wanted: bytes) -> None:
     assert output(seed, seed) == wanted
+
+
+def test_every_conformance_program() -> None:
+    """With all counts, and with the text of the error."""
+    first = output(1, 1, LANGUAGE).splitlines()
+    assert len(first) > 5_000
+    for seed in (2, 3):
+        assert output(seed, seed, LANGUAGE).splitlines() == first
