@@ -33,6 +33,11 @@ all(L) :- any(X) |> do fn:group_by(), let L = fn:collect(X).
 pairs(M) :- text(X, S) |> do fn:group_by(), let M = fn:collect_to_map(X, S).
 one(V) :- any(X) |> do fn:group_by(), let V = fn:pick_any(X).
 """
+REACH = """
+Decl hop(X, Y) bound [/number, /number].
+reach(X, Y) :- hop(X, Y).
+reach(X, Z) :- reach(X, Y), reach(Y, Z).
+"""
 FAILING = """
 Decl num(X, Y) bound [/number, /number].
 q(Z) :- num(X, Y), Z = fn:div(X, fn:minus(Y, 3)).
@@ -60,6 +65,20 @@ def show(title: str, rules: str, facts: list[Fact], order: Random) -> None:
         return
     print("\n".join(result.facts()))
     print(result.statistics.given, result.statistics.derived)
+    for fact in result.facts()[::9]:
+        proof = result.explain(fact)
+        assert proof is not None
+        for node in proof.nodes():
+            rule = "" if node.rule is None else node.rule.text
+            print(node.fact, "derived" if node.origin == "derived" else "leaf", rule, list(node.bindings.items()))
+    for fact in result.facts()[::60]:
+        print([[leaf.text for leaf in leaves] for leaves in result.alternatives(fact, 10).sets])
+    for fact in ("permitted(/deploy)", "reach(1,5)"):
+        if fact.partition("(")[0] in {name for name, _ in result.program.predicates}:
+            answer = result.why_not(fact)
+            print(answer.fact, sorted((b.rule.text, b.premise) for b in answer.blocked), answer.would_unlock)
+    print(sorted((rule.rule.text, rule.status, rule.fired, rule.missing) for rule in result.coverage().rules))
+    print([(unused.fact.text, unused.reason) for unused in result.unused(facts)])
 
 
 def main() -> None:
@@ -71,6 +90,7 @@ def main() -> None:
     request = facts_of((PROGRAMS / "intent_facts.mg").read_text(encoding="utf-8"))
     show("intent", intent, request, order)
     show("mixed", MIXED, [*numbers, *others], order)
+    show("why not", REACH, [Fact("hop", (i, i + 1)) for i in (1, 2, 4)], order)
     show("failing", FAILING, numbers, order)
     show("two errors", FAILING, [Fact("num", (i, 3)) for i in range(9)], order)
     show("refused", MIXED, [Fact("num", (1, "x"))], order)

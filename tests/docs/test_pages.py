@@ -43,6 +43,22 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Mo
     assert result.stderr.startswith("error[analysis]: services.mg:")
 
 
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("explanation/engine.md", 'result.facts("path")'),
+        ("explanation/explanations.md", 'result.why_not("may_enter(/kim)").would_unlock'),
+    ],
+)
+def test_python_in_the_pages_runs(page: str, shown: str) -> None:
+    """What stands in a comment behind the last line is what it gives."""
+    (code,) = (body for body in fences(page) if body.startswith("from manglecp"))
+    known: dict[str, object] = {}
+    exec(code, known)  # our own pages
+    expected = code.strip().splitlines()[-1].partition("# ")[2]
+    assert str(eval(shown, known)) == expected
+
+
 def test_programs_in_the_reference_load() -> None:
     snippets = [body for body in fences("reference/mangle.md") if not body.startswith("program ")]
     assert len(snippets) == 2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.mangle import AnalysisError, LimitError, Limits, Program, Source, evaluate
+from manglecp.mangle import AnalysisError, LimitError, Limits, Program, Source
+from manglecp.mangle.naive import evaluate
 from manglecp.mangle.term_parser import MAX_NESTING
 from manglecp.mangle.types import MAX_DEPTH
 

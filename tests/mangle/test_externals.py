@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.mangle import EvalError, Program, Source, evaluate
+from manglecp.mangle import EvalError, Program, Source
 from manglecp.mangle.externals import External
+from manglecp.mangle.naive import evaluate
 
 PROGRAM = """
 Decl double(N, M) descr [external(), mode("+", "-")] bound [/number, /number].

@@ -12,6 +12,7 @@ Data meets the modules in this order:
     engine                                 the least model, compiled and incremental   stage eval
     naive (matching, terms, constraints)   the same by repeated application: its oracle
     model                                  the answer
+    explain                                why it holds, why not, and what every rule contributed
 
 `values` and `text` are the constants and their canonical spelling, `syntax` the tree, `printer` and `layout` its way
 back to text, `builtins` the functions, predicates and reducers, `errors` everything that can be reported.
@@ -26,9 +27,10 @@ from manglecp.mangle.errors import (
     ParseError,
     StratificationError,
 )
+from manglecp.mangle.externals import External
+from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.model import Result, Statistics
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source, Span, Trust
@@ -37,6 +39,8 @@ __all__ = [
     "AnalysisError",
     "Diagnostic",
     "EvalError",
+    "External",
+    "Fact",
     "LimitError",
     "Limits",
     "MangleError",
@@ -49,6 +53,5 @@ __all__ = [
     "StratificationError",
     "Trust",
     "decode",
-    "evaluate",
     "parse",
 ]

@@ -104,6 +104,10 @@ class EvaluatedModel(ABC):
         """Where a fact came from that does not stand in the program."""
         return None
 
+    @abstractmethod
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
+        """The same with some facts added, evaluated within other limits; an error if that breaks."""
+
     def facts(self, key: Key) -> Iterable[Timed]:
         """The facts of a predicate, and what an external one answered."""
         return self._with_answers(key, self.relations.get(key, ()))

@@ -29,6 +29,7 @@ from manglecp.mangle.constraints import violations
 from manglecp.mangle.declarations import Merge, Predicate
 from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals, ask
+from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
 from manglecp.mangle.limits import MOST_SKIPPED, Limits
 from manglecp.mangle.matching import Args, Matcher, Row, Timed, head_interval, unify
@@ -60,6 +61,15 @@ class NaiveModel(EvaluatedModel):
     def __init__(self, evaluation: NaiveEvaluation) -> None:
         super().__init__(evaluation.program, evaluation.now, evaluation.limits, evaluation.asked)
         self.relations: Mapping[Key, Relation] = evaluation.relations
+        self._externals = evaluation.externals
+        self._added: tuple[Fact, ...] = ()
+
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> NaiveModel:
+        evaluation = NaiveEvaluation(self.program, self.now, limits, self._externals)
+        evaluation.run(itertools.chain(self._added, added))
+        found = NaiveModel(evaluation)
+        found._added = (*self._added, *added)
+        return found
 
     def stored_as_derived(self, key: Key) -> Iterable[Timed]:
         facts = self.relations[key].facts if key in self.relations else {}
@@ -96,8 +106,9 @@ class NaiveEvaluation:
 
     # --- the whole -------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        for fact in program_facts(self.program, self.now):
+    def run(self, more: Iterable[Fact] = ()) -> None:
+        """Evaluate the program, with ``more`` facts than it states."""
+        for fact in itertools.chain(program_facts(self.program, self.now), more):
             self.relation(fact.key).add(*fact.timed)
         self.statistics.given = sum(map(len, self.relations.values()))
         for key in [key for key in self.relations if key not in self.rules]:

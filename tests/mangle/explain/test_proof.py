@@ -313,6 +313,9 @@ class Chain:
 
     derived = facts
 
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> Chain:
+        raise NotImplementedError
+
     def origin(self, fact: Fact) -> Origin | None:
         return "given" if fact.predicate == "next" or fact.args == (0,) else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import chain
 
 from manglecp.mangle.constraints import violations
@@ -172,8 +173,22 @@ class EngineModel(EvaluatedModel):
                 return stored
             given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # some may have lost
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
-        view = self.evaluation.raw.get(i) or View(self.evaluation.base.raw.get(i, NOTHING))
-        return ViewFacts(view, temporal=True)
+        view = self.evaluation.raw.get(i)
+        return ViewFacts(View(self.evaluation.base.raw.get(i, NOTHING)) if view is None else view, temporal=True)
+
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> EngineModel:
+        compiled = self.evaluation.compiled
+        evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=self.evaluation.externals)
+        evaluation.run(compiled.intake.sort(added, check=False))
+        check_constraints(evaluation)
+        return EngineModel(evaluation)
+
+    @cached_property
+    def _layer(self) -> Layer:
+        """Everything that was given, evaluated as a base; at this instant even what was given in terms of it."""
+        evaluation = Evaluation(self.evaluation.compiled, self.evaluation.base, self.now, self.limits, volatile=False)
+        evaluation.run(self.evaluation.given)
+        return evaluation.freeze()
 
     def outside_origin(self, fact: Fact) -> Origin | None:
         i = self.evaluation.compiled.ids[fact.key]
@@ -185,17 +200,21 @@ class EngineModel(EvaluatedModel):
 
 def as_result(evaluation: Evaluation) -> Result:
     """The answer, if the constraints hold."""
+    check_constraints(evaluation)
+    return Result(EngineModel(evaluation), evaluation.statistics)
+
+
+def check_constraints(evaluation: Evaluation) -> None:
     compiled = evaluation.compiled
-    model = EngineModel(evaluation)
-    relations = model.relations
-    if compiled.constrained:
-        holds = matching(evaluation)
-        broken = [
-            violation
-            for key in compiled.constrained
-            if key in relations
-            for violation in violations(compiled.program.predicates[key], relations[key], holds)
-        ]
-        if broken:
-            raise EvalError(broken)
-    return Result(model, evaluation.statistics)
+    if not compiled.constrained:
+        return
+    relations = Relations(evaluation)
+    holds = matching(evaluation)
+    broken = [
+        violation
+        for key in compiled.constrained
+        if key in relations
+        for violation in violations(compiled.program.predicates[key], relations[key], holds)
+    ]
+    if broken:
+        raise EvalError(broken)

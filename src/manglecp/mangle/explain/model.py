@@ -34,5 +34,8 @@ class Model(Protocol):
         For a predicate that merges its facts, given ones that lost may be listed too.
         """
 
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
+        """The same with some facts added, evaluated within other limits; an error if that breaks."""
+
     def origin(self, fact: Fact) -> Origin | None:
         """Where a given fact came from, with the interval it was given with; None if it was not given."""

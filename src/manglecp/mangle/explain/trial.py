@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.mangle.constraints import violations
@@ -16,6 +17,7 @@ from manglecp.mangle.explain.dependence import Dependence
 from manglecp.mangle.explain.model import Model
 from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
+from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Row, Timed
 from manglecp.mangle.model import Origin, Relation, program_facts
 from manglecp.mangle.naive import NaiveEvaluation, Solving
@@ -59,6 +61,11 @@ class Ground:
             found = self._given[key] = list(facts)
         return found
 
+    @cached_property
+    def count(self) -> int:
+        """How many facts were derived in all."""
+        return sum(map(self.derived, self.solver.program.predicates))
+
     def derived(self, key: Key) -> int:
         """How many facts count against the limit."""
         count = self._derived.get(key)
@@ -87,7 +94,7 @@ class Trial(NaiveEvaluation):
     def _try(self) -> Outcome:
         inside = [key for key in self.affected if self.scope is None or key in self.scope]
         if self.scope is None:
-            self.derived = sum(self.ground.derived(key) for key in self.program.predicates if key not in self.affected)
+            self.derived = self.ground.count - sum(map(self.ground.derived, self.affected))
         limit = self.base.limits.derived_facts
         enough = self.derived + sum(map(self.ground.derived, inside)) + ROOM
         self.limits = replace(self.base.limits, derived_facts=min(limit, enough))
@@ -203,6 +210,9 @@ class TrialModel:
             return self.model.derived(key)
         facts = self.trial.relation(key).facts
         return ((args, interval) for args, intervals in facts.items() for interval in intervals)
+
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
+        return self.model.with_facts((*self.trial.added, *added), limits)
 
     def origin(self, fact: Fact) -> Origin | None:
         return "given" if fact in self.trial.added else self.model.origin(fact)

@@ -2,22 +2,27 @@
 
 Sets of one fact are tried first, then of two, then of three. From a set that was tried and does not do, the search
 goes on to what the conclusion still lacks with it in place (:mod:`.abduction`); a set that breaks the program is
-followed only where more facts could mend it. Every answer has been evaluated.
+followed only where more facts could mend it. Where that is more to look at than there are sets (a dense closure has few
+facts but a great many ways), every set is tried. Every answer has been evaluated.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.explain.abduction import Abduction
 from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.dependence import Dependence
 from manglecp.mangle.explain.fitting import Typing
 from manglecp.mangle.explain.hypotheses import NOTHING, Assumed, Effort, Exhausted, Sets
 from manglecp.mangle.explain.prover import Prover
-from manglecp.mangle.explain.trial import Ground, Lack, Outcome, Trial, TrialModel
+from manglecp.mangle.explain.solver import Finished
+from manglecp.mangle.explain.trial import ROOM, Ground, Lack, Outcome, Trial, TrialModel
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
 from manglecp.mangle.packages import Key
@@ -28,7 +33,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MOST_FACTS: Final = 3
 MOST_TRIES: Final = 10_000
-STEPS_PER_TRY: Final = 40
+STEPS_PER_TRY: Final = 10
 """For each try so many partial rows may be looked at before the search gives up."""
 
 
@@ -72,25 +77,27 @@ class Unlock:
         self.candidates = Candidates(prover.solver, goal, prover.acceptance, over)
         self.ground = Ground(prover.solver, self.dependence)
         self.scope = self.dependence.needs([goal.key])
-        # What an external predicate would answer to other questions is not known.
-        self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
+        self.asks_outside = any(prover.solver.predicate(key).external for key in self.scope)
+        self.complete = not self.asks_outside  # what an external predicate would answer to others is not known
         self.larger = False
         """Could a set of more than the allowed number of facts help?"""
         self.typing = Typing(prover.model.program, prover.acceptance)
-        self._failed: dict[Assumed, Failure] = {}
+        self._tried: dict[Assumed, bool] = {}
 
     def run(self) -> Unlocked:
         if self.prover.solver.contains(self.goal):
             return Unlocked(((),), True)
         found: set[Assumed] = set()
-        try:
-            for size in range(1, self.most_facts + 1):
-                found = set()
+        for size in range(1, self.most_facts + 1):
+            try:
                 self._sets_of(size, found)
-                if found:
+            except Exhausted:
+                if not self._every_set_of(size, found):
+                    self.complete = False
                     break
-        except Exhausted:
-            self.complete = False
+                self.larger = True
+            if found:
+                break
         return Unlocked(self._presented(found), self.complete and (bool(found) or not self.larger))
 
     def _sets_of(self, size: int, found: set[Assumed]) -> None:
@@ -111,29 +118,62 @@ class Unlock:
                     seen.add(larger)
                     queue[larger] = None
 
+    def _every_set_of(self, size: int, found: set[Assumed]) -> bool:
+        """Try all sets of a size, if they are few enough; was that possible?"""
+        keys = [key for key in self.candidates.keys if key in self.scope]
+        if any(self.prover.solver.predicate(key).temporal for key in keys):
+            return False  # which intervals are the smallest is known only from the premises
+        columns = [[self.candidates.column(key, i) for i in range(key[1])] for key in keys]
+        if math.comb(sum(math.prod(map(len, column)) for column in columns), size) > self.tries:
+            return False
+        facts = [
+            fact
+            for key, column in zip(keys, columns, strict=True)
+            for args in itertools.product(*column)
+            if self.candidates.accepts(key, args) and not self.prover.solver.contains(fact := Fact(key[0], args))
+        ]
+        found.update(filter(self._unlocks, map(frozenset, itertools.combinations(facts, size))))
+        return True
+
     # --- one set ---------------------------------------------------------------------------------------------------
 
     def _unlocks(self, added: Assumed) -> bool:
         """Does the goal hold with these facts, and nothing break?"""
-        if added in self._failed:
-            return False
+        if added in self._tried:
+            return self._tried[added]
         self.tries -= 1
         if self.tries < 0:
             raise Exhausted
+        holds = self._tried[added] = self._holds_with(added) and self.typing.accepts(added)
+        return holds
+
+    def _holds_with(self, added: Assumed) -> bool:
+        if self.asks_outside:  # nobody is asked again for the sake of an explanation
+            trial = Trial(self.ground, added)
+            return trial.outcome == "done" and trial.contains(self.goal)
+        limits = self.prover.model.limits
+        enough = min(limits.derived_facts, self.ground.count + ROOM)
+        try:
+            model = self.prover.model.with_facts(added, replace(limits, derived_facts=enough))
+        except LimitError:
+            self.complete = self.complete and enough == limits.derived_facts
+            return False
+        except EvalError:
+            return False
+        return Finished(model).contains(self.goal)
+
+    def _failure(self, added: Assumed) -> Failure:
+        """What went wrong with a set that does not do."""
         trial = Trial(self.ground, added, self.scope)
         if trial.outcome == "done" and trial.contains(self.goal):
             trial = Trial(self.ground, added)
-            if trial.outcome == "done" and self.typing.accepts(added):
-                return True
-        self.complete = self.complete and trial.outcome != "stopped"
-        self._failed[added] = Failure(trial.outcome, trial.at, tuple(trial.lacks), trial.scope is None)
-        return False
+        return Failure(trial.outcome, trial.at, tuple(trial.lacks), trial.scope is None)
 
     def _lacking(self, added: Assumed, budget: int, last: bool) -> Sets:
         """What would have to be added further; ``last`` if no larger set will be tried."""
-        failure = self._failed.get(added)
-        if failure is None:
+        if not added:
             return self._asked(self.prover, _question(self.goal), budget, last)
+        failure = self._failure(added)
         if failure.lacks:
             return self._asked(Prover(TrialModel(Trial(self.ground, added))), failure.lacks[0], budget, last)
         if failure.outcome == "broken":
