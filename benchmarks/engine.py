@@ -1,7 +1,8 @@
 """Evaluation: requests on a prepared base, closures, same generation, points-to; answers are checked.
 
 The reference is the Go implementation of Mangle on the same kind of machine (2 cores, shared), wall time. Figures here
-are CPU time, best of five; for requests the median of 1,000. clingo runs in the same process on the same graph.
+are CPU time, best of five; for requests the median of 1,000. clingo, if it is installed, runs in the same process on
+the same graph. A figure over what is allowed is marked; nothing fails because a machine is slow.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-import clingo
 from _programs import (
     Graph,
     closure_of_chain,
@@ -29,7 +30,7 @@ from _programs import (
 )
 from _table import best, print_table
 
-from manglecp.mangle.engine.base import evaluate
+from manglecp.mangle.engine import CompiledProgram, evaluate
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
@@ -38,25 +39,49 @@ from manglecp.mangle.syntax import Clause
 
 REQUESTS = 1_000
 MEMORY = "--memory"
-# name, how it is made, what the reference takes, how often it is measured
-GRAPHS: list[tuple[str, Callable[[], Graph], str, int]] = [
-    ("tc_chain300", lambda: closure_of_chain(300), "459 ms", 5),
-    ("tc_random_100k", lambda: reachable_from(59), "1,781 ms", 5),
-    ("tc_random", lambda: reachable_from(590), "30,370 ms", 3),
-    ("sg_d8", lambda: same_generation(8), "633 ms", 5),
-    ("sg_d9", lambda: same_generation(9), "3,561 ms", 5),
-    ("pt_2000", lambda: points_to(1_400), "3,090 ms", 5),
-    ("pt_2000_dense", lambda: points_to(900), "59,709 ms", 5),
+# name, how it is made, what the reference takes, how many milliseconds are allowed, how often it is measured
+GRAPHS: list[tuple[str, Callable[[], Graph], str, float | None, int]] = [
+    ("tc_chain300", lambda: closure_of_chain(300), "459 ms", 40, 5),
+    ("tc_random_100k", lambda: reachable_from(59), "1,781 ms", None, 5),
+    ("tc_random", lambda: reachable_from(590), "30,370 ms", 1_500, 3),
+    ("sg_d8", lambda: same_generation(8), "633 ms", None, 5),
+    ("sg_d9", lambda: same_generation(9), "3,561 ms", 350, 5),
+    ("pt_2000", lambda: points_to(1_400), "3,090 ms", 150, 5),
+    ("pt_2000_dense", lambda: points_to(900), "59,709 ms", 1_500, 5),
 ]
-INTENT = [(0, 296, "8.9 ms"), (1_000, 448, "14.0 ms"), (10_000, 418, "38.8 ms"), (100_000, 402, "316 ms")]
+# facts in the base, facts derived, what the reference takes, how many milliseconds are allowed
+INTENT = [
+    (0, 296, "8.9 ms", 0.9),
+    (1_000, 448, "14.0 ms", 1.0),
+    (10_000, 418, "38.8 ms", 1.1),
+    (100_000, 402, "316 ms", 1.5),
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure in milliseconds or megabytes, and what it may be."""
+
+    what: str
+    derived: int | None
+    reference: str
+    figure: float
+    most: float | None = None
+    unit: str = "ms"
+
+    def cells(self) -> tuple[str, ...]:
+        derived = "" if self.derived is None else f"{self.derived:,}"
+        most, mark = "", ""
+        if self.most is not None:
+            most, mark = self._shown(self.most), "ok" if self.figure <= self.most else "OVER"
+        return self.what, derived, self.reference, most, self._shown(self.figure), mark
+
+    def _shown(self, figure: float) -> str:
+        return f"{figure:,.2f} {self.unit}" if figure < 10 else f"{figure:,.0f} {self.unit}"
 
 
 def loaded(text: str) -> Program:
     return Program.load([Source("program", text)])
-
-
-def milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.1f} ms" if seconds < 1 else f"{1000 * seconds:,.0f} ms"
 
 
 def facts_of(text: str) -> list[Fact]:
@@ -69,7 +94,7 @@ def check(name: str, got: int, want: int) -> None:
         sys.exit(f"{name}: {got:,} facts, {want:,} expected")
 
 
-def graph_row(name: str, make: Callable[[], Graph], reference: str, times: int) -> tuple[str, ...]:
+def graph_row(name: str, make: Callable[[], Graph], reference: str, most: float | None, times: int) -> Row:
     graph = make()
     program = loaded(graph.text)
     result = evaluate(program, now=0)
@@ -78,10 +103,10 @@ def graph_row(name: str, make: Callable[[], Graph], reference: str, times: int) 
     derived = result.statistics.derived
     check(name, derived, sum(graph.expected.values()))
     del result
-    return name, f"{derived:,}", reference, milliseconds(best(lambda: evaluate(program, now=0), times))
+    return Row(name, derived, reference, 1000 * best(lambda: evaluate(program, now=0), times), most)
 
 
-def intent_row(count: int, want: int, reference: str) -> tuple[str, ...]:
+def intent_row(count: int, want: int, reference: str, most: float) -> Row:
     name = f"intent, {count:,} facts in the base"
     base = loaded(intent_rules()).base(facts_of("\n".join(intent_base(count))) if count else ())
     request = facts_of(intent_facts())
@@ -91,10 +116,19 @@ def intent_row(count: int, want: int, reference: str) -> tuple[str, ...]:
         start = time.process_time()
         base.evaluate(request, now=0)
         taken.append(time.process_time() - start)
-    return name, f"{want:,}", reference, f"{1000 * statistics.median(taken):.2f} ms"
+    return Row(name, want, reference, 1000 * statistics.median(taken), most)
 
 
-def against_clingo() -> list[tuple[str, ...]]:
+def loading() -> list[Row]:
+    text = intent_rules() + intent_facts()
+    return [
+        Row("load intent.mg", None, "", 1000 * best(lambda: CompiledProgram(loaded(text))), 60),
+        Row("load intent.mg and answer once", 296, "", 1000 * best(lambda: evaluate(loaded(text), now=0))),
+    ]
+
+
+def closure() -> list[Row]:
+    """The closure of a graph with 400 nodes and 800 edges; it has to be faster than clingo."""
     edges = random_edges(400, 800, seed=7)
     want = reachable_pairs(edges, range(400))
     rules = "path(X, Y) :- edge(X, Y).\npath(X, Z) :- path(X, Y), edge(Y, Z).\n"
@@ -103,28 +137,38 @@ def against_clingo() -> list[tuple[str, ...]]:
     text = decls + facts + "\n" + rules
     program = loaded(text)
     check("closure", evaluate(program, now=0).statistics.derived, want)
+    clingo = clingo_takes(facts + "\n" + rules, want)
+    name = "closure, 400 nodes, 800 edges"
+    rows = [
+        Row(name, want, "", 1000 * best(lambda: evaluate(program, now=0)), clingo),
+        Row(f"{name}, with loading", want, "", 1000 * best(lambda: evaluate(loaded(text), now=0)), clingo),
+    ]
+    return rows if clingo is None else [*rows, Row(f"{name}, clingo reads and grounds", want, "", clingo)]
+
+
+def clingo_takes(text: str, want: int) -> float | None:
+    """Milliseconds; None if clingo is not installed."""
+    try:
+        import clingo
+    except ImportError:
+        print("clingo is not installed, and not compared with")
+        return None
 
     def ground() -> clingo.Control:
         control = clingo.Control(message_limit=0)
-        control.add("base", [], facts + "\n" + rules)
+        control.add("base", [], text)
         control.ground([("base", [])])
         return control
 
     control = ground()  # kept while its atoms are counted
     check("clingo", sum(1 for _ in control.symbolic_atoms.by_signature("path", 2)), want)
-    name = "closure, 400 nodes, 800 edges"
-    runs: list[tuple[str, Callable[[], object]]] = [
-        (name, lambda: evaluate(program, now=0)),
-        (f"{name}, with loading", lambda: evaluate(loaded(text), now=0)),
-        (f"{name}, clingo reads and grounds", ground),
-    ]
-    return [(what, f"{want:,}", "", milliseconds(best(run))) for what, run in runs]
+    return 1000 * best(ground)
 
 
-def peak_memory() -> str:
+def peak_memory() -> Row:
     """Of a process that does nothing but evaluate tc_random once."""
     run = subprocess.run([sys.executable, str(Path(__file__)), MEMORY], capture_output=True, text=True, check=True)
-    return f"{int(run.stdout) / 1024:,.0f} MB"
+    return Row("tc_random, peak memory", None, "1.2 GB", int(run.stdout) / 1024, 400, "MB")
 
 
 def main() -> None:
@@ -132,11 +176,10 @@ def main() -> None:
         evaluate(loaded(reachable_from(590).text), now=0)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         return
-    rows: list[tuple[str, ...]] = [intent_row(*row) for row in INTENT]
-    rows += [graph_row(*row) for row in GRAPHS]
-    rows.append(("tc_random, peak memory", "", "1.2 GB", peak_memory()))
-    rows += against_clingo()
-    print_table(("what", "derived", "Go reference", "here"), rows)
+    rows = [*(intent_row(*row) for row in INTENT), *loading(), *(graph_row(*row) for row in GRAPHS)]
+    rows += [peak_memory(), *closure()]
+    header = ("what", "derived", "Go reference", "at most", "here", "")
+    print_table(header, [row.cells() for row in rows])
 
 
 if __name__ == "__main__":
