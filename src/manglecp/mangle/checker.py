@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from manglecp.mangle import printer
+from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import Diagnostic, ValueFault
@@ -51,7 +52,6 @@ from manglecp.mangle.types import (
     Type,
     TypeVariable,
     Union,
-    Vocabulary,
     conforms,
     described,
     meet,
@@ -98,7 +98,8 @@ class _Checker:
         for rule in rules:
             self.rules.setdefault(rule.head.key, []).append(rule)
         self.facts = facts
-        self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
+        self.acceptance = Acceptance(predicates)
+        self.vocabulary = self.acceptance.vocabulary
         self.expressions = Expressions(self.vocabulary)
         self.observed: dict[Key, dict[Types, None]] = {}
         self.alternatives: dict[Key, tuple[Types, ...]] = {}
@@ -126,11 +127,8 @@ class _Checker:
             types = tuple(self.vocabulary.value(arg, exact=False) for arg in args)
             self.observed.setdefault(fact.key, {})[types] = None
             return
-        if all(row == (ANY,) * predicate.arity for row in predicate.rows):
-            return
-        types = tuple(self.vocabulary.value(arg) for arg in args)
-        if not any(row_accepts(row, types) for row in predicate.rows):
-            self._misfit(fact.clause, predicate, types)
+        if not self.acceptance.accepts(fact.key, args):
+            self._misfit(fact.clause, predicate, self.acceptance.types(args))
 
     def _misfit(self, clause: Clause, predicate: Predicate, types: Types) -> None:
         """Say which argument does not fit, if one alone is to blame."""

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from manglecp.mangle.engine.base import Base
 from manglecp.mangle.explain import Explainer, Node
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
@@ -287,7 +286,7 @@ def test_recursion_through_time_reads_intervals_as_derived() -> None:
 def test_origins() -> None:
     text = "open(/x). Decl wish(X). Decl stock(X). deal(X) :- wish(X), stock(X), open(X)."
     program = Program.load([Source("deal.mg", text)])
-    base = Base.prepare(program, [Fact("stock", (Name("/x"),))])
+    base = program.base([Fact("stock", (Name("/x"),))])
     found = base.evaluate([Fact("wish", (Name("/x"),))]).explain("deal(/x)")
     assert found is not None
     assert [node.origin for node in found.root.premises] == ["session", "server", "given"]
