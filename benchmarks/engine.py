@@ -171,10 +171,18 @@ def peak_memory() -> Row:
     return Row("tc_random, peak memory", None, "1.2 GB", int(run.stdout) / 1024, 400, "MB")
 
 
+def peak_kilobytes() -> int:
+    """Of this process alone, where the system tells it; getrusage starts with what the parent held."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii").splitlines() if status.exists() else []
+    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if peak is None else int(peak)
+
+
 def main() -> None:
     if sys.argv[1:] == [MEMORY]:
         evaluate(loaded(reachable_from(590).text), now=0)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        print(peak_kilobytes())
         return
     rows = [*(intent_row(*row) for row in INTENT), *loading(), *(graph_row(*row) for row in GRAPHS)]
     rows += [peak_memory(), *closure()]

@@ -29,6 +29,7 @@ BUILT: Final = [
     ("p([X]) :- n(X).", {"p": (0,)}, 6),
     ("p(X, [X, X]) :- n(X).", {"p": (1,)}, 9),
     ("p([X]) :- n(X). p([1]) :- n(X).", {"p": (0,)}, 6),
+    ("p([]) :- n(1). p([1]) :- p(L), n(X).", {"p": (0,)}, 3),  # once, however often it is derived
     ("p([X]) :- n(X). p(X) :- l(X).", {"p": (0,)}, 10),  # handed on by one rule, built by the other
     ("p([X]) :- n(X). q(X) :- p(X). r(X) :- q(X).", {"p": (0,)}, 6),  # handed on: shared
     ("p(Y) :- s(X), Y = fn:string:concat(X, X).", {"p": (0,)}, 4),
