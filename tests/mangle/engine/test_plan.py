@@ -72,6 +72,47 @@ def test_no_premise_passes_one_that_may_fail(rules: str, error: str | None, boun
     assert disagreement(program, NOW, 0, splits=25) is None
 
 
+# Each fails for some values, and what stands behind it finds nothing.
+RISKS = [
+    "X < Y",
+    "X != Y, X >= 1",
+    ":match_prefix(X, Y)",
+    "!:match_prefix(X, Y)",
+    ":string:contains(X, Y)",
+    "!:string:ends_with(X, Y)",
+    "_ = fn:plus(X, 1)",
+    "fn:mult(X, Y) != 3",
+    "fn:div(6, X) != 0",
+    "_ = fn:mod(6, X)",
+    "_ = fn:list:len(X)",
+    "_ = fn:list:get([X], Y)",
+    "_ = fn:list:cons(X, Y)",
+    "_ = fn:name:root(X)",
+    "_ = fn:name:to_string(X)",
+    "_ = fn:string:concat(X, [Y])",
+    "_ = fn:time:parse_rfc3339(X)",
+    "_ = fn:map(X, 1, Y, 2)",
+    "_ = fn:float:div(1.0, X)",
+    "b(fn:minus(X, Y))",
+    "!b(fn:minus(X, Y))",
+]
+
+
+@pytest.mark.parametrize("risk", RISKS)
+def test_every_risk_keeps_its_place(risk: str) -> None:
+    for rule, error in (
+        (f"q(X) :- any(X), any(Y), {risk}, none(X).", "eval"),
+        (f"q(X) :- any(X), {risk}, any(Y), none(X).", "eval"),
+        (f"q(X) :- any(X), any(Y), {risk}, !any(X).", "eval"),
+        (f"q(X) :- none(X), any(Y), {risk}.", None),
+        (f"q(X) :- any(X), any(Y), none(X), {risk}.", None),
+        (f"q(X) :- any(X), !any(X), any(Y), {risk}.", None),
+    ):
+        program = load(UNTYPED + FACTS + rule, "off")
+        assert fresh(program, NOW).error == error, rule
+        assert disagreement(program, NOW, 0, splits=4) is None, rule
+
+
 @pytest.mark.parametrize(("rules", "error"), KINDS)
 def test_kinds_that_do_not_fit(rules: str, error: str | None) -> None:
     program = load(UNTYPED + FACTS + rules, "off")
