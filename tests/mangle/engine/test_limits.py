@@ -18,6 +18,7 @@ from manglecp.mangle.engine.watch import Watchdog, watchdog
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
+from manglecp.mangle.values import Name
 from tests.mangle.engine.changing import NOW, load
 from tests.mangle.engine.splitting import Split, split
 
@@ -81,6 +82,21 @@ def test_rows(rule: str, rows: int) -> None:
         with pytest.raises(LimitError) as raised:
             run(program, now=NOW, limits=Limits(rows=rows - 1))
         assert (raised.value.limit, raised.value.unit) == (rows - 1, "rows of one rule")
+
+
+def test_intervals_of_one_fact() -> None:
+    """Counted after those that touch are joined, in the base and the request together."""
+    program = load(
+        "Decl up(X) temporal bound [/name]. Decl seen(X) temporal bound [/name].\nseen(X)@[S, E] :- up(X)@[S, E]."
+    )
+    days = [Fact("up", (Name("/a"),), (10 * i, 10 * i + 5)) for i in range(6)]
+    base = program.base(days[:3])
+    touching = Fact("up", (Name("/a"),), (6, 9))  # joins the first two
+    for facts, count in ((days[3:], 6), ([*days[3:], touching], 5)):
+        base.evaluate(facts, now=NOW, limits=Limits(intervals=count))
+        with pytest.raises(LimitError) as raised:
+            base.evaluate(facts, now=NOW, limits=Limits(intervals=count - 1))
+        assert raised.value.unit == "intervals of up(/a)"
 
 
 # --- time ----------------------------------------------------------------------------------------------------------

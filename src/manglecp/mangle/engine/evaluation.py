@@ -15,7 +15,7 @@ A fresh evaluation is one over an empty base.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions
@@ -294,9 +294,6 @@ class Evaluation:
     def _remaining(self) -> int:
         return self.limits.derived_facts - self.derived
 
-    def _interpret(self, component: CompiledComponent) -> None:
-        interpret(self, component)
-
     def _guarded(self, component: CompiledComponent, work: Any) -> None:
         """Run compiled functions; if a value does not fit, let the interpreter say exactly where."""
         try:
@@ -494,11 +491,3 @@ def _frozen(view: View) -> Frozen:
         frozen.indexes = dict(view.indexes)
         return frozen
     return view.base.changed(view.facts, view.removed, view.skipped)
-
-
-def merge_facts(groups: Iterable[Mapping[int, set[FactTuple]]]) -> dict[int, set[FactTuple]]:
-    merged: dict[int, set[FactTuple]] = {}
-    for group in groups:
-        for i, facts in group.items():
-            merged[i] = merged[i] | facts if i in merged else facts
-    return merged
