@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
+from manglecp.cli.files import FILE, STDIN, read, source_name
 from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.errors import Diagnostic, ParseError
 from manglecp.mangle.facts import Fact
@@ -34,8 +34,6 @@ __all__ = [
     "read_sources",
     "source_name",
 ]
-
-STDIN: Final = "-"
 
 
 def _instant(context: click.Context, parameter: click.Parameter, text: str | None) -> int:
@@ -70,8 +68,6 @@ def _fact_files(context: click.Context, parameter: click.Parameter, given: tuple
     return tuple(found)
 
 
-FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
-
 files = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 now = click.option(
     "--now",
@@ -100,19 +96,6 @@ bounds = click.option(
     default="error",
     help="Whether a violated type bound refuses the program (error) or is not looked for (off).",
 )
-
-
-def source_name(file: str) -> str:
-    return "<stdin>" if file == STDIN else file
-
-
-def read(file: str) -> bytes:
-    if file == STDIN and sys.stdin is None:
-        raise click.UsageError("cannot read standard input: it is closed")
-    try:
-        return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-    except OSError as error:
-        raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
 
 
 def read_sources(names: Iterable[str]) -> list[Source]:

@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 
 import click
 
-from manglecp.mangle.errors import Diagnostic, MangleError
+if TYPE_CHECKING:  # verbs that do not evaluate start without the language
+    from manglecp.mangle.errors import Diagnostic, MangleError
 
 __all__ = ["Progress", "count", "json_text", "refuse", "report", "write_lines", "write_text"]
 
