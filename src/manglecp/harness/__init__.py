@@ -1,0 +1,26 @@
+"""The harness: one model turn as evidence, closed by a typestate before anything may change.
+
+Three ideas:
+
+* **Evidence, not flags.** A turn is a JSON document of rows: what was requested, what came back, what became of it,
+  what the model was shown. Verdicts are computed from rows. A claim about the turn can make the verdict stricter, never
+  laxer.
+* **One table of failures.** Whatever is wrong has one of 42 classes, and each class names the state that it blocks
+  (:mod:`.classes`).
+* **States that only their predecessor makes.** ``CallSpec -> ToolRequests -> ToolResults -> ToolUse -> JoinClosed ->
+  MutationReady``: whoever holds a ``MutationReady`` holds the proof (:mod:`.states`).
+
+Data meets the modules in this order:
+
+    canonical, classes         bytes and digests; states and classes
+    errors, reading            input that cannot be typed, with the path to it
+    rows, evidence             typed rows, normalised; a whole turn
+    policies in force          constraints, inline policies and verified documents (:mod:`.terms`)
+    checks, findings           what is not met, and where
+    digests, judging           the digest bundles; the verdict
+    states, witness            the typestate; the record that can be verified without the payloads
+    policy, session            policy packages; the loop of an agent
+    adapters                   evidence from logs that people have
+
+Pure: no clock, no files, no processes, no chance. Time, randomness and storage are passed in.
+"""

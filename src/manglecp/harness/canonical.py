@@ -1,0 +1,85 @@
+"""Bytes that two implementations agree on, and digests of them.
+
+A digest says ``sha256:`` and the hash of the canonical JSON of a value: object keys in the order of code points, no
+spaces, text as UTF-8, escapes only where JSON demands them. What could be written in two ways (exponents, minus zero,
+surrogates, numbers that are none) has no canonical form and is refused.
+
+Text is trimmed of Unicode white space and, where it is one of a set of words, put into ASCII lower case. Python's own
+``strip`` and ``lower`` do more than that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["Uncanonical", "canonical", "digest", "digest_text", "trim", "word"]
+
+# White_Space of Unicode. str.strip() also removes U+001C to U+001F.
+_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_UPPER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+class Uncanonical(ValueError):
+    """A value that has no canonical form. ``path`` leads to it from the value that was to be written."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path or '/'}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+def trim(text: str) -> str:
+    return text.strip(_SPACES)
+
+
+def word(text: str) -> str:
+    """A word of a vocabulary: trimmed, ASCII letters in lower case."""
+    return text.strip(_SPACES).translate(_UPPER)
+
+
+def canonical(value: Any) -> bytes:
+    """The canonical JSON of a value made of dictionaries, lists, texts, numbers, booleans and None."""
+    _check(value)
+    return msgspec.json.encode(value, order="sorted")
+
+
+def digest(value: Any) -> str:
+    """``sha256:`` and the hash of the canonical JSON."""
+    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def digest_text(text: str) -> str:
+    """The digest of a text itself, not of its JSON."""
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check(value: Any) -> None:
+    """Refuse what has no canonical form. Without recursion: a stranger decides how deep the value is."""
+    work: list[tuple[str, Any]] = [("", value)]
+    while work:
+        path, one = work.pop()
+        kind = type(one)
+        if kind is str:
+            if not one.isascii() and _SURROGATE.search(one):
+                raise Uncanonical(path, "a surrogate stands alone")
+        elif kind is dict:
+            for key, part in one.items():
+                if type(key) is not str:
+                    raise Uncanonical(path, "a key is no text")
+                if not key.isascii():
+                    raise Uncanonical(f"{path}/{key}", "a key has letters other than ASCII")
+                if type(part) is not str or not part.isascii():
+                    work.append((f"{path}/{key}", part))
+        elif kind is list or kind is tuple:
+            work += [(f"{path}/{i}", part) for i, part in enumerate(one)]
+        elif kind is float:
+            if not math.isfinite(one) or (one == 0 and math.copysign(1, one) < 0) or "e" in repr(one):
+                raise Uncanonical(path, f"the number {one!r} can be written in more than one way")
+        elif one is not None and kind is not bool and kind is not int:
+            raise Uncanonical(path, f"a {kind.__name__} is no JSON value")

@@ -1,0 +1,370 @@
+"""Calls: are they of the right shape, of tools that may be called, by who may call them, and all accounted for?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from manglecp.harness.canonical import digest, word
+from manglecp.harness.classes import CLASSES
+from manglecp.harness.findings import Finding, place
+from manglecp.harness.rows import ToolRequest, ToolResult, Truncation
+from manglecp.harness.turn import PROGRAM, Turn
+
+__all__ = ["CHECKS"]
+
+_SCHEMA: Final = CLASSES["tool.schema_invalid"]
+_DISALLOWED: Final = CLASSES["tool.unknown_or_disallowed"]
+_MISMATCH: Final = CLASSES["tool.discovery_mismatch"]
+_UNRESOLVED: Final = CLASSES["tool.discovery_unresolved"]
+_EXAMPLES: Final = CLASSES["tool.example_digest_mismatch"]
+_CALLER: Final = CLASSES["tool.caller_not_allowed"]
+_RESULT_MISSING: Final = CLASSES["tool.result_missing"]
+_ORPHAN: Final = CLASSES["tool.result_orphan"]
+_INCOMPLETE: Final = CLASSES["tool.join_incomplete"]
+_USE_MISSING: Final = CLASSES["tool.use_missing"]
+_UNKNOWN_RESULT: Final = CLASSES["tool.use_unknown_result"]
+_NO_RESULT: Final = CLASSES["tool.use_without_result"]
+_PARALLEL: Final = CLASSES["tool.parallel_policy_violation"]
+_EDGE: Final = CLASSES["tool.programmatic_caller_edge_invalid"]
+_TRUNCATION: Final = CLASSES["tool.response_truncation_policy_violation"]
+
+_MODES: Final = ("code", "json", "text")
+_CHOICES: Final = ("auto", "any", "specific")
+_PROVENANCE: Final = ("command", "api", "runtime_route")
+
+
+# --- shape ---------------------------------------------------------------------------------------------------------
+
+
+def call_shape(turn: Turn) -> Iterator[Finding]:
+    """The mode and the tool choice are words that are known, and the choice is met."""
+    call = turn.call
+    if call.action_mode not in _MODES:
+        yield Finding(_SCHEMA, "callSpec/actionMode", f"the mode {call.action_mode} is not known")
+    choice = call.tool_choice
+    if choice is None:
+        return
+    if choice.mode not in _CHOICES:
+        yield Finding(_SCHEMA, "callSpec/toolChoice", f"the tool choice {choice.mode} is not known")
+    if choice.mode == "specific" and choice.tool_name is None:
+        yield Finding(_SCHEMA, "callSpec/toolChoice", "a specific tool is demanded, and none is named")
+    if choice.mode == "any" and not turn.requests:
+        yield Finding(_SCHEMA, "callSpec/toolChoice", "a call is demanded, and there is none")
+
+
+def request_shape(turn: Turn) -> Iterator[Finding]:
+    """Every request comes out of a structured block and fits the schema that is pinned for its tool."""
+    for row in turn.evidence.tool_requests:
+        where = place("toolRequests", row.tool_call_id)
+        if row.schema_valid is False:
+            yield Finding(_SCHEMA, where, "the runtime's validator refused the arguments")
+        if row.schema_digest is not None and any(pin != row.schema_digest for pin in _schema_pins(turn, row)):
+            yield Finding(_SCHEMA, where, f"{row.tool_name} was called under another schema than the pinned one")
+        if turn.schema_verdicts.get(row.tool_call_id) is False:
+            yield Finding(_SCHEMA, where, f"the arguments do not fit the schema of {row.tool_name}")
+        if row.source_block == "free_text":
+            yield Finding(_SCHEMA, where, "the call was read out of free text")
+        if turn.call.action_mode == "text" and not _adapter_registered(turn, row):
+            yield Finding(_SCHEMA, where, "a call in text mode came through no registered adapter")
+
+
+def _schema_pins(turn: Turn, row: ToolRequest) -> Iterator[str]:
+    policy = turn.call.tool_policy
+    for tool in (policy and policy.allowed_tools) or ():
+        if tool.tool_name == row.tool_name and tool.schema_digest is not None:
+            yield tool.schema_digest
+    pin = (turn.constraints.tool_constraints.schema_digests or {}).get(row.tool_name)
+    if pin is not None:
+        yield pin
+
+
+def _adapter_registered(turn: Turn, row: ToolRequest) -> bool:
+    """The adapter that a request names, or else that of the policy, is the policy's and one of those registered."""
+    of_policy = turn.call.tool_policy and turn.call.tool_policy.parser_profile_id
+    profile = row.parser_profile_id or of_policy
+    registered = turn.constraints.tool_constraints.parser_profiles
+    return profile is not None and (of_policy or profile) == profile and (registered is None or profile in registered)
+
+
+def one_call_per_action(turn: Turn) -> Iterator[Finding]:
+    """Only code composes calls within one action."""
+    if turn.call.action_mode not in ("json", "text"):
+        return
+    rows = [row for row in turn.evidence.tool_requests if row.action_index is not None]
+    calls = Counter(row.action_index for row in rows)
+    for row in rows:
+        if calls[row.action_index] > 1:
+            where = place("toolRequests", row.tool_call_id)
+            yield Finding(_SCHEMA, where, f"action {row.action_index} holds {calls[row.action_index]} calls")
+
+
+def result_shape(turn: Turn) -> Iterator[Finding]:
+    """Errors are typed, programs show what they printed, counts add up, and provenance is there where it is owed."""
+    for row in turn.results.values():
+        where = place("toolResults", row.tool_call_id)
+        if row.error is not None and row.error.gaps:
+            yield Finding(_SCHEMA, where, f"the error lacks {', '.join(row.error.gaps)}")
+        request = turn.requests.get(row.tool_call_id)
+        if request is not None and request.tool_kind == PROGRAM and turn.call.action_mode == "code":
+            seen = row.observation
+            if seen is None or seen.stdout_digest is None or seen.stderr_digest is None:
+                yield Finding(_SCHEMA, where, "a program has no digests of its standard output and error")
+        if not _tokens_add_up(row):
+            yield Finding(_SCHEMA, where, "the token delta is not what the filter saved")
+        if turn.constraints.tool_constraints.require_result_provenance and not _has_provenance(row):
+            yield Finding(_SCHEMA, where, "the result does not say where it comes from")
+
+
+def _tokens_add_up(row: ToolResult) -> bool:
+    usage = row.token_usage
+    if usage is None or usage.delta_tokens is None:
+        return True
+    if usage.unfiltered_tokens is None or usage.filtered_tokens is None:
+        return False
+    return usage.delta_tokens == usage.unfiltered_tokens - usage.filtered_tokens
+
+
+def _has_provenance(row: ToolResult) -> bool:
+    found = row.provenance
+    return found is not None and found.kind in _PROVENANCE and found.ref is not None
+
+
+def use_shape(turn: Turn) -> Iterator[Finding]:
+    """Who discards says why, and only an error that may be tried again is tried again."""
+    for row in turn.evidence.tool_use:
+        where = place("toolUse", row.tool_call_id)
+        if row.disposition == "discarded_with_reason" and row.reason_code is None:
+            yield Finding(_SCHEMA, where, "the result was discarded without a reason")
+        if row.disposition == "retry_scheduled" and row.tool_call_id in turn.results:
+            error = turn.results[row.tool_call_id].error
+            if error is None or not error.retryable:
+                yield Finding(_SCHEMA, where, "what is tried again is no error that may be retried")
+
+
+# --- permission ----------------------------------------------------------------------------------------------------
+
+
+def allowed_tools(turn: Turn) -> Iterator[Finding]:
+    """Every tool is on each allow-list, in the catalogue, and the one that was demanded."""
+    policy = turn.call.tool_policy
+    lists = []
+    if policy is not None and policy.allowed_tools is not None:
+        lists.append(("allow-list of the call", {tool.tool_name for tool in policy.allowed_tools}))
+    if turn.constraints.tool_constraints.allowed_tools is not None:
+        lists.append(("allow-list in force", set(turn.constraints.tool_constraints.allowed_tools)))
+    if turn.terms.catalog_tools is not None:
+        lists.append(("catalogue", set(turn.terms.catalog_tools)))
+    choice = turn.call.tool_choice
+    demanded = choice.tool_name if choice is not None and choice.mode == "specific" else None
+    if not lists and demanded is None:
+        return
+    for row in turn.evidence.tool_requests:
+        where = place("toolRequests", row.tool_call_id)
+        for title, names in lists:
+            if row.tool_name not in names:
+                yield Finding(_DISALLOWED, where, f"{row.tool_name} is not in the {title}")
+        if demanded is not None and row.tool_name != demanded:
+            yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {demanded} was demanded")
+
+
+def blocked_calls(turn: Turn) -> Iterator[Finding]:
+    """What a guardrail blocked before it ran has no result that is ok. A block without a call is one of all calls."""
+    for decision in turn.evidence.guardrail_decisions or ():
+        if decision.stage != "pre_flight" or decision.outcome != "block":
+            continue
+        for row in turn.results.values():
+            if row.status == "ok" and decision.tool_call_id in (None, row.tool_call_id):
+                message = f"{row.tool_call_id} was blocked before it ran, and came back ok"
+                yield Finding(_DISALLOWED, place("toolResults", row.tool_call_id), message)
+                yield Finding(_DISALLOWED, place("guardrailDecisions", decision.sequence), message)
+
+
+def discovery(turn: Turn) -> Iterator[Finding]:
+    """A tool that is loaded late was found by a search over the pinned catalogue, and called by the name found."""
+    pins = turn.constraints.tool_constraints
+    if pins.expected_tool_catalog_digest not in (None, turn.call.tool_catalog_digest):
+        yield Finding(_MISMATCH, "callSpec/toolCatalogDigest", "another catalogue is expected")
+    if pins.expected_defer_policy_digest not in (None, turn.call.defer_policy_digest):
+        yield Finding(_MISMATCH, "callSpec/deferPolicyDigest", "another loading policy is expected")
+    for row in turn.evidence.tool_requests:
+        where = place("toolRequests", row.tool_call_id)
+        search = row.search_ref
+        if search is None:
+            if row.tool_name in turn.terms.deferred_tools and row.search_ref_digest is None:
+                yield Finding(_UNRESOLVED, where, f"{row.tool_name} is loaded late, and no search found it")
+            continue
+        if search.catalog_digest not in (None, turn.call.tool_catalog_digest):
+            yield Finding(_MISMATCH, where, "the search ran over another catalogue")
+        if search.result_tools is not None:
+            if search.result_set_digest not in (None, digest(list(search.result_tools))):
+                yield Finding(_MISMATCH, where, "the digest of the search results is not theirs")
+            if row.tool_name not in search.result_tools:
+                yield Finding(_UNRESOLVED, where, f"the search did not find {row.tool_name}")
+        if row.search_ref_digest not in (None, digest(search.as_recorded)):
+            yield Finding(_MISMATCH, where, "the digest of the search is not its own")
+        if search.resolved_tool_name not in (None, row.tool_name):
+            yield Finding(_UNRESOLVED, where, f"the search resolved to {search.resolved_tool_name}")
+
+
+def examples(turn: Turn) -> Iterator[Finding]:
+    """Tools are shown with the examples that are pinned for them."""
+    constraints = turn.constraints.tool_constraints
+    if constraints.expected_tool_example_digest not in (None, turn.call.tool_example_digest):
+        yield Finding(_EXAMPLES, "callSpec/toolExampleDigest", "other examples are expected")
+    pins = constraints.example_digests or {}
+    for row in turn.evidence.tool_requests:
+        if row.tool_name in pins and row.example_digest != pins[row.tool_name]:
+            where = place("toolRequests", row.tool_call_id)
+            yield Finding(_EXAMPLES, where, f"{row.tool_name} was shown with other examples than the pinned ones")
+
+
+def callers(turn: Turn) -> Iterator[Finding]:
+    """Whoever calls a tool that has a list of callers is on that list."""
+    expected = turn.constraints.tool_constraints.expected_allowed_callers_digest
+    if expected not in (None, turn.call.allowed_callers_digest):
+        yield Finding(_CALLER, "callSpec/allowedCallersDigest", "another list of callers is expected")
+    for row in turn.evidence.tool_requests:
+        allowed = turn.terms.allowed_callers.get(row.tool_name)
+        if allowed is not None and word(turn.caller(row)) not in allowed:
+            where = place("toolRequests", row.tool_call_id)
+            yield Finding(_CALLER, where, f"{row.tool_name} is not to be called by {turn.caller(row)}")
+
+
+def caller_edges(turn: Turn) -> Iterator[Finding]:
+    """An edge leads from a program that was requested to the call that carries it."""
+    for name, edge in turn.edges.items():
+        where = place("toolResults", name)
+        parent = edge.parent_tool_call_id
+        if parent == name or parent not in turn.requests or turn.requests[parent].tool_kind != PROGRAM:
+            yield Finding(_EDGE, where, f"the parent {parent} is no program that was requested")
+        if edge.child_tool_call_id not in (None, name):
+            yield Finding(_EDGE, where, f"the edge leads to {edge.child_tool_call_id}")
+    for row in turn.evidence.tool_requests:
+        if row.caller_id is not None and word(row.caller_id) == PROGRAM:
+            name = row.tool_call_id
+            if name in turn.results and name not in turn.edges:
+                yield Finding(_EDGE, place("toolResults", name), "a program made the call, and no edge says which")
+
+
+# --- width ---------------------------------------------------------------------------------------------------------
+
+
+def width(turn: Turn) -> Iterator[Finding]:
+    """No more branches, and no others, than the policy admits."""
+    policy = turn.call.parallel_policy
+    if policy is None:
+        return
+    direct = list(turn.direct)
+    branches = {row.branch_id for row in direct if row.branch_id is not None}
+    groups = Counter(row.call_group_id for row in direct)
+    wide = len(branches) or max(groups.values(), default=0)
+    where = "callSpec/parallelPolicy"
+    if policy.allowed is False and wide > 1:
+        yield Finding(_PARALLEL, where, f"{wide} branches, and parallel calls are forbidden")
+    if policy.allowed is False and turn.call.execution_pattern == "parallel":
+        yield Finding(_PARALLEL, where, "the pattern is parallel, and parallel calls are forbidden")
+    if policy.max_branches is not None and wide > policy.max_branches:
+        yield Finding(_PARALLEL, where, f"{wide} branches; at most {policy.max_branches} are admitted")
+    if policy.expected_branches is not None and wide != policy.expected_branches:
+        yield Finding(_PARALLEL, where, f"{wide} branches; {policy.expected_branches} are expected")
+
+
+# --- join ----------------------------------------------------------------------------------------------------------
+
+
+def join(turn: Turn) -> Iterator[Finding]:
+    """Requests, terminal results and uses match one another, and every branch is closed."""
+    for finding in _unmatched(turn):
+        yield finding
+        yield Finding(_INCOMPLETE, finding.where, finding.message)
+    for row in turn.evidence.branch_joins:
+        if row.join_closed is not True:
+            yield Finding(_INCOMPLETE, place("branchJoins", row.branch_id or ""), "the branch is not closed")
+
+
+def _unmatched(turn: Turn) -> Iterator[Finding]:
+    for name in turn.requests:
+        if name not in turn.results:
+            state = "is still under way" if name in turn.unfinished else "has no result"
+            yield Finding(_RESULT_MISSING, place("toolRequests", name), f"the call {state}")
+    for name in turn.results:
+        where = place("toolResults", name)
+        if name not in turn.requests:
+            yield Finding(_ORPHAN, where, "nobody requested this call")
+        if name not in turn.uses:
+            yield Finding(_USE_MISSING, where, "nothing says what became of the result")
+    for name, use in turn.uses.items():
+        where = place("toolUse", name)
+        result = turn.results.get(name)
+        if result is not None:
+            if use.result_digest not in (None, result.result_digest):
+                yield Finding(_UNKNOWN_RESULT, where, "the digest is not that of the result")
+        elif name in turn.unfinished:
+            yield Finding(_UNKNOWN_RESULT, where, "the result is not terminal")
+        else:
+            yield Finding(_NO_RESULT, where, "there is no result of this call")
+
+
+# --- truncation ----------------------------------------------------------------------------------------------------
+
+
+def truncation(turn: Turn) -> Iterator[Finding]:
+    """Payloads keep to the budget, and a cut is made and recorded as the policy says."""
+    demanded = turn.constraints.truncation_constraints
+    inline = turn.call.tool_response_truncation_policy
+    limits = [
+        terms
+        for terms in (demanded, inline)
+        if terms is not None and (terms.max_bytes, terms.marker, terms.strategy) != (None, None, None)
+    ]
+    computable = demanded in limits and demanded.valid is None
+    if demanded.required and demanded.valid is not True and not computable:
+        yield Finding(_TRUNCATION, "truncationConstraints", "valid truncation is required, and not attested")
+    budget = min((terms.max_bytes for terms in limits if terms.max_bytes is not None), default=None)
+    for row in turn.results.values():
+        where = place("toolResults", row.tool_call_id)
+        cut = row.truncation
+        if cut is None or cut.truncated is False:
+            if budget is not None and row.payload_bytes is not None and row.payload_bytes > budget:
+                yield Finding(_TRUNCATION, where, f"{row.payload_bytes} bytes, uncut; the budget is {budget}")
+            continue
+        if not limits:
+            yield Finding(_TRUNCATION, where, "the payload was cut, and no policy says so")
+        if not _sizes_agree(cut):
+            yield Finding(_TRUNCATION, where, "the sizes of the cut are absent or do not agree")
+        elif budget is not None and cut.kept_bytes is not None and cut.kept_bytes > budget:
+            yield Finding(_TRUNCATION, where, f"{cut.kept_bytes} bytes were kept; the budget is {budget}")
+        if any(terms.marker not in (None, cut.marker) for terms in limits):
+            yield Finding(_TRUNCATION, where, "the cut has another marker than the policy says")
+        if any(terms.strategy not in (None, cut.strategy) for terms in limits):
+            yield Finding(_TRUNCATION, where, "the payload was cut elsewhere than the policy says")
+
+
+def _sizes_agree(cut: Truncation) -> bool:
+    original, kept, head, tail = cut.original_bytes, cut.kept_bytes, cut.head_bytes or 0, cut.tail_bytes or 0
+    if original is None or kept is None or not 0 <= kept < original:
+        return False
+    if cut.omitted_bytes not in (None, original - kept):
+        return False
+    # A middle cut leaves something on both sides.
+    return cut.strategy != "middle" or (head > 0 and tail > 0 and head + tail == kept)
+
+
+CHECKS: Final = (
+    call_shape,
+    request_shape,
+    one_call_per_action,
+    result_shape,
+    use_shape,
+    allowed_tools,
+    blocked_calls,
+    discovery,
+    examples,
+    callers,
+    caller_edges,
+    width,
+    join,
+    truncation,
+)

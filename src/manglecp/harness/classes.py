@@ -1,0 +1,311 @@
+"""The states of a turn and the 42 classes that keep it from reaching them.
+
+A turn goes one way:
+
+    CallSpec -> ToolRequests -> ToolResults -> ToolUse -> JoinClosed -> MutationReady
+
+Each arrow is an obligation that evidence has to meet. What the evidence does not meet has a name, its *class*, and each
+class has a place: the first state that the turn cannot reach while the class is active. It cannot reach any later one
+either. So two questions have simple answers:
+
+* a turn is **closed** if no class is active that stands at JoinClosed or before it;
+* a turn may **mutate** if no class is active at all, and it says what it wants to mutate.
+
+Nine classes stand at MutationReady: they forbid the mutation and leave the join alone. Failing never forbids recording.
+
+Classes are raised by :mod:`.checks` from evidence, never handed in. What a runtime claims about itself (its order was
+right, its truncation valid, its decomposition admissible) can raise a class and can never lower one.
+
+What to do about a class is part of the table: gather the missing *evidence* and check the same turn again, spend
+another model *turn* on it with the typed failure, or stop and have a human look (*never* retried).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final
+
+__all__ = ["CLASSES", "FailClass", "Retry", "State", "diagram"]
+
+
+class State(IntEnum):
+    """The states of a turn, in their order."""
+
+    CALL_SPEC = 0
+    TOOL_REQUESTS = 1
+    TOOL_RESULTS = 2
+    TOOL_USE = 3
+    JOIN_CLOSED = 4
+    MUTATION_READY = 5
+
+    @property
+    def title(self) -> str:
+        """Its name in the specification."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+
+class Retry(Enum):
+    """What may be tried when a class is active."""
+
+    EVIDENCE = "evidence"
+    TURN = "turn"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class FailClass:
+    """One row of the table."""
+
+    name: str
+    blocks: State
+    """The first state that cannot be reached."""
+    retry: Retry
+    trigger: str
+    remedy: str
+
+    @property
+    def blocks_join(self) -> bool:
+        return self.blocks <= State.JOIN_CLOSED
+
+
+_CS, _RQ, _RS, _JC, _MR = (
+    State.CALL_SPEC,
+    State.TOOL_REQUESTS,
+    State.TOOL_RESULTS,
+    State.JOIN_CLOSED,
+    State.MUTATION_READY,
+)
+_E, _T, _N = Retry.EVIDENCE, Retry.TURN, Retry.NEVER
+
+_TABLE: Final = (
+    # --- tool ------------------------------------------------------------------------------------------------------
+    FailClass(
+        "tool.schema_invalid", _RQ, _T,
+        "a call, a result or a use row is not of the shape that the policy, the mode or the row's own kind demands",
+        "repair the row: arguments that fit the pinned schema, a typed error envelope, an output digest, a reason",
+    ),
+    FailClass(
+        "tool.unknown_or_disallowed", _RQ, _N,
+        "a tool was called that is not on the allow-list, not in the catalogue, not the one demanded, or was blocked",
+        "call a listed tool, or have the tool policy changed and pinned",
+    ),
+    FailClass(
+        "tool.discovery_mismatch", _RQ, _E,
+        "a tool search, the catalogue or the loading policy is not the one that the call spec is bound to",
+        "repeat the search over the pinned catalogue and record its digests",
+    ),
+    FailClass(
+        "tool.discovery_unresolved", _RQ, _T,
+        "a deferred tool was called that no recorded search found",
+        "search for the tool first and call it under the name that the search resolved",
+    ),
+    FailClass(
+        "tool.example_digest_mismatch", _RQ, _N,
+        "the examples shown with a tool are not those that the call spec pins",
+        "restore the pinned examples, or pin the new ones",
+    ),
+    FailClass(
+        "tool.caller_not_allowed", _RQ, _N,
+        "a tool was called by someone who is not in its list of callers, or that list is not the pinned one",
+        "call it from where it may be called, or have the list changed and pinned",
+    ),
+    FailClass(
+        "tool.result_missing", _JC, _E,
+        "a requested call has no terminal result",
+        "wait for the result, or record the call as an error with a typed envelope",
+    ),
+    FailClass(
+        "tool.result_orphan", _JC, _E,
+        "a terminal result answers a call that nobody requested",
+        "record the request it belongs to, or drop the row from the evidence at its source",
+    ),
+    FailClass(
+        "tool.join_incomplete", _JC, _E,
+        "requests, results and uses do not match one another, or a branch is still open",
+        "mend what the other findings name; close every branch",
+    ),
+    FailClass(
+        "tool.use_missing", _JC, _E,
+        "a terminal result has no use row",
+        "say what became of the result: consumed, observed_only, discarded_with_reason or retry_scheduled",
+    ),
+    FailClass(
+        "tool.use_unknown_result", _JC, _T,
+        "a use row cites a digest that the result does not have, or a result that is not terminal",
+        "cite the digest of the recorded result, after it is terminal",
+    ),
+    FailClass(
+        "tool.use_without_result", _JC, _T,
+        "a use row names a call that never had a result",
+        "drop the use row, or record the result it speaks of",
+    ),
+    FailClass(
+        "tool.parallel_policy_violation", _RQ, _T,
+        "there are more or other branches than the parallel policy admits",
+        "spread the calls over several turns, or have the policy changed and pinned",
+    ),
+    FailClass(
+        "tool.programmatic_caller_edge_invalid", _RS, _E,
+        "a call made by a program has no valid edge to the program that made it",
+        "record the caller edge: the code_execution call as parent, this call as child",
+    ),
+    FailClass(
+        "tool.response_truncation_policy_violation", _RS, _E,
+        "a payload is over the budget, or was cut without the metadata or in another way than the policy says",
+        "cut the payload as the policy says and record sizes, marker and strategy",
+    ),
+    # --- protocol, runtime, context, coordination ------------------------------------------------------------------
+    FailClass(
+        "protocol.stop_reason_unhandled", _JC, _T,
+        "the stop reason is not handled, does not permit to go on, or a turn budget or checkpoint is due",
+        "handle the reason in the protocol state policy, stop, or record the checkpoint",
+    ),
+    FailClass(
+        "protocol.parallel_transport_order_invalid", _JC, _E,
+        "calls and outputs were not transported in the order, or in the number, that the transport policy fixes",
+        "send the results in the order of their calls and record positions on both sides",
+    ),
+    FailClass(
+        "runtime.shell_boundary_violation", _RS, _N,
+        "a shell row lacks its boundary evidence or left its boundary, or a file was edited by means not allowed",
+        "run in the sandbox, in a working directory inside the roots, and edit by an allowed surface",
+    ),
+    FailClass(
+        "runtime.compaction_state_invalid", _JC, _E,
+        "context was compacted without a policy, under another one, or something that had to be carried was lost",
+        "compact under the pinned policy and carry every required reference and every open call",
+    ),
+    FailClass(
+        "context.queue_policy_violation", _JC, _E,
+        "reminders were queued, reduced, batched, filtered or rendered in another way than the pinned policies say",
+        "rebuild the queue, the views and the renders under the pinned policies",
+    ),
+    FailClass(
+        "context.injection_point_missing", _JC, _E,
+        "a result was never rendered for the model, a state view is absent, or an injection point is not allowed",
+        "render every terminal result at an allowed injection point and record a state view",
+    ),
+    FailClass(
+        "context.scope_violation", _RS, _N,
+        "a role read or wrote outside of its scope, or the scope is not the pinned one",
+        "stay within the prefixes of the role, or hand the work to the role that owns them",
+    ),
+    FailClass(
+        "coordination.decomposition_policy_violation", _RQ, _T,
+        "the work was split, looped or fanned out in a way that the decomposition policy does not admit",
+        "choose an admitted pattern and width; give autonomous patterns their measured trigger",
+    ),
+    # --- governance ------------------------------------------------------------------------------------------------
+    FailClass(
+        "governance.claim_id_invalid", _CS, _N,
+        "the governance profile claims an identity that is not known",
+        "claim profile.doctrine_inf_governance.v0, or nothing",
+    ),
+    FailClass(
+        "governance.policy_package_unpinned", _CS, _N,
+        "the run claims governance without a pinned policy package",
+        "pin the package: reference, expected digest and bound digest",
+    ),
+    FailClass(
+        "governance.policy_package_mismatch", _CS, _N,
+        "the package in force is not the one that was pinned",
+        "load the pinned package, or promote and pin the new one",
+    ),
+    FailClass(
+        "governance.guardrail_stage_missing", _JC, _N,
+        "a required guardrail stage has no decision",
+        "run the guardrails of every required stage and record their decisions",
+    ),
+    FailClass(
+        "governance.guardrail_stage_order_invalid", _JC, _N,
+        "guardrail decisions are not in the order pre_flight, input, output",
+        "run the stages in their order",
+    ),
+    FailClass(
+        "governance.eval_gate_unmet", _MR, _N,
+        "the evaluation did not pass, or a measured value is under its floor",
+        "improve the policy until every thresholded metric reaches its floor",
+    ),
+    FailClass(
+        "governance.eval_lineage_missing", _MR, _N,
+        "the evaluation cannot be traced to its data set, grader, thresholds or benchmark",
+        "record the three lineage references, of the benchmark that the call spec names",
+    ),
+    FailClass(
+        "governance.redteam_gate_unmet", _MR, _N,
+        "the adversarial regression did not run in full, or found too much",
+        "run every required plugin and strategy with enough probes and attach the report",
+    ),
+    FailClass(
+        "governance.self_evolution_retry_missing", _MR, _N,
+        "an automated policy change has no bound on its attempts",
+        "declare how many attempts it has, one at least",
+    ),
+    FailClass(
+        "governance.self_evolution_escalation_missing", _MR, _N,
+        "an automated policy change does not say whom it escalates to",
+        "name the owner it ends with",
+    ),
+    FailClass(
+        "governance.self_evolution_rollback_missing", _MR, _N,
+        "an automated policy change does not say what it rolls back to",
+        "name the version to return to",
+    ),
+    FailClass(
+        "governance.trace_mode_violation", _CS, _N,
+        "traces go, or may go, where the observability mode forbids",
+        "choose an admitted mode, name its processor, and export nothing while tracing is disabled",
+    ),
+    FailClass(
+        "governance.risk_tier_profile_missing", _CS, _N,
+        "the risk tier is unknown, has no control profile, or lacks the human approval it demands",
+        "bind the control profile of the tier and record the approval",
+    ),
+    # --- handoff and mutation --------------------------------------------------------------------------------------
+    FailClass(
+        "handoff.required_artifact_missing", _JC, _E,
+        "an artifact or packet field that the contract demands is not there",
+        "produce the artifact, record its digest, and carry its reference in the packet",
+    ),
+    FailClass(
+        "handoff.target_not_allowed", _JC, _N,
+        "the work is handed to someone the contract does not admit, or under another contract",
+        "hand over to an admitted target of the acting role",
+    ),
+    FailClass(
+        "handoff.return_path_missing", _JC, _E,
+        "the contract demands a way back and the packet has none",
+        "put the return path into the packet",
+    ),
+    FailClass(
+        "mutation.policy_digest_mismatch", _MR, _N,
+        "the mutation policy in force is not the one that the turn was made under",
+        "make the turn again under the active policy",
+    ),
+    FailClass(
+        "mutation.capability_claim_missing", _MR, _N,
+        "the intent does not claim a capability that the action needs",
+        "claim the base capability and the one of the action, if the instruction grants them",
+    ),
+    FailClass(
+        "mutation.use_evidence_missing", _MR, _E,
+        "the mutation rests on something that no consumed result, instruction, session or trajectory carries",
+        "trace every input to a consumed result with provenance and link the turn to its session or trajectory",
+    ),
+)  # fmt: skip
+
+CLASSES: Final = {one.name: one for one in _TABLE}
+"""Every class by its name."""
+
+
+def diagram() -> str:
+    """The states and what blocks each, as text for the documentation."""
+    lines = []
+    for state in State:
+        names = [one.name for one in _TABLE if one.blocks is state]
+        lines.append(state.title)
+        lines += [f"  ✗ {name}" for name in names]
+        if state is not State.MUTATION_READY:
+            lines.append("  ↓")
+    return "\n".join(lines) + "\n"

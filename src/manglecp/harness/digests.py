@@ -1,0 +1,196 @@
+"""The digests of a turn, in two bundles.
+
+**v1** is upstream's, byte for byte: so that two implementations agree on what they saw. It knows eleven fields of the
+call spec and the members that upstream reads; and its join digest does not say under which call spec the join was made.
+
+**v2** closes both holes. It covers every normalised row in full, the whole call spec, the constraints and documents,
+and the classes: nothing enters a verdict without entering this digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
+from manglecp.harness.rows import Handoff, ToolResult, ToolUse
+from manglecp.harness.turn import Turn
+
+__all__ = ["bundle_v1", "bundle_v2", "witness_id"]
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+"""Canonical JSON. Everything that comes here was read, so that nothing in it lacks a canonical form."""
+
+_UPSTREAM_WORDS: Final = {"observed_only": "observed", "discarded_with_reason": "discarded"}
+_SETS: Final = (
+    "tool_requests",
+    "tool_results",
+    "tool_use",
+    "protocol_state",
+    "tool_render",
+    "reminder_queue",
+    "state_views",
+    "branch_joins",
+    "guardrail_decisions",
+    "artifacts",
+    "context_access",
+    "trace_exports",
+    "handoff",
+    "decomposition",
+    "compaction",
+    "continuity",
+    "mutation",
+    "session_refs",
+    "trajectory_refs",
+)
+
+
+def _digest(value: Any) -> str:
+    return "sha256:" + hashlib.sha256(_encode(value)).hexdigest()
+
+
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+# --- v1 ------------------------------------------------------------------------------------------------------------
+
+
+def _upstream_call(call: CallSpec) -> dict[str, Any]:
+    values = (getattr(call, field) for field in CallSpec.__struct_fields__)
+    return dict(zip(UPSTREAM_FIELDS, values, strict=False))
+
+
+def _upstream_result(row: ToolResult) -> dict[str, Any]:
+    error = row.error and {
+        "errorCode": row.error.error_code,
+        "retryable": row.error.retryable,
+        "errorMessageDigest": row.error.error_message_digest,
+    }
+    return _given(toolCallId=row.tool_call_id, status=row.status, resultDigest=row.result_digest, error=error)
+
+
+def _upstream_use(row: ToolUse) -> dict[str, Any]:
+    word = _UPSTREAM_WORDS.get(row.disposition, row.disposition)
+    return _given(toolCallId=row.tool_call_id, disposition=word, resultDigest=row.result_digest)
+
+
+def _upstream_handoff(row: Handoff) -> dict[str, Any]:
+    return _given(
+        target=row.target,
+        requiredArtifactRefs=row.required_artifact_refs or None,
+        returnPathRef=row.return_path_ref,
+    )
+
+
+def _missing(wanted: Iterable[str], there: Iterable[str]) -> list[str]:
+    return sorted(set(wanted).difference(there))
+
+
+def bundle_v1(turn: Turn) -> dict[str, str]:
+    """The digests that upstream computes, by their names."""
+    evidence, call = turn.evidence, turn.call
+    renders = {row.tool_call_id: row for row in evidence.tool_render}
+    sets = {
+        "requestSetDigest": _digest(
+            [
+                _given(
+                    toolCallId=row.tool_call_id,
+                    toolName=row.tool_name,
+                    schemaDigest=row.schema_digest,
+                    callerId=row.caller_id,
+                    searchRefDigest=row.search_ref_digest,
+                )
+                for row in evidence.tool_requests
+            ]
+        ),
+        "resultSetDigest": _digest([_upstream_result(row) for row in turn.results.values()]),
+        "useSetDigest": _digest([_upstream_use(row) for row in evidence.tool_use]),
+        "toolRenderSetDigest": _digest(evidence.tool_render),
+        "reminderQueueSetDigest": _digest(
+            [
+                {"queueId": row.queue_id, "reducedDigest": row.reduced_digest, "policyDigest": row.policy_digest}
+                for row in evidence.reminder_queue
+            ]
+        ),
+        "stateViewSetDigest": _digest(evidence.state_views),
+        "protocolStateDigest": _digest(
+            evidence.protocol_state
+            and {"stopReason": evidence.protocol_state.stop_reason, "continuationAllowed": turn.continuing}
+        ),
+    }
+    handoff = None if evidence.handoff is None else _digest(_upstream_handoff(evidence.handoff))
+    missing_renders = _missing(turn.results, renders)
+    render_valid = all(row.policy_digest == call.tool_render_protocol_digest for row in evidence.tool_render)
+    queue_valid = all(row.policy_digest == call.reminder_queue_policy_digest for row in evidence.reminder_queue)
+    view_valid = all(row.policy_digest == call.state_view_policy_digest for row in evidence.state_views)
+    context_there = not missing_renders and bool(evidence.reminder_queue) and bool(evidence.state_views)
+    join = {
+        **sets,
+        "handoffDigest": handoff,
+        "requestedCallIds": list(turn.requests),
+        "resultCallIds": list(turn.results),
+        "usedCallIds": list(turn.uses),
+        "renderCallIds": list(renders),
+        "queueIds": [row.queue_id for row in evidence.reminder_queue],
+        "stateViewIds": [row.view_id for row in evidence.state_views],
+        "missingResultCallIds": _missing(turn.requests, turn.results),
+        "orphanResultCallIds": _missing(turn.results, turn.requests),
+        "missingUseCallIds": _missing(turn.results, turn.uses),
+        "unknownUseCallIds": _missing(turn.uses, turn.results),
+        "missingRenderCallIds": missing_renders,
+        "queueReductionPresent": bool(evidence.reminder_queue),
+        "stateViewPresent": bool(evidence.state_views),
+        "renderPolicyValid": render_valid,
+        "queuePolicyValid": queue_valid,
+        "stateViewPolicyValid": view_valid,
+        "continuationContextReady": not turn.context_owed
+        or (context_there and render_valid and queue_valid and view_valid),
+    }
+    bundle = {"callSpecDigest": _digest(_upstream_call(call)), **sets, "joinSetDigest": _digest(join)}
+    if handoff is not None:
+        bundle["handoffDigest"] = handoff
+    return bundle
+
+
+# --- v2 ------------------------------------------------------------------------------------------------------------
+
+
+def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
+    """What v1 leaves out: the whole call spec, the uses in the words of the seed, and all evidence together."""
+    evidence = turn.evidence
+    call = _digest(evidence.call_spec)
+    whole = {
+        "schema": 2,
+        "v1": v1,
+        "callSpecDigest": call,
+        "sets": {name: _digest(rows) for name in _SETS if (rows := getattr(evidence, name))},
+        "schemaVerdicts": turn.schema_verdicts,
+        "guardrailsGiven": evidence.guardrail_decisions is not None,
+        "constraintsDigest": _digest([turn.constraints, turn.documents]),
+        "failureClasses": list(failure_classes),
+    }
+    uses = [
+        _given(
+            toolCallId=row.tool_call_id,
+            resultDigest=row.result_digest,
+            useDisposition=row.disposition,
+            useReason=row.reason_code,
+        )
+        for row in evidence.tool_use
+    ]
+    return {"callSpecDigestV2": call, "useSetDigestV2": _digest(uses), "evidenceDigestV2": _digest(whole)}
+
+
+def witness_id(digests: dict[str, str], failure_classes: Iterable[str]) -> str:
+    """The name of the whole check: whoever holds it can tell if anything was changed."""
+    key = {
+        "callSpecDigest": digests["callSpecDigest"],
+        "joinSetDigest": digests["joinSetDigest"],
+        "evidenceDigestV2": digests["evidenceDigestV2"],
+        "failureClasses": list(failure_classes),
+    }
+    return f"jw1_{hashlib.sha256(_encode(key)).hexdigest()}"

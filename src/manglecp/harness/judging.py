@@ -1,0 +1,100 @@
+"""The verdict over a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from manglecp.harness.checks import CHECKS
+from manglecp.harness.classes import State
+from manglecp.harness.digests import bundle_v1, bundle_v2, witness_id
+from manglecp.harness.findings import Finding, ordered
+from manglecp.harness.reading import LIMITS, Limits
+from manglecp.harness.turn import Turn, read_turn
+
+__all__ = ["Judgement", "conclude", "judge", "open_findings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What follows from the evidence of a turn. The same evidence always gives an equal judgement."""
+
+    findings: tuple[Finding, ...]
+    digests: dict[str, str]
+    witness_id: str
+    turn: Turn
+
+    @property
+    def result(self) -> Literal["accepted", "rejected"]:
+        return "rejected" if self.findings else "accepted"
+
+    @property
+    def failure_classes(self) -> tuple[str, ...]:
+        return _classes(self.findings)
+
+    @property
+    def join_closed(self) -> bool:
+        """Whether nothing stands before JoinClosed. Some classes forbid only the mutation."""
+        return not any(finding.failure.blocks_join for finding in self.findings)
+
+    @property
+    def mutation_ready(self) -> bool:
+        """Whether nothing is wrong at all, and the turn says what it wants to mutate."""
+        return not self.findings and self.turn.evidence.mutation is not None
+
+    @property
+    def normalized(self) -> dict[str, Any]:
+        """Every normalised row: all that is needed to judge the turn again, without what was in its payloads."""
+        rows: dict[str, Any] = msgspec.to_builtins(
+            {
+                "evidence": self.turn.evidence,
+                "constraints": self.turn.constraints,
+                "policyDocuments": self.turn.documents,
+                "schemaVerdicts": self.turn.schema_verdicts,
+            },
+            str_keys=True,
+        )
+        return rows
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "result": self.result,
+            "failureClasses": list(self.failure_classes),
+            "joinClosed": self.join_closed,
+            "mutationReady": self.mutation_ready,
+            "digests": self.digests,
+            "witnessId": self.witness_id,
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+def judge(document: Mapping[str, Any], limits: Limits = LIMITS) -> Judgement:
+    """The judgement over a turn that has ended; :class:`.InvalidEvidence` if the document cannot be read."""
+    return conclude(read_turn(document, limits))
+
+
+def conclude(turn: Turn) -> Judgement:
+    """The judgement over a turn that was read."""
+    found = [finding for check in CHECKS for finding in check(turn)]
+    digests = bundle_v1(turn)
+    findings = ordered(found, turn.call.call_id, digests["joinSetDigest"])
+    classes = _classes(findings)
+    digests |= bundle_v2(turn, dict(digests), classes)
+    return Judgement(findings, digests, witness_id(digests, classes), turn)
+
+
+def open_findings(document: Mapping[str, Any], upto: State, limits: Limits = LIMITS) -> Sequence[Finding]:
+    """What keeps a turn that is under way from a state, judged on the evidence so far.
+
+    How the turn ended need not be there yet, and what is owed only later is not missed.
+    """
+    turn = read_turn(document, limits, under_way=True)
+    found = (finding for check in CHECKS for finding in check(turn) if finding.failure.blocks <= upto)
+    return ordered(found, turn.call.call_id, None)
+
+
+def _classes(findings: Sequence[Finding]) -> tuple[str, ...]:
+    return tuple(sorted({finding.failure.name for finding in findings}))

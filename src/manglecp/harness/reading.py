@@ -1,0 +1,325 @@
+"""Readers: from JSON of strangers to typed, normalised values.
+
+A type says how each of its members is read, in its annotations:
+
+    class Shell(Record):
+        workdir: Text = None
+        edited_paths: Texts = ()
+
+and :func:`reader_of` makes a reader of that. Two rules hold for every member:
+
+* JSON knows three kinds of value: lists, objects and scalars. One kind where another belongs makes the document
+  unreadable (:class:`.InvalidEvidence`).
+* Within the scalars nothing is unreadable. A member that is absent, null, blank or of another type than the one wanted
+  counts as *not given*; whether that matters is for the checks to say. Only what is :func:`required` has to be there.
+
+Text is trimmed, words are put into lower case, lists whose order means nothing are sorted and freed of repetitions. No
+reader calls itself: how deep the evidence goes is decided by the types, not by who sends it. What is kept as it came
+(schemas, policy documents) is bounded by :class:`Limits`.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from manglecp.harness.canonical import Uncanonical, canonical, trim, word
+from manglecp.harness.errors import InvalidEvidence
+
+__all__ = [
+    "LIMITS",
+    "Computed",
+    "Flag",
+    "Limits",
+    "Listing",
+    "Member",
+    "Number",
+    "Numbers",
+    "Read",
+    "Record",
+    "RequiredText",
+    "RequiredWord",
+    "Sequence",
+    "Text",
+    "Texts",
+    "TextsByName",
+    "Verbatim",
+    "Whole",
+    "Word",
+    "Words",
+    "a_text",
+    "a_word",
+    "each",
+    "entries",
+    "member",
+    "one",
+    "reader_of",
+    "size_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is read before it is refused."""
+
+    rows: int = 10_000
+    """Entries of one list or object."""
+    text: int = 4 << 20
+    """Characters of one text."""
+    verbatim: int = 16 << 20
+    """Bytes of one value that is kept as it came."""
+
+
+LIMITS: Final = Limits()
+
+T = TypeVar("T")
+Read: TypeAlias = Callable[[Any, Limits], T]
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True):
+    """A typed object of the evidence. Its JSON leaves out what was not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """How the member of that name is read."""
+
+    read: Read[Any]
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A field that is worked out from the whole object, because it depends on several members."""
+
+    read: Read[Any]
+
+
+# --- scalars -------------------------------------------------------------------------------------------------------
+
+
+def _no_container(value: Any, wanted: str) -> None:
+    if isinstance(value, (list, tuple, dict)):
+        raise InvalidEvidence("", f"{wanted} is expected, not {'an object' if isinstance(value, dict) else 'a list'}")
+
+
+def a_text(value: Any, limits: Limits) -> str | None:
+    if type(value) is not str:
+        _no_container(value, "a text")
+        return None
+    if len(value) > limits.text:
+        raise InvalidEvidence("", f"a text of {len(value):,} characters; at most {limits.text:,} are read")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidEvidence("", "a surrogate stands alone") from None
+    return trim(value) or None
+
+
+def a_word(value: Any, limits: Limits) -> str | None:
+    text = a_text(value, limits)
+    return None if text is None else word(text)
+
+
+def a_flag(value: Any, _: Limits) -> bool | None:
+    if type(value) is not bool:
+        _no_container(value, "true or false")
+        return None
+    return value
+
+
+def a_whole(value: Any, _: Limits) -> int | None:
+    if type(value) is not int:
+        _no_container(value, "a number")
+        return None
+    if not -(2**63) <= value < 2**63:
+        raise InvalidEvidence("", "the number does not fit into 64 bits")
+    return value
+
+
+def a_number(value: Any, limits: Limits) -> float | None:
+    if type(value) is not float:
+        return a_whole(value, limits)
+    if not math.isfinite(value) or "e" in repr(value) or str(value) == "-0.0":
+        raise InvalidEvidence("", f"the number {value!r} can be written in more than one way")
+    return value
+
+
+# --- lists and objects ---------------------------------------------------------------------------------------------
+
+
+def entries(value: Any, limits: Limits) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise InvalidEvidence("", "a list is expected")
+    if len(value) > limits.rows:
+        raise InvalidEvidence("", f"{len(value):,} entries; at most {limits.rows:,} are read")
+    return value
+
+
+def _members(value: Any, limits: Limits) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise InvalidEvidence("", "an object is expected")
+    if len(value) > limits.rows:
+        raise InvalidEvidence("", f"{len(value):,} members; at most {limits.rows:,} are read")
+    return value
+
+
+def each(read: Read[T | None]) -> Read[tuple[T, ...]]:
+    """A list, entry by entry and in its order. Entries that are not given are left out."""
+
+    def read_each(value: Any, limits: Limits) -> tuple[T, ...]:
+        found = []
+        for index, entry in enumerate(entries(value, limits)):
+            if entry is None:
+                continue
+            try:
+                item = read(entry, limits)
+            except InvalidEvidence as bad:
+                raise bad.under(index) from None
+            if item is not None:
+                found.append(item)
+        return tuple(found)
+
+    return read_each
+
+
+def _sorted(read: Read[tuple[Any, ...]], once: bool) -> Read[tuple[Any, ...]]:
+    """A list whose order means nothing; with ``once`` neither does repetition."""
+
+    def read_sorted(value: Any, limits: Limits) -> tuple[Any, ...]:
+        found = read(value, limits)
+        return tuple(sorted(set(found) if once else found))
+
+    return read_sorted
+
+
+def by_name(read: Read[T | None], words: bool = False) -> Read[dict[str, T]]:
+    """An object whose members are named by the sender; with ``words`` their names are words."""
+    of_names = a_word if words else a_text
+
+    def read_by_name(value: Any, limits: Limits) -> dict[str, T]:
+        found: dict[str, T] = {}
+        for name, entry in _members(value, limits).items():
+            try:
+                key = of_names(name, limits)
+                item = None if entry is None else read(entry, limits)
+            except InvalidEvidence as bad:
+                raise bad.under(name) from None
+            if key is None or item is None:
+                continue
+            if found.setdefault(key, item) != item:
+                raise InvalidEvidence("", "is there twice, and not the same").under(name)
+        return found
+
+    return read_by_name
+
+
+def _as_it_came(value: Any, limits: Limits) -> Any:
+    """Any JSON, kept. It has to have a canonical form, because it enters a digest."""
+    size_of(value, limits)
+    return value
+
+
+def size_of(value: Any, limits: Limits) -> int:
+    """The bytes of the canonical form."""
+    try:
+        size = len(canonical(value))
+    except Uncanonical as bad:
+        raise InvalidEvidence(bad.path, bad.reason) from None
+    if size > limits.verbatim:
+        raise InvalidEvidence("", f"{size:,} bytes; at most {limits.verbatim:,} are read")
+    return size
+
+
+def verbatim_object(value: Any, limits: Limits) -> Any:
+    return _as_it_came(_members(value, limits), limits)
+
+
+_texts: Final = each(a_text)
+_words: Final = each(a_word)
+texts: Final = _sorted(_texts, once=True)
+words: Final = _sorted(_words, once=True)
+words_by_word: Final = by_name(a_word, words=True)
+words_by_name: Final = by_name(words)
+
+
+# --- annotations ---------------------------------------------------------------------------------------------------
+
+Text: TypeAlias = Annotated[str | None, Member(a_text)]
+Word: TypeAlias = Annotated[str | None, Member(a_word)]
+"""One of a set of words, in lower case."""
+RequiredText: TypeAlias = Annotated[str, Member(a_text, required=True)]
+RequiredWord: TypeAlias = Annotated[str, Member(a_word, required=True)]
+Flag: TypeAlias = Annotated[bool | None, Member(a_flag)]
+Whole: TypeAlias = Annotated[int | None, Member(a_whole)]
+Number: TypeAlias = Annotated[float | None, Member(a_number)]
+Texts: TypeAlias = Annotated[tuple[str, ...], Member(texts)]
+"""A set of texts. Not given is the same as empty."""
+Words: TypeAlias = Annotated[tuple[str, ...], Member(words)]
+Listing: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, once=False))]
+"""Texts that are counted, so that repetitions stay."""
+Sequence: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
+"""Words in their order."""
+TextsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(by_name(texts))]
+Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(by_name(a_number))]
+Verbatim: TypeAlias = Annotated[dict[str, Any] | None, Member(verbatim_object)]
+
+
+# --- records -------------------------------------------------------------------------------------------------------
+
+R = TypeVar("R", bound=Record)
+
+
+def reader_of(kind: type[R]) -> Read[R]:
+    """The reader that the annotations of a record describe."""
+    plan: list[tuple[str, Read[Any], bool, bool]] = []
+    empty: list[Any] = []
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        (how,) = [note for note in hints[field.name].__metadata__ if isinstance(note, (Member, Computed))]
+        plan.append((field.encode_name, how.read, isinstance(how, Computed), isinstance(how, Member) and how.required))
+        empty.append(None if field.default is msgspec.NODEFAULT else field.default)
+
+    def read(value: Any, limits: Limits) -> R:
+        if not isinstance(value, dict):
+            raise InvalidEvidence("", "an object is expected")
+        fields = empty.copy()
+        for index, (name, read_one, is_computed, is_required) in enumerate(plan):
+            if is_computed:
+                fields[index] = read_one(value, limits)
+                continue
+            found = value.get(name)
+            if found is not None:
+                try:
+                    found = read_one(found, limits)
+                except InvalidEvidence as bad:
+                    raise bad.under(name) from None
+            if found is not None:
+                fields[index] = found
+            elif is_required:
+                raise InvalidEvidence("", "is absent, blank or no text").under(name)
+        return kind(*fields)
+
+    return read
+
+
+def member(value: dict[str, Any], name: str, read: Read[T | None], limits: Limits) -> T | None:
+    """One member of an object, for fields that are computed."""
+    found = value.get(name)
+    if found is None:
+        return None
+    try:
+        return read(found, limits)
+    except InvalidEvidence as bad:
+        raise bad.under(name) from None
+
+
+def one(kind: type[R]) -> Member:
+    """A member that is an object of this type."""
+    return Member(reader_of(kind))

@@ -1,0 +1,472 @@
+"""The rows of a turn: what was requested, what came back, what became of it, what the model was shown.
+
+One type per row of the specification, with the specification's names. A row is normalised when it exists: trimmed, in
+the words of one vocabulary, defaults filled in. What must not be kept (payloads, arguments, messages) is a digest here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from manglecp.harness.canonical import digest, digest_text
+from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.reading import (
+    Computed,
+    Flag,
+    Limits,
+    Listing,
+    Member,
+    Record,
+    RequiredText,
+    RequiredWord,
+    Text,
+    Texts,
+    Whole,
+    Word,
+    a_flag,
+    a_text,
+    a_whole,
+    a_word,
+    each,
+    member,
+    one,
+    reader_of,
+    size_of,
+    verbatim_object,
+)
+
+__all__ = [
+    "Artifact",
+    "BranchJoin",
+    "CallerEdge",
+    "Compaction",
+    "ContextAccess",
+    "Continuity",
+    "Decomposition",
+    "ErrorEnvelope",
+    "GuardrailDecision",
+    "Handoff",
+    "Mutation",
+    "ProtocolState",
+    "ReminderQueue",
+    "SearchRef",
+    "Shell",
+    "StateView",
+    "TokenUsage",
+    "ToolRender",
+    "ToolRequest",
+    "ToolResult",
+    "ToolUse",
+    "TraceExport",
+    "Truncation",
+]
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+def _result_tools(value: Any, limits: Limits) -> tuple[str, ...]:
+    return tuple(sorted(set(each(a_text)(value, limits))))
+
+
+def _whole_search(row: dict[str, Any], limits: Limits) -> Any:
+    return verbatim_object(row, limits)
+
+
+class SearchRef(Record, frozen=True):
+    """The search that found a tool at run time."""
+
+    query: Text = None
+    query_digest: Text = None
+    catalog_digest: Text = None
+    result_tools: Annotated[tuple[str, ...] | None, Member(_result_tools)] = None
+    result_set_digest: Text = None
+    resolved_tool_name: Text = None
+    as_recorded: Annotated[dict[str, Any] | None, Computed(_whole_search)] = None
+    """The whole object, which ``searchRefDigest`` is the digest of."""
+
+
+def _input_digest(row: dict[str, Any], limits: Limits) -> str | None:
+    """Of the arguments, if they are there; they are what is judged. Otherwise the digest that was declared."""
+    declared = member(row, "inputDigest", a_text, limits)
+    found = row.get("input")
+    return declared if found is None else _digest_of(found, "input", limits)
+
+
+def _digest_of(value: Any, name: str, limits: Limits) -> str:
+    try:
+        size_of(value, limits)
+        return digest(value)
+    except InvalidEvidence as bad:
+        raise bad.under(name) from None
+
+
+class ToolRequest(Record, frozen=True):
+    tool_call_id: RequiredText
+    tool_name: RequiredText
+    tool_kind: Word = "function"
+    schema_digest: Text = None
+    caller_id: Text = None
+    search_ref_digest: Text = None
+    source_block: Word = None
+    parser_profile_id: Text = None
+    input_digest: Annotated[str | None, Computed(_input_digest)] = None
+    schema_valid: Flag = None
+    action_index: Whole = None
+    call_group_id: Text = None
+    branch_id: Text = None
+    ordinal: Whole = None
+    search_ref: Annotated[SearchRef | None, one(SearchRef)] = None
+    example_digest: Text = None
+
+
+# --- results -------------------------------------------------------------------------------------------------------
+
+_STATUS: Final = {
+    "ok": "ok", "success": "ok",
+    "error": "error", "failure": "error", "failed": "error", "timeout": "error", "cancelled": "error",
+    "denied": "error",
+    "pending": "pending", "running": "running", "streaming": "streaming",
+}  # fmt: skip
+_ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessageDigest", "rawError", "errorSummary")
+_NO_CODE: Final = "unknown_error"
+
+
+def _status(row: dict[str, Any], limits: Limits) -> str:
+    stated = row.get("status")
+    known = _STATUS.get(stated) if type(stated) is str else None
+    if known is not None:
+        return known
+    said = member(row, "status", a_word, limits)
+    if said is None and (stated is None or type(stated) is str):
+        return "error" if any(row.get(name) is not None for name in _ERROR_MEMBERS) else "ok"
+    if said not in _STATUS:
+        raise InvalidEvidence("/status", f"{stated!r:.80} is no status")
+    return _STATUS[said]
+
+
+def _result_digest(row: dict[str, Any], limits: Limits) -> str | None:
+    """The declared digest wins; otherwise it is computed."""
+    declared = member(row, "resultDigest", a_text, limits)
+    payload = row.get("payload")
+    return declared if declared is not None or payload is None else _digest_of(payload, "payload", limits)
+
+
+def _payload_bytes(row: dict[str, Any], limits: Limits) -> int | None:
+    """How large the payload is. What is declared can only make it larger than it can be seen to be."""
+    declared = member(row, "payloadBytes", a_whole, limits)
+    payload = row.get("payload")
+    if payload is None:
+        return declared
+    if type(payload) is str:
+        seen = len(payload.encode("utf-8", "surrogatepass"))
+    else:
+        try:
+            seen = size_of(payload, limits)
+        except InvalidEvidence as bad:
+            raise bad.under("payload") from None
+    return seen if declared is None else max(declared, seen)
+
+
+class ErrorEnvelope(Record, frozen=True):
+    """The three parts of a typed error. Gaps are filled, and named in ``gaps``: a filled gap is not an envelope."""
+
+    error_code: str
+    retryable: bool
+    error_message_digest: str
+    gaps: tuple[str, ...] = ()
+    error_summary_digest: str | None = None
+
+
+def _envelope(row: dict[str, Any], limits: Limits) -> ErrorEnvelope | None:
+    if _status(row, limits) != "error":
+        return None
+    raw = row.get("rawError")
+    raw = raw if isinstance(raw, dict) else {}
+
+    def of_raw(*names: str) -> tuple[str | None, str | None]:
+        """What is hashed, and what is judged: a blank first name hides the second one only from the hash."""
+        try:
+            found = [member(raw, name, a_text, limits) for name in names]
+        except InvalidEvidence as bad:
+            raise bad.under("rawError") from None
+        hashed = found[0] if raw.get(names[0]) is not None else found[1]
+        return hashed, found[0] or found[1]
+
+    raw_code, any_code = of_raw("errorCode", "code")
+    raw_message, any_message = of_raw("errorMessage", "message")
+    code = member(row, "errorCode", a_text, limits)
+    retryable = member(row, "retryable", a_flag, limits)
+    if retryable is None:
+        try:
+            retryable = member(raw, "retryable", a_flag, limits)
+        except InvalidEvidence as bad:
+            raise bad.under("rawError") from None
+    message = member(row, "errorMessage", a_text, limits)
+    message_digest = member(row, "errorMessageDigest", a_text, limits)
+    summary = member(row, "errorSummary", a_text, limits)
+    text = message or raw_message
+    given = {
+        "errorCode": code or any_code,
+        "retryable": retryable is not None,
+        "errorMessage": message or message_digest or any_message,
+    }
+    return ErrorEnvelope(
+        code or raw_code or _NO_CODE,
+        bool(retryable),
+        digest_text(text) if text else message_digest or digest_text(""),
+        tuple(name for name, value in given.items() if not value),
+        None if summary is None else digest_text(summary),
+    )
+
+
+class Provenance(Record, frozen=True):
+    kind: Word = None
+    ref: Text = None
+
+
+class Observation(Record, frozen=True):
+    """What a program printed."""
+
+    stdout_digest: Text = None
+    stderr_digest: Text = None
+    traceback_digest: Text = None
+
+
+class CallerEdge(Record, frozen=True):
+    """From a program to the call that it made."""
+
+    caller_kind: Word = None
+    parent_tool_call_id: Text = None
+    child_tool_call_id: Text = None
+
+
+class TokenUsage(Record, frozen=True):
+    unfiltered_tokens: Whole = None
+    filtered_tokens: Whole = None
+    delta_tokens: Whole = None
+    filter_applied: Flag = None
+
+
+class Truncation(Record, frozen=True):
+    truncated: Flag = None
+    strategy: Word = None
+    marker: Text = None
+    original_bytes: Whole = None
+    kept_bytes: Whole = None
+    head_bytes: Whole = None
+    tail_bytes: Whole = None
+    omitted_bytes: Whole = None
+
+
+class Shell(Record, frozen=True):
+    workdir: Text = None
+    sandbox_ref: Text = None
+    command_digest: Text = None
+    exit_code: Whole = None
+    edited_paths: Texts = ()
+
+
+class ToolResult(Record, frozen=True):
+    tool_call_id: RequiredText
+    status: Annotated[str, Computed(_status)]
+    result_digest: Annotated[str | None, Computed(_result_digest)] = None
+    payload_bytes: Annotated[int | None, Computed(_payload_bytes)] = None
+    error: Annotated[ErrorEnvelope | None, Computed(_envelope)] = None
+    provenance: Annotated[Provenance | None, one(Provenance)] = None
+    observation: Annotated[Observation | None, one(Observation)] = None
+    caller_edge: Annotated[CallerEdge | None, one(CallerEdge)] = None
+    token_usage: Annotated[TokenUsage | None, one(TokenUsage)] = None
+    truncation: Annotated[Truncation | None, one(Truncation)] = None
+    shell: Annotated[Shell | None, one(Shell)] = None
+    edit_surface: Text = None
+    sequence: Whole = None
+
+    @property
+    def terminal(self) -> bool:
+        return self.status in ("ok", "error")
+
+
+# --- uses ----------------------------------------------------------------------------------------------------------
+
+_DISPOSITION: Final = {
+    "consumed": "consumed",
+    "observed_only": "observed_only", "observed": "observed_only",
+    "discarded_with_reason": "discarded_with_reason", "discarded": "discarded",
+    "retry_scheduled": "retry_scheduled",
+}  # fmt: skip
+
+
+def _disposition(row: dict[str, Any], limits: Limits) -> str:
+    name = "useDisposition" if member(row, "disposition", a_text, limits) is None else "disposition"
+    said = member(row, name, a_word, limits)
+    if said not in _DISPOSITION:
+        raise InvalidEvidence(f"/{name}", "is absent" if said is None else f"{said!r:.80} is no disposition")
+    known = _DISPOSITION[said]
+    # Upstream's `discarded` owes no reason. With one it is the same as the word that owes it.
+    return "discarded_with_reason" if known == "discarded" and _reason(row, limits) else known
+
+
+def _reason(row: dict[str, Any], limits: Limits) -> str | None:
+    return member(row, "reasonCode", a_text, limits) or member(row, "useReason", a_text, limits)
+
+
+class ToolUse(Record, frozen=True):
+    tool_call_id: RequiredText
+    disposition: Annotated[str, Computed(_disposition)]
+    result_digest: Text = None
+    reason_code: Annotated[str | None, Computed(_reason)] = None
+    summary_ref: Text = None
+    handoff_ref: Text = None
+    mutation_input_ref: Text = None
+    retry_ref: Text = None
+
+    @property
+    def consumed(self) -> bool:
+        return self.disposition == "consumed"
+
+    @property
+    def provenance(self) -> tuple[str, ...]:
+        """What depends on the result."""
+        refs = (self.summary_ref, self.handoff_ref, self.mutation_input_ref)
+        return tuple(ref for ref in refs if ref is not None)
+
+
+# --- what the model was shown --------------------------------------------------------------------------------------
+
+
+class ToolRender(Record, frozen=True):
+    tool_call_id: RequiredText
+    operator_payload_digest: RequiredText
+    reminder_render_digest: RequiredText
+    injection_point: RequiredWord
+    policy_digest: RequiredText
+
+
+class QueueEntry(Record, frozen=True):
+    reminder_digest: Text = None
+    batch_id: Text = None
+
+
+_read_entries: Final = each(reader_of(QueueEntry))
+
+
+def _queue_entries(value: Any, limits: Limits) -> tuple[QueueEntry, ...]:
+    entries = _read_entries(value, limits)
+    return tuple(sorted(entries, key=lambda entry: (entry.reminder_digest or "", entry.batch_id or "")))
+
+
+class ReminderQueue(Record, frozen=True):
+    queue_id: RequiredText
+    reduced_digest: RequiredText
+    policy_digest: RequiredText
+    entries: Annotated[tuple[QueueEntry, ...], Member(_queue_entries)] = ()
+
+
+class StateView(Record, frozen=True):
+    view_id: RequiredText
+    view_digest: RequiredText
+    policy_digest: RequiredText
+    source_refs: Texts = ()
+
+
+# --- everything else -----------------------------------------------------------------------------------------------
+
+
+def _required_whole(row: dict[str, Any], limits: Limits) -> int:
+    found = member(row, "sequence", a_whole, limits)
+    if found is None:
+        raise InvalidEvidence("/sequence", "is absent or no integer")
+    return found
+
+
+class GuardrailDecision(Record, frozen=True):
+    stage: RequiredWord
+    sequence: Annotated[int, Computed(_required_whole)]
+    guardrail_id: Text = None
+    triggered: Flag = None
+    outcome: Word = None
+    tool_call_id: Text = None
+    threshold_ref: Text = None
+    model_ref: Text = None
+    policy_digest: Text = None
+
+
+class Artifact(Record, frozen=True):
+    ref: RequiredText
+    path: Text = None
+    digest: Text = None
+    exists: Flag = True
+    written: Flag = None
+    role: Word = None
+    owner_role: Word = None
+    tool_call_id: Text = None
+
+
+class ContextAccess(Record, frozen=True):
+    ref: RequiredText
+    access: Word = "read"
+    role: Word = None
+
+
+class TraceExport(Record, frozen=True):
+    sink: Text = None
+
+
+class BranchJoin(Record, frozen=True):
+    branch_id: Text = None
+    join_closed: Flag = None
+    join_digest: Text = None
+
+
+class ProtocolState(Record, frozen=True):
+    stop_reason: RequiredWord
+    continuation_allowed: Flag = False
+    turn_index: Whole = None
+    iteration: Whole = None
+    checkpoint_ref: Text = None
+
+
+class Handoff(Record, frozen=True):
+    target: RequiredText
+    required_artifact_refs: Texts = ()
+    return_path_ref: Text = None
+    intent: Text = None
+    constraints: Texts = ()
+    packet_digest: Text = None
+
+
+class Decomposition(Record, frozen=True):
+    mode: Word = None
+    fan_out: Whole = None
+    workers: Listing = ()
+    escalation_trigger_ref: Text = None
+
+    @property
+    def width(self) -> int:
+        return max(self.fan_out or 0, len(self.workers))
+
+
+class Compaction(Record, frozen=True):
+    invoked: Flag = True
+    policy_digest: Text = None
+    summary_digest: Text = None
+    continuity_ref: Text = None
+    carry_forward_refs: Texts = ()
+    dropped_tool_call_ids: Texts = ()
+
+
+class Continuity(Record, frozen=True):
+    mode: Word = None
+    handoff_ref: Text = None
+    artifact_refs: Texts = ()
+
+
+class Mutation(Record, frozen=True):
+    kind: Word = None
+    action: Text = None
+    input_refs: Texts = ()
+    instruction_ref: Text = None
+    capability_claims: Texts = ()
+    policy_digest: Text = None
+    join_witness_refs: Texts = ()
+    automated: Flag = None

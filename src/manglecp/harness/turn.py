@@ -1,0 +1,138 @@
+"""A turn as it is judged: its evidence, what is in force for it, and the rows by the calls that they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from manglecp.harness.canonical import trim
+from manglecp.harness.constraints import Constraints
+from manglecp.harness.documents import Documents, read_documents
+from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.evidence import Evidence, read_evidence
+from manglecp.harness.reading import LIMITS, Limits, reader_of
+from manglecp.harness.rows import CallerEdge, ToolRequest, ToolResult, ToolUse
+from manglecp.harness.schemas import fits
+from manglecp.harness.terms import Terms
+
+__all__ = ["PROGRAM", "Turn", "read_turn"]
+
+PROGRAM: Final = "code_execution"
+"""The kind of call that is a program, and the caller of what a program calls."""
+
+_read_constraints: Final = reader_of(Constraints)
+
+
+class Turn:
+    """Everything that the checks may ask."""
+
+    __slots__ = (
+        "call",
+        "constraints",
+        "continuing",
+        "documents",
+        "drifted",
+        "edges",
+        "evidence",
+        "requests",
+        "results",
+        "schema_verdicts",
+        "terms",
+        "unfinished",
+        "uses",
+    )
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        constraints: Constraints,
+        documents: Mapping[str, Any],
+        schema_verdicts: Mapping[str, bool],
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.evidence = evidence
+        self.call = evidence.call_spec
+        self.constraints = constraints
+        self.documents = documents
+        self.schema_verdicts = schema_verdicts
+        """Of the calls whose arguments were there: whether they fit every schema that is pinned for their tool."""
+        compared = Documents(documents, self.call, limits)
+        self.drifted = compared.drifted
+        handing_over = evidence.handoff is not None or (
+            evidence.mutation is not None and evidence.mutation.kind == "transfer"
+        )
+        self.terms = Terms(constraints, compared, handing_over)
+        self.continuing = evidence.protocol_state is not None and bool(evidence.protocol_state.continuation_allowed)
+        self.requests: dict[str, ToolRequest] = {row.tool_call_id: row for row in evidence.tool_requests}
+        self.uses: dict[str, ToolUse] = {row.tool_call_id: row for row in evidence.tool_use}
+        self.results: dict[str, ToolResult] = {}
+        """The terminal ones."""
+        self.unfinished: set[str] = set()
+        self.edges: dict[str, CallerEdge] = {}
+        for row in evidence.tool_results:
+            if row.terminal:
+                self.results[row.tool_call_id] = row
+            else:
+                self.unfinished.add(row.tool_call_id)
+            if row.caller_edge is not None:
+                self.edges[row.tool_call_id] = row.caller_edge
+
+    def caller(self, request: ToolRequest) -> str:
+        """Who made the call: as its edge says, else as the request says, else the model directly."""
+        edge = self.edges.get(request.tool_call_id)
+        if edge is not None:
+            return edge.caller_kind or PROGRAM
+        return request.caller_id or "direct"
+
+    @property
+    def direct(self) -> Iterator[ToolRequest]:
+        """The calls that the model made itself. What a program calls is part of the program."""
+        return (row for row in self.evidence.tool_requests if self.caller(row) != PROGRAM)
+
+    @property
+    def context_owed(self) -> bool:
+        """Whether the model is going to see, or has used, what the turn brought."""
+        return self.continuing or any(row.consumed for row in self.evidence.tool_use)
+
+
+def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way: bool = False) -> Turn:
+    """The turn that a document describes, or :class:`.InvalidEvidence`.
+
+    ``under_way``: it has not ended yet, and how it ended need not be there.
+    """
+    whole = dict(document)
+    found = whole.get("evidence")
+    if found is None:
+        raise InvalidEvidence("/evidence", "is absent")
+    try:
+        evidence = read_evidence(found, limits)
+        if evidence.protocol_state is None and not under_way:
+            raise InvalidEvidence("/protocolState", "is absent")
+    except InvalidEvidence as bad:
+        raise bad.under("evidence") from None
+    constraints = _read_constraints(whole, limits)
+    documents: dict[str, Any] = {}
+    if whole.get("policyDocuments") is not None:
+        try:
+            documents = read_documents(whole["policyDocuments"], limits)
+        except InvalidEvidence as bad:
+            raise bad.under("policyDocuments") from None
+    return Turn(evidence, constraints, documents, _schema_verdicts(found, evidence), limits)
+
+
+def _schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
+    """Arguments are judged while they are there. Afterwards there is their digest, and this verdict."""
+    policy = evidence.call_spec.tool_policy
+    pins = [tool for tool in (policy and policy.allowed_tools) or () if tool.input_schema is not None]
+    if not pins:
+        return {}
+    arguments = {}
+    for row in found.get("toolRequests") or ():
+        if row is not None and row.get("input") is not None:
+            arguments[trim(row["toolCallId"])] = row["input"]
+    return {
+        request.tool_call_id: all(fits(arguments[request.tool_call_id], tool.input_schema) for tool in schemas)
+        for request in evidence.tool_requests
+        if request.tool_call_id in arguments
+        and (schemas := [tool for tool in pins if tool.tool_name == request.tool_name])
+    }
