@@ -143,6 +143,7 @@ def test_coverage_with_a_selector(run: Run, write: Write) -> None:
         (["--json"], "--json goes with"),
         (["--all"], "--all goes with --explain"),
         (["--selector", "x"], "--selector goes with --coverage"),
+        (["--coverage", "--selector", "pat"], "Did you mean 'pet'?"),
         (["--coverage", "--pred", "pet"], "leave them out"),
         (["--explain", "lovd(/tom)"], "did you mean loved?"),
         (["--why-not", "loved(X)"], "X"),

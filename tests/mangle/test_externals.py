@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.mangle import EvalError, Program, Source
+from manglecp.mangle import AnalysisError, EvalError, LimitError, Limits, Program, Source
 from manglecp.mangle.externals import External
 from manglecp.mangle.naive import evaluate
 
@@ -70,3 +70,49 @@ def test_a_failing_one_is_named(external: External, message: str) -> None:
     with pytest.raises(EvalError, match=message) as caught:
         answers(external)
     assert caught.value.diagnostics[0].span is not None
+
+
+def very_late(_: Any) -> list[Any]:
+    time.sleep(3)
+    return []
+
+
+def leave(_: Any) -> list[Any]:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("external", "message"),
+    [
+        (External(lambda _: [1]), "double gave something that is not a row of its outputs"),
+        (External(lambda _: 7), "double failed: TypeError"),  # type: ignore[arg-type,return-value]
+        (External(lambda _: [("two",)]), "double gave a row that its declaration does not take"),
+        (External(lambda _: [(2**80,)]), "double gave a row that its declaration does not take"),
+        (External(leave), "double failed: SystemExit"),
+        (External(lambda _: [], batch=True), "double gave 0 answers to 3 questions"),
+    ],
+)
+def test_answers_that_are_none(external: External, message: str) -> None:
+    with pytest.raises(EvalError, match=message):
+        answers(external)
+
+
+def test_answers_to_what_nobody_can_ask() -> None:
+    program = Program.load([Source("external.mg", PROGRAM)])
+    with pytest.raises(AnalysisError, match="no external predicate duoble") as caught:
+        program.base([], externals={"duoble": External(late)})
+    assert caught.value.diagnostics[0].fix == "did you mean double?"
+
+
+def test_a_predicate_that_nobody_answers() -> None:
+    program = Program.load([Source("external.mg", PROGRAM)])
+    with pytest.raises(EvalError, match="nobody answers the external predicate double"):
+        program.base([]).evaluate([])
+
+
+def test_a_limit_does_not_wait_for_an_answer() -> None:
+    program = Program.load([Source("external.mg", PROGRAM)])
+    started = time.monotonic()
+    with pytest.raises(LimitError):
+        program.base([], externals={"double": External(very_late)}).evaluate([], limits=Limits(seconds=0.1))
+    assert time.monotonic() - started < 2

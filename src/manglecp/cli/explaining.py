@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from manglecp.cli.outputs import json_text, report
-from manglecp.mangle.errors import MangleError
+from manglecp.mangle.errors import MangleError, nearest
 from manglecp.mangle.explain import read_fact
 from manglecp.mangle.model import Result
 from manglecp.mangle.program import Program
@@ -33,9 +33,16 @@ class Reply:
 class Question:
     ask: Callable[[Result], Reply]
     fact: str | None = None
+    selector: str | None = None
 
     def check(self, program: Program, now: int) -> None:
         """Refuse a fact that cannot be asked about, before anything is evaluated."""
+        names = {name for name, _ in program.predicates}
+        if self.selector is not None and self.selector not in names:
+            similar = nearest(self.selector, names)
+            hint = f" Did you mean {similar!r}?" if similar else ""
+            message = f"the program has no predicate {self.selector!r}.{hint}"
+            raise click.BadParameter(message, param_hint="'--selector'")
         if self.fact is None:
             return
         try:
@@ -62,7 +69,7 @@ def choose(
     if why_not is not None:
         return Question(lambda result: _why_not(result, why_not), why_not)
     if coverage:
-        return Question(lambda result: _coverage(result, selector))
+        return Question(lambda result: _coverage(result, selector), selector=selector)
     return None
 
 

@@ -8,7 +8,7 @@ from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.generic_types import row_accepts
 from manglecp.mangle.packages import Key
 from manglecp.mangle.types import NAME, Base, Type, Vocabulary
-from manglecp.mangle.values import KINDS, Value
+from manglecp.mangle.values import INT_MAX, INT_MIN, KINDS, Value
 
 
 class Acceptance:
@@ -21,6 +21,12 @@ class Acceptance:
         self._accepted: dict[Key, set[tuple[type, ...]]] = {}
 
     def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
+        for arg in args:
+            if type(arg) is str:
+                if not arg.isascii() and not is_text(arg):
+                    return False
+            elif type(arg) is int and not INT_MIN <= arg <= INT_MAX:
+                return False
         kinds = tuple(map(type, args))
         accepted = self._accepted.get(key)
         if accepted is None:
@@ -41,3 +47,12 @@ class Acceptance:
 
     def types(self, args: tuple[Value, ...]) -> tuple[Type, ...]:
         return tuple(self.vocabulary.value(arg) for arg in args)
+
+
+def is_text(value: str) -> bool:
+    """Python's strings may hold halves of characters, which no encoding can write."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 MOST_SKIPPED: Final = 10_000
@@ -25,3 +25,11 @@ class Limits:
     """Wall time of the whole evaluation."""
     call_depth: int = 10_000
     """How deep deferred predicates may call each other."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None and field.name == "seconds":
+                continue
+            if type(value) is not int and (type(value) is not float or field.name != "seconds"):
+                raise ValueError(f"the limit {field.name} is no {type(value).__name__}")

@@ -69,7 +69,7 @@ class Matcher:
         )
 
 
-def _instant(bound: TimeBound, row: Row, now: int) -> int | None:
+def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
     """The instant a bound denotes; None for ``_`` and for a variable without value."""
     value = bound.value
     if isinstance(value, Now):
@@ -92,7 +92,7 @@ def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
         if isinstance(bound.value, Variable) and bound.value.anonymous:
             ends.append(infinite)
             continue
-        instant = _instant(bound, row, now)
+        instant = instant_of(bound, row, now)
         if instant is None:
             raise ValueFault(f"{bound.text} has no value")
         ends.append(instant)
@@ -108,7 +108,7 @@ def in_window(operator: Operator, row: Row, interval: Interval, now: int) -> boo
         if isinstance(value, Duration):
             ends.append(clamp(now + sign * value.ns))
         else:
-            instant = _instant(bound, row, now)
+            instant = instant_of(bound, row, now)
             if instant is None:
                 raise ValueFault(f"{bound.text} has no value")
             ends.append(instant)
@@ -124,7 +124,7 @@ def annotate(annotation: Annotation, row: Row, interval: Interval, now: int) -> 
     for bound, own in ((annotation.start, start), (annotation.end, end)):
         if isinstance(bound.value, Variable) and bound.value.anonymous:
             continue
-        instant = _instant(bound, row, now)
+        instant = instant_of(bound, row, now)
         if instant is None:
             assert isinstance(bound.value, Variable)
             if free.setdefault(bound.value.name, own) != own:

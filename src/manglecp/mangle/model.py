@@ -192,7 +192,7 @@ class Result:
         return Explainer(self.model)
 
     def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
-        """A proof of the fact, with as few leaves as can be found; None if it does not hold.
+        """A proof of the fact with few leaves; None if it does not hold.
 
         ``using`` one of the sets that :meth:`alternatives` gives, a proof that rests on nothing else.
         """

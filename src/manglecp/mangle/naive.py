@@ -20,15 +20,17 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Final, TypeAlias, TypeVar
 
 from manglecp.mangle import printer
+from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.building import built_columns, parts
 from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.constraints import violations
 from manglecp.mangle.declarations import Merge, Predicate
 from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
-from manglecp.mangle.externals import Asked, Externals, ask
+from manglecp.mangle.externals import Asked, Externals, ask, check_names
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
 from manglecp.mangle.limits import MOST_SKIPPED, Limits
@@ -80,6 +82,7 @@ class NaiveEvaluation:
     def __init__(self, program: Program, now: int, limits: Limits, externals: Externals | None = None) -> None:
         self.program = program
         self.externals = externals or {}
+        check_names(self.externals, program.predicates)
         self.asked: Asked = {}
         self.started = time.monotonic()
         self.now = now
@@ -97,6 +100,10 @@ class NaiveEvaluation:
         self.building = 0  # in the one that is evaluated
         self.limit = self.room = limits.derived_facts  # how many facts there may be, and how many more
         self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant (D20)
+
+    @cached_property
+    def acceptance(self) -> Acceptance:
+        return Acceptance(self.program.predicates)
 
     def relation(self, key: Key) -> Relation:
         return self.relations.setdefault(key, Relation())
@@ -303,7 +310,7 @@ class NaiveEvaluation:
         def emit(rows: list[Row]) -> None:
             nonlocal fresh, weight
             for row in rows:
-                args = self._head(clause, row)
+                args = self.head_args(clause, row)
                 interval = self._head_interval(clause, row) if temporal else None
                 if interval is not None and not holds_somewhere(*interval):
                     if len(self.skipped) < MOST_SKIPPED:
@@ -325,7 +332,7 @@ class NaiveEvaluation:
         try:
             return head_interval(clause.annotation, row, self.now)
         except ValueFault as fault:
-            raise self._error(str(fault), clause.annotation.span, clause) from None
+            raise self.error_at(str(fault), clause.annotation.span, clause) from None
 
     def checkpoint(self) -> None:
         """Has the evaluation run out of time?"""
@@ -333,13 +340,13 @@ class NaiveEvaluation:
         if self.limits.seconds is not None and spent > self.limits.seconds:
             raise LimitError(self.limits.seconds, round(spent, 3), "seconds")
 
-    def _head(self, clause: Clause, row: Row) -> Args:
+    def head_args(self, clause: Clause, row: Row) -> Args:
         try:
             return tuple(value_of(arg, row, self.now) for arg in clause.head.args)
         except ValueFault as fault:
-            raise self._error(str(fault), clause.head.span, clause) from None
+            raise self.error_at(str(fault), clause.head.span, clause) from None
 
-    def _error(self, message: str, span: Span | None, clause: Clause) -> EvalError:
+    def error_at(self, message: str, span: Span | None, clause: Clause) -> EvalError:
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
     def _rows(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> Solving:
@@ -362,18 +369,18 @@ class NaiveEvaluation:
             try:
                 rows = yield from self._solve(premise, rows)
             except ValueFault as fault:
-                raise self._error(str(fault), premise.span, clause) from None
-            if not self._rows_are_facts(rule):
+                raise self.error_at(str(fault), premise.span, clause) from None
+            if not self.rows_are_facts(rule):
                 rows = _distinct(rows)
             waiting += [(position + 1, rows[at : at + _AT_ONCE]) for at in range(0, len(rows), _AT_ONCE)]
         if not plain:
-            emit(self._transformed(clause, finished if self._rows_are_facts(rule) else _distinct(finished)))
+            emit(self._transformed(clause, finished if self.rows_are_facts(rule) else _distinct(finished)))
         return []
 
     def _held(self, rule: Rule, rows: list[Row]) -> list[Row]:
         """Rows that wait for all others, if they are not too many."""
         limit = self.limits.rows
-        if len(rows) > limit and not self._rows_are_facts(rule):
+        if len(rows) > limit and not self.rows_are_facts(rule):
             rows = _distinct(rows)
         if len(rows) > limit:
             raise LimitError(limit, limit + 1, "rows of one rule", rule.clause.span)
@@ -384,10 +391,10 @@ class NaiveEvaluation:
             try:
                 rows = self._transform(transform, rows)
             except ValueFault as fault:
-                raise self._error(str(fault), transform.span, clause) from None
+                raise self.error_at(str(fault), transform.span, clause) from None
         return rows
 
-    def _rows_are_facts(self, rule: Rule) -> bool:
+    def rows_are_facts(self, rule: Rule) -> bool:
         """With one positive premise every matching fact is a row; otherwise rows are distinct bindings (D6)."""
         if len(rule.premises) != 1 or not rule.clause.aggregates:
             return False
@@ -406,8 +413,11 @@ class NaiveEvaluation:
             return (yield from self._deferred(premise, rows))
         matcher = Matcher(premise, rows[0], self.now)
         facts: Iterable[Timed] = self.relation(atom.key)
-        if atom.predicate in self.externals and self.predicate(atom.key).external:
-            facts = itertools.chain(facts, self._external(premise, rows))
+        if self.predicate(atom.key).external:
+            if atom.predicate in self.externals:
+                facts = itertools.chain(facts, self._external(premise, rows))
+            elif not self.relation(atom.key).facts:
+                raise ValueFault(f"nobody answers the external predicate {atom.predicate}")
         candidates = matcher.index(facts)
         solved: list[Row] = []
         for row in rows:
@@ -429,7 +439,7 @@ class NaiveEvaluation:
         known = self.asked.setdefault(key, {})
         new = [question for question in questions if question not in known]
         if new:
-            known.update(ask(predicate, self.externals[key[0]], new))
+            known.update(ask(predicate, self.externals[key[0]], new, self.acceptance.accepts, self.checkpoint))
         stored = self.relation(key).facts
         return ((args, None) for question in questions for args in dict.fromkeys(known[question]) if args not in stored)
 
@@ -456,21 +466,21 @@ class NaiveEvaluation:
 
     def _transform(self, transform: Transform, rows: list[Row]) -> list[Row]:
         if transform.do is None:
-            return [self._let(transform, row) for row in rows]
+            return [self.let(transform, row) for row in rows]
         keys = [arg.name for arg in transform.do.args if isinstance(arg, Variable)]
         groups: dict[Args, list[Row]] = {}
         for row in rows:
             groups.setdefault(tuple(row[key] for key in keys), []).append(row)
         return [
-            self._reduce(transform, dict(zip(keys, group, strict=True)), members) for group, members in groups.items()
+            self.reduce(transform, dict(zip(keys, group, strict=True)), members) for group, members in groups.items()
         ]
 
-    def _let(self, transform: Transform, row: Row) -> Row:
+    def let(self, transform: Transform, row: Row) -> Row:
         for let in transform.lets:
             row = {**row, let.variable.name: value_of(let.expression, row, self.now)}
         return row
 
-    def _reduce(self, transform: Transform, group: Row, members: list[Row]) -> Row:
+    def reduce(self, transform: Transform, group: Row, members: list[Row]) -> Row:
         for let in transform.lets:
             reducer = REDUCERS.get(let.expression.function)
             if reducer is None:
@@ -553,7 +563,7 @@ class NaiveEvaluation:
             solutions: list[Row] = []
             yield from self._rows(rule, [row], solutions.extend)
             for solution in solutions:
-                args = self._head(rule.clause, {**row, **solution} if not rule.clause.aggregates else solution)
+                args = self.head_args(rule.clause, {**row, **solution} if not rule.clause.aggregates else solution)
                 if tuple(args[i] for i in positions) == inputs:
                     answers[args] = None
         return list(answers)

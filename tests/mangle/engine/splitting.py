@@ -15,6 +15,7 @@ from manglecp.mangle import naive
 from manglecp.mangle.engine import Base, evaluate
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.errors import LimitError, MangleError
+from manglecp.mangle.externals import Externals
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import head_interval
@@ -46,10 +47,15 @@ class Answer:
         return cls(error=f"limit {error.limit}" if isinstance(error, LimitError) else error.stage)
 
 
+def externals_of(program: Program) -> Externals:
+    """Answers to those external predicates that the program has."""
+    return {p.name: EXTERNALS[p.name] for p in program.predicates.values() if p.external}
+
+
 def oracle(program: Program, now: int, limits: Limits | None = None) -> Answer:
     """What the naive evaluator says."""
     try:
-        return Answer.of(naive.evaluate(program, now=now, limits=limits or LIMITS, externals=EXTERNALS))
+        return Answer.of(naive.evaluate(program, now=now, limits=limits or LIMITS, externals=externals_of(program)))
     except MangleError as error:
         return Answer.refused(error)
 
@@ -57,7 +63,7 @@ def oracle(program: Program, now: int, limits: Limits | None = None) -> Answer:
 def fresh(program: Program, now: int, limits: Limits | None = None) -> Answer:
     """What the engine says without a base."""
     try:
-        return Answer.of(evaluate(program, now=now, limits=limits or LIMITS, externals=EXTERNALS))
+        return Answer.of(evaluate(program, now=now, limits=limits or LIMITS, externals=externals_of(program)))
     except MangleError as error:
         return Answer.refused(error)
 
@@ -99,7 +105,7 @@ class Split:
 
     def bases(self, check: bool) -> Iterator[Base]:
         """The bases on the way to the last one."""
-        base = self.program.base(self.base, check=check, limits=LIMITS, externals=EXTERNALS)
+        base = self.program.base(self.base, check=check, limits=LIMITS, externals=externals_of(self.program))
         yield base
         base = base.with_facts((*self.later, *self.passing), check=check, limits=LIMITS)
         yield base

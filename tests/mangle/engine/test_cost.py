@@ -147,3 +147,21 @@ def test_what_is_negated_and_aggregated() -> None:
     bases = [program.base([Fact("item", (i, i // 5)) for i in range(count)]) for count in (SMALL, LARGE)]
     request = [Fact("hidden", (i,)) for i in range(0, 40, 3)] + [Fact("item", (i, 99)) for i in range(7)]
     is_no_dearer([partial(base.evaluate, request, now=NOW) for base in bases])
+
+
+CONSTRAINED: Final = """
+Decl owner(F, P) descr [fundep([F], [P])] bound [/number, /number] inclusion [person(P)].
+Decl person(P) bound [/number].
+mine(F) :- owner(F, 1).
+"""
+
+
+def test_constraints_of_a_base_are_not_checked_again() -> None:
+    counts = []
+    for size in (SMALL, LARGE):
+        people = [Fact("person", (i,)) for i in range(size)]
+        base = load(CONSTRAINED).base([*people, *(Fact("owner", (i, i % size)) for i in range(size))])
+        request = [Fact("owner", (size + 1, 1))]
+        base.evaluate(request, now=NOW)  # what is found once about the base
+        counts.append(lines(partial(base.evaluate, request, now=NOW)))
+    assert counts[1] < counts[0] * MORE

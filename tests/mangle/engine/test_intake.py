@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,9 @@ from manglecp.mangle.engine import Base, evaluate
 from manglecp.mangle.engine.intake import MOST_ERRORS
 from manglecp.mangle.errors import AnalysisError, EvalError
 from manglecp.mangle.facts import Fact
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.program import Program
+from manglecp.mangle.source import Source
 from manglecp.mangle.values import INT_MAX, INT_MIN, List, Name
 from tests.mangle.engine.changing import NOW, load
 
@@ -125,3 +129,32 @@ def test_unchecked_facts_still_need_a_predicate() -> None:
     with pytest.raises(EvalError):
         base.evaluate([Fact("up", (A,), (INT_MAX, INT_MIN))], now=NOW, check=False)
     assert base.evaluate([Fact("under", (A,))], now=NOW, check=False).facts("under") == ["under(/a)"]
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        ("p(1)", "a str is no fact"),
+        (("p", (1,), None), "a tuple is no fact"),
+        (Fact("p", [1]), "the arguments of a fact are a list, not a tuple"),  # type: ignore[arg-type]
+        (Fact("p", (2**63,)), "argument 1 of p is a number of more than 64 bits"),
+        (Fact("p", (-(2**63) - 1,)), "argument 1 of p is a number of more than 64 bits"),
+        (Fact("p", ("a\ud800",)), "argument 1 of p has half a character"),
+        (Fact("t", (1,), 5), "the interval of a fact of t is no pair of integers"),  # type: ignore[arg-type]
+        (Fact("t", (1,), (1.0, 2)), "the interval of a fact of t is no pair of integers"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_fact(fact: Any, message: str) -> None:
+    program = Program.load([Source("p.mg", "Decl p(X) bound [/any]. Decl t(X) temporal bound [/number].")])
+    with pytest.raises(AnalysisError, match=message):
+        program.base([fact])
+    with pytest.raises(AnalysisError, match=message):
+        program.base([]).evaluate([fact])
+
+
+def test_now_and_limits_are_numbers() -> None:
+    base = Program.load([Source("p.mg", "p(1).")]).base([])
+    with pytest.raises(ValueError, match="now is an integer"):
+        base.evaluate([], now=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the limit rows is no str"):
+        Limits(rows="1")  # type: ignore[arg-type]

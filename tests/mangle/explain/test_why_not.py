@@ -128,6 +128,38 @@ def test_what_is_found_works() -> None:
     assert {node.origin for node in proof.root.premises} == {"given", "session"}
 
 
+def test_what_was_found_counts_though_not_everything_was_looked_at() -> None:
+    edges = "".join(f"edge({i}, {i + 1})." for i in range(110))
+    text = f"{edges} path(X, Y) :- edge(X, Y). path(X, Z) :- path(X, Y), edge(Y, Z)."
+    found = asked(text, "path(110,0)")
+    assert [[fact.text for fact in facts] for facts in found.would_unlock] == [["edge(110,0)"]]
+    assert not found.complete
+
+
+def test_where_there_are_few_facts_all_are_tried() -> None:
+    """A dense closure has more ways than facts."""
+    hops = "".join(f"hop({i}, {(7 * i) % 23})." for i in range(22))
+    text = f"{hops} far(X, Y) :- hop(X, Y). far(X, Z) :- far(X, Y), far(Y, Z). n(99)."
+    found = asked(text, "far(99,1)")
+    assert found.complete
+    back = {1, 10, 8, 11, 18, 19, 6, 14, 2, 20, 16}  # from where there is a way to 1
+    assert {facts[0].text for facts in found.would_unlock} == {f"hop(99,{i})" for i in back}
+
+
+def test_a_sum_over_many_facts_ends() -> None:
+    files = "".join(f'size(/f/{i}, "src/{i % 7}", {37 * i}, {i % 5}).' for i in range(40))
+    text = f"{files} total(A, S) :- size(_, A, Z, _) |> do fn:group_by(A), let S = fn:sum(Z)."
+    found = evaluated(text).why_not('total("src/1",1)', tries=500)
+    assert [one.premise for one in found.blocked] == ["4107 = 1"]
+    assert not found.complete
+
+
+@pytest.mark.parametrize("other", ["", "other(X) :- p(X), <-[1d] u(X).", "other(X) :- p(X), <-[7d] u(X)."])
+def test_rules_that_do_not_matter_do_not_matter(other: str) -> None:
+    text = f"Decl u(X) temporal bound [/name]. p(/a). g(X) :- <-[1d, 2d] u(X), u(X)@[now], p(X). {other}"
+    assert unlocking(text, "g(/a)") == [["u(/a)@[2026-01-14T12:00:00Z]", "u(/a)@[2026-01-15T12:00:00Z]"]]
+
+
 def test_the_answer_is_the_same_whatever_the_order() -> None:
     facts = ["e(1, 2).", "e(2, 3).", "n(4).", "n(5)."]
     rules = ["p(X, Y) :- e(X, Y).", "p(X, Z) :- e(X, Y), p(Y, Z)."]

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 
-from manglecp.mangle.constraints import violations
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.evaluation import Evaluation, Layer
-from manglecp.mangle.engine.interpreter import as_fact, matching
+from manglecp.mangle.engine.integrity import check_constraints
+from manglecp.mangle.engine.interpreter import as_fact
 from manglecp.mangle.engine.views import NOTHING, FactTuple, View
 from manglecp.mangle.engine.watch import Cancellation
-from manglecp.mangle.errors import EvalError
-from manglecp.mangle.externals import Externals
+from manglecp.mangle.externals import Externals, check_names
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Timed
 from manglecp.mangle.model import EvaluatedModel, Origin, Result, stated
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import GivenFact, Program
+from manglecp.mangle.values import INT_MAX, INT_MIN
 
 
 class Base:
@@ -48,6 +48,7 @@ class Base:
 
         ``externals`` are the answers to predicates declared ``external()``, by name.
         """
+        check_names(externals or {}, program.predicates)
         compiled = CompiledProgram(program)
         given = compiled.intake.sort(facts, check)
         steady = [fact for fact in program.facts if not compiled.is_volatile_fact(fact)]
@@ -72,6 +73,8 @@ class Base:
         the facts with the declared bounds.
         """
         now = time.time_ns() if now is None else now
+        if type(now) is not int or not INT_MIN < now < INT_MAX:
+            raise ValueError("now is an integer: nanoseconds since 1970")
         given = self.compiled.intake.sort(facts, check)
         if self.compiled.volatile_facts:
             for i, more in program_facts(self.compiled, self.compiled.volatile_facts, now).items():
@@ -202,19 +205,3 @@ def as_result(evaluation: Evaluation) -> Result:
     """The answer, if the constraints hold."""
     check_constraints(evaluation)
     return Result(EngineModel(evaluation), evaluation.statistics)
-
-
-def check_constraints(evaluation: Evaluation) -> None:
-    compiled = evaluation.compiled
-    if not compiled.constrained:
-        return
-    relations = Relations(evaluation)
-    holds = matching(evaluation)
-    broken = [
-        violation
-        for key in compiled.constrained
-        if key in relations
-        for violation in violations(compiled.program.predicates[key], relations[key], holds)
-    ]
-    if broken:
-        raise EvalError(broken)

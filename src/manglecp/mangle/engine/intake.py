@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from manglecp.mangle.acceptance import Acceptance
+from manglecp.mangle.acceptance import Acceptance, is_text
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.views import FactTuple
 from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, Stage, nearest
@@ -36,6 +36,8 @@ class Intake:
         backwards: list[Diagnostic] = []
         ids, predicates, accepts = self.ids, self.predicates, self.acceptance.accepts
         for fact in facts:
+            if type(fact) is not Fact or type(fact.args) is not tuple:
+                raise AnalysisError([_no_fact(fact)])
             name, args, interval = fact
             key = (name, len(args))
             i = ids.get(key)
@@ -48,6 +50,8 @@ class Intake:
                     _set(given, i).add(args)
                 continue
             else:
+                if interval is not None and not _is_interval(interval):
+                    raise AnalysisError([_problem(None, f"the interval of a fact of {name} is no pair of integers")])
                 start, end = interval or _ALWAYS
                 if holds_somewhere(start, end):
                     _set(given, i).add((*args, start, end))
@@ -74,6 +78,10 @@ class Intake:
                 return _problem(
                     None, f"argument {position + 1} of {name} is a Python {type(arg).__name__}, not a value"
                 )
+            if type(arg) is int and not INT_MIN <= arg <= INT_MAX:
+                return _problem(None, f"argument {position + 1} of {name} is a number of more than 64 bits")
+            if type(arg) is str and not is_text(arg):
+                return _problem(None, f"argument {position + 1} of {name} has half a character (a lone surrogate)")
         types = ", ".join(map(str, self.acceptance.types(args)))
         wanted = " or ".join(f"({', '.join(map(str, row))})" for row in self.predicates[name, len(args)].rows)
         return _problem(fact, f"{name} takes {wanted}, not ({types})")
@@ -84,6 +92,19 @@ def _set(given: dict[int, set[FactTuple]], i: int) -> set[Any]:
     if found is None:
         found = given[i] = set()
     return found
+
+
+def _is_interval(interval: object) -> bool:
+    return type(interval) is tuple and len(interval) == 2 and all(type(end) is int for end in interval)
+
+
+def _no_fact(given: object) -> Diagnostic:
+    fix = 'give facts as Fact("p", (1, "x"))'
+    if type(given) is Fact:
+        return Diagnostic(
+            "analysis", f"the arguments of a fact are a {type(given.args).__name__}, not a tuple", fix=fix
+        )
+    return Diagnostic("analysis", f"a {type(given).__name__} is no fact", fix=fix)
 
 
 def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Stage = "analysis") -> Diagnostic:

@@ -65,6 +65,7 @@ class _Interpreter(NaiveEvaluation):
         super().__init__(evaluation.compiled.program, evaluation.now, evaluation.limits, evaluation.externals)
         self.evaluation = evaluation
         self.asked = evaluation.asked
+        self.acceptance = evaluation.compiled.intake.acceptance
 
     def checkpoint(self) -> None:
         self.evaluation.checkpoint()

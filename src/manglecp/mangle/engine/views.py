@@ -68,7 +68,7 @@ def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) ->
 class Frozen:
     """Facts that no longer change. Shared between requests and threads."""
 
-    __slots__ = ("_parts", "facts", "indexes", "skipped", "timeline")
+    __slots__ = ("_parts", "facts", "indexes", "lone", "shared", "skipped", "timeline")
 
     def __init__(self, facts: Facts, skipped: Facts = frozenset()) -> None:
         self.facts = facts
@@ -76,6 +76,9 @@ class Frozen:
         self.indexes: dict[Columns, Index] = {}
         self.timeline: Timeline | None = None
         self._parts: int | None = None
+        # What is known of constraints: facts that share a key, and facts without a match in another relation.
+        self.shared: dict[Columns, set[FactTuple]] = {}
+        self.lone: dict[int, tuple[Frozen, set[FactTuple]]] = {}
 
     def parts(self, columns: Columns) -> int:
         """Of the values in the columns that rules build, which are always the same ones."""

@@ -17,12 +17,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
 
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.covers import free_ends
 from manglecp.mangle.explain.dependence import Dependence
-from manglecp.mangle.explain.hypotheses import Assumed, Effort, Pattern, Pending, Sets, State, Table, distinct
+from manglecp.mangle.explain.hypotheses import (
+    Assumed,
+    Effort,
+    Exhausted,
+    Pattern,
+    Pending,
+    Sets,
+    State,
+    Table,
+    distinct,
+)
 from manglecp.mangle.explain.prover import Prover
 from manglecp.mangle.explain.repairs import Repairs
 from manglecp.mangle.explain.shape import Shape
@@ -44,6 +56,9 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.terms import evaluate
 from manglecp.mangle.values import Value
 
+AFTERWARDS: Final = 10_000
+"""Steps to collect what was found, when all others are spent."""
+
 
 class Abduction:
     """Questions to one model, answered with at most ``budget`` assumptions."""
@@ -57,6 +72,7 @@ class Abduction:
         self.dependence = dependence
         self.budget = budget
         self.effort = effort
+        self.exhausted = False
         self.cut = False
         """Was something left out because it needs more assumptions?"""
         self.repairs = Repairs(self)
@@ -65,13 +81,25 @@ class Abduction:
         self._reader: Table | None = None
 
     def ask(self, literal: Literal, row: Row) -> Sets:
-        """What would have to be added for a positive premise to hold that does not."""
-        while True:
-            found = Sets()
+        """What would have to be added for a positive premise to hold that does not.
+
+        If the effort is not enough, what was found until then; ``exhausted`` says so.
+        """
+        found = Sets()
+        try:
+            while True:
+                found = Sets()
+                self.satisfy(literal, row, found)
+                if not self._dirty:
+                    return found
+                self._fill()
+        except Exhausted:
+            self.exhausted = True
+        self.effort.steps = max(self.effort.steps, AFTERWARDS)
+        with suppress(Exhausted):
             self.satisfy(literal, row, found)
-            if not self._dirty:
-                return found
-            self._fill()
+        self.effort.steps = 0
+        return found
 
     def satisfy(self, literal: Literal, row: Row, found: Sets) -> None:
         """As :meth:`ask`, with the tables as they are."""

@@ -84,7 +84,7 @@ class Blocks:
         rows = self.solver.body(rule, start) if rule.clause.aggregates else [row]
         derived = min(self.instances.transformed(rule, rows), key=lambda d: row_key(d.row))
         row = derived.row if rule.clause.aggregates else {**start, **derived.row}
-        for term, own, value in zip(rule.head.args, self.solver._head(rule.clause, row), goal.args, strict=True):
+        for term, own, value in zip(rule.head.args, self.solver.head_args(rule.clause, row), goal.args, strict=True):
             if own != value:
                 return self._blocked(shape, f"{filled_in(term, row)} = {value_text(value)}", row)
         head = self.instances.head(rule, row)

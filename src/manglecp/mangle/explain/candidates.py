@@ -118,8 +118,8 @@ class Candidates:
 
     @cached_property
     def intervals(self) -> tuple[Interval, ...]:
-        """Each of these instants, and the windows and intervals that rules and the question ask for."""
-        asked = set(self._asked())
+        """Each of these instants, and the windows of boxes and the intervals that rules and the question ask for."""
+        asked = set(self._asked(boxes_only=True))
         return (*((ns, ns) for ns in self.instants), *sorted(i for i in asked if i[0] != i[1]))
 
     def _spoken_of(self) -> Iterator[Interval]:
@@ -128,13 +128,13 @@ class Candidates:
             if predicate.temporal:
                 yield from (at for args, at in self.solver.model.derived(key) if at is not None)
 
-    def _asked(self) -> Iterator[Interval]:
+    def _asked(self, boxes_only: bool = False) -> Iterator[Interval]:
         if self.goal.interval is not None:
             yield self.goal.interval
         for rule in self.solver.program.rules:
             literals = [premise for premise in rule.premises if isinstance(premise, Literal)]
             for literal in literals:
-                if literal.operator is not None:
+                if literal.operator is not None and (literal.operator.is_box or not boxes_only):
                     with suppress(ValueFault):  # its bounds are variables
                         yield window(literal.operator, {}, self.solver.now)
             for annotation in (rule.clause.annotation, *(literal.annotation for literal in literals)):

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.intervals import Interval, clamp
-from manglecp.mangle.matching import Row, _instant
+from manglecp.mangle.matching import Row, instant_of
 from manglecp.mangle.syntax import Literal, Operator, Variable
 from manglecp.mangle.values import Duration
 
@@ -30,7 +30,7 @@ def window(operator: Operator, row: Row, now: int) -> Interval:
         if isinstance(value, Duration):
             ends.append(clamp(now + sign * value.ns))
             continue
-        instant = _instant(bound, row, now)
+        instant = instant_of(bound, row, now)
         if instant is None:
             raise ValueFault(f"{bound.text} has no value")
         ends.append(instant)
@@ -79,7 +79,7 @@ def demand(premise: Literal, row: Row, joined: Interval, now: int) -> Demand:
         for bound, own in zip((premise.annotation.start, premise.annotation.end), joined, strict=True):
             if isinstance(bound.value, Variable) and bound.value.anonymous:
                 continue
-            instant = _instant(bound, row, now)
+            instant = instant_of(bound, row, now)
             loose = loose or instant is None
             points.append(own if instant is None else instant)
     if not points:

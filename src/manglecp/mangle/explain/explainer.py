@@ -39,7 +39,7 @@ class Explainer:
         return fact._replace(interval=(INT_MIN, INT_MAX))
 
     def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
-        """The proof with the fewest leaves; None if the fact does not hold, or not by ``using`` these facts only."""
+        """A proof with few leaves; None if the fact does not hold, or not by ``using`` these facts only."""
         prover = self._prover if using is None else self._prover.using(using)
         return prover.proof(self.read(fact))
 

@@ -18,25 +18,44 @@ Pattern: TypeAlias = tuple[Value | None, ...]
 """What is known of a fact's arguments."""
 
 NOTHING: Final[Assumed] = frozenset()
+_NO_SETS: Final[frozenset[Assumed]] = frozenset()
 
 
 class Sets:
     """Sets of assumptions none of which contains another."""
 
-    __slots__ = ("_sets",)
+    __slots__ = ("_by_fact", "_sets")
 
     def __init__(self, sets: Iterable[Assumed] = ()) -> None:
-        self._sets: set[Assumed] = set()
+        self._sets: dict[Assumed, None] = {}
+        self._by_fact: dict[Fact, set[Assumed]] = {}
         for one in sets:
             self.add(one)
 
     def add(self, new: Assumed) -> bool:
         """Is it new, and not implied by a smaller one?"""
-        if new in self._sets or any(old <= new for old in self._sets):
+        if new in self._sets or self._implied(new):
             return False
-        self._sets = {old for old in self._sets if not new <= old}
-        self._sets.add(new)
+        for old in self._implying(new):
+            del self._sets[old]
+            for fact in old:
+                self._by_fact[fact].discard(old)
+        self._sets[new] = None
+        for fact in new:
+            self._by_fact.setdefault(fact, set()).add(new)
         return True
+
+    def _implied(self, new: Assumed) -> bool:
+        if NOTHING in self._sets:
+            return True
+        return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
+
+    def _implying(self, new: Assumed) -> list[Assumed]:
+        """The sets that contain the new one; all of them are among those of its rarest fact."""
+        if not new:
+            return list(self._sets)
+        rarest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
+        return [old for old in rarest if new <= old]
 
     def __iter__(self) -> Iterator[Assumed]:
         return iter(tuple(self._sets))

@@ -129,32 +129,32 @@ class Instances:
             try:
                 results = list(self._step(step, results))
             except ValueFault as fault:
-                raise self.solver._error(str(fault), step.span, rule.clause) from None
+                raise self.solver.error_at(str(fault), step.span, rule.clause) from None
         return results
 
     def _step(self, step: Transform, results: list[Derived]) -> Iterator[Derived]:
         if step.do is None:
             for one in results:
-                yield Derived(self.solver._let(step, one.row), one.members)
+                yield Derived(self.solver.let(step, one.row), one.members)
             return
         keys = [arg.name for arg in step.do.args if isinstance(arg, Variable)]
         groups: dict[Args, list[Derived]] = {}
         for one in results:
             groups.setdefault(tuple(one.row[key] for key in keys), []).append(one)
         for group, ones in groups.items():
-            row = self.solver._reduce(step, dict(zip(keys, group, strict=True)), [one.row for one in ones])
+            row = self.solver.reduce(step, dict(zip(keys, group, strict=True)), [one.row for one in ones])
             yield Derived(row, tuple(member for one in ones for member in one.members))
 
     def head(self, rule: Rule, row: Row) -> Timed | None:
         """The fact a row yields; None if its interval is inverted (D20)."""
-        args = self.solver._head(rule.clause, row)
+        args = self.solver.head_args(rule.clause, row)
         if not self.solver.predicate(rule.head.key).temporal:
             return args, None
         assert rule.clause.annotation is not None  # checked at load
         try:
             interval = head_interval(rule.clause.annotation, row, self.solver.now)
         except ValueFault as fault:
-            raise self.solver._error(str(fault), rule.clause.annotation.span, rule.clause) from None
+            raise self.solver.error_at(str(fault), rule.clause.annotation.span, rule.clause) from None
         return (args, interval) if holds_somewhere(*interval) else None
 
     # --- what a row rests on ---------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Instances:
         grounds: list[Ground] = []
         for member in sorted(derived.members, key=row_key) if len(derived.members) > 1 else derived.members:
             grounds += self.grounds(shape, member, start)
-        if self.solver._rows_are_facts(shape.rule):
+        if self.solver.rows_are_facts(shape.rule):
             grounds = list(self._all_facts(grounds))
         row = derived.row if shape.rule.clause.aggregates else {**start, **derived.row}
         return Instance(shape, row, tuple(grounds))

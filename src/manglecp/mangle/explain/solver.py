@@ -150,10 +150,10 @@ class Finished(NaiveEvaluation):
                 try:
                     rows = self._join(block, rows) if len(block) > 1 else self._drive(self._solve(block[0], rows))
                 except ValueFault as fault:
-                    raise self._error(str(fault), block[0].span, rule.clause) from None
+                    raise self.error_at(str(fault), block[0].span, rule.clause) from None
                 if not rows:
                     break
-                if not self._rows_are_facts(rule):
+                if not self.rows_are_facts(rule):
                     rows = _distinct(rows)
         finally:
             self.raw = before

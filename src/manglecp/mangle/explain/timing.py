@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.covers import free_ends, window
 from manglecp.mangle.intervals import Interval, holds_somewhere
-from manglecp.mangle.matching import Row, _instant
+from manglecp.mangle.matching import Row, instant_of
 from manglecp.mangle.syntax import Literal, Variable
 
 
@@ -28,7 +28,7 @@ def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[In
         else:
             touched = looked_at
     for bound in () if premise.annotation is None else premise.annotation.bounds:
-        instant = None if _is_wildcard(bound.value) else _instant(bound, row, now)
+        instant = None if _is_wildcard(bound.value) else instant_of(bound, row, now)
         if instant is not None:
             points.append(instant)
     smallest = _smallest(points, touched, now)

@@ -33,6 +33,8 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MOST_FACTS: Final = 3
 MOST_TRIES: Final = 10_000
+MUCH_ROOM: Final = 1_000_000
+"""So many facts may the first try derive beyond what there was."""
 STEPS_PER_TRY: Final = 10
 """For each try so many partial rows may be looked at before the search gives up."""
 
@@ -79,6 +81,7 @@ class Unlock:
         self.scope = self.dependence.needs([goal.key])
         self.asks_outside = any(prover.solver.predicate(key).external for key in self.scope)
         self.complete = not self.asks_outside  # what an external predicate would answer to others is not known
+        self.exhausted = False
         self.larger = False
         """Could a set of more than the allowed number of facts help?"""
         self.typing = Typing(prover.model.program, prover.acceptance)
@@ -91,12 +94,12 @@ class Unlock:
         for size in range(1, self.most_facts + 1):
             try:
                 self._sets_of(size, found)
+                if self.exhausted:
+                    self.complete = self.complete and self._every_set_of(size, found)
+                    self.larger = True
             except Exhausted:
-                if not self._every_set_of(size, found):
-                    self.complete = False
-                    break
-                self.larger = True
-            if found:
+                self.complete = False
+            if found or not self.complete:
                 break
         return Unlocked(self._presented(found), self.complete and (bool(found) or not self.larger))
 
@@ -144,15 +147,17 @@ class Unlock:
         self.tries -= 1
         if self.tries < 0:
             raise Exhausted
-        holds = self._tried[added] = self._holds_with(added) and self.typing.accepts(added)
-        return holds
+        self._tried[added] = False
+        self._tried[added] = self._holds_with(added) and self.typing.accepts(added)
+        return self._tried[added]
 
     def _holds_with(self, added: Assumed) -> bool:
         if self.asks_outside:  # nobody is asked again for the sake of an explanation
             trial = Trial(self.ground, added)
             return trial.outcome == "done" and trial.contains(self.goal)
         limits = self.prover.model.limits
-        enough = min(limits.derived_facts, self.ground.count + ROOM)
+        room = max(ROOM, MUCH_ROOM // len(self._tried))  # the first tries are worth more than the last
+        enough = min(limits.derived_facts, self.ground.count + room)
         try:
             model = self.prover.model.with_facts(added, replace(limits, derived_facts=enough))
         except LimitError:
@@ -186,6 +191,7 @@ class Unlock:
     def _asked(self, prover: Prover, lack: Lack, budget: int, last: bool) -> Sets:
         abduction = Abduction(prover, self.candidates, self.dependence, budget, self.effort)
         found = abduction.ask(Literal(lack.atom, annotation=lack.annotation), lack.row)
+        self.exhausted |= abduction.exhausted
         self.larger |= last and abduction.cut
         return found
 
