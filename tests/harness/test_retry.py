@@ -1,0 +1,111 @@
+"""What follows a failed turn."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from manglecp.harness.classes import CLASSES, Retry
+from manglecp.harness.retry import Decision, Escalation, EscalationError, Next, RetryPolicy, escalation_issue
+
+POLICY = RetryPolicy()
+NEXT = {Retry.EVIDENCE: Next.SAME_TURN, Retry.TURN: Next.NEW_TURN, Retry.NEVER: Next.STOP}
+
+
+@pytest.mark.req("HARN-06", "FAIL-01")
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_has_a_rule(name: str) -> None:
+    retry = CLASSES[name].retry
+    first, second = POLICY.decide([name], 1), POLICY.decide([name], 2)
+    assert first.next is NEXT[retry]
+    assert first.decided_by == second.decided_by == name
+    assert second.next is Next.STOP
+    if retry is Retry.NEVER:
+        assert first.escalation is second.escalation is Escalation.MARK_BLOCKED
+    else:
+        assert (first.escalation, first.attempts_left) == (None, 1)
+        assert second.escalation is Escalation.ISSUE_DISCOVER
+
+
+def test_waiting_is_a_label() -> None:
+    assert POLICY.decide(["tool.result_missing"], 1).backoff == "fixed_short"
+    assert POLICY.decide(["tool.schema_invalid"], 1).backoff == "none"
+
+
+def test_the_strictest_decides_in_any_order() -> None:
+    names = ["tool.result_missing", "tool.schema_invalid", "governance.eval_gate_unmet"]
+    for order in itertools.permutations(names):
+        assert POLICY.decide(order, 1).escalation is Escalation.MARK_BLOCKED
+    for order in itertools.permutations(names[:2]):
+        assert POLICY.decide(order, 1) == Decision(Next.NEW_TURN, "tool.schema_invalid", 1, "none", None)
+
+
+def rules(*given: tuple[str, int, str]) -> dict[str, object]:
+    return {
+        "rules": [
+            {"ruleId": f"r{number}", "classes": [name], "maxAttempts": attempts, "escalationAction": action}
+            for number, (name, attempts, action) in enumerate(given)
+        ]
+    }
+
+
+def test_a_policy_changes_how_often_and_what_follows() -> None:
+    policy = RetryPolicy(rules(("tool.result_missing", 4, "stop")))
+    assert policy.decide(["tool.result_missing"], 3).attempts_left == 1
+    assert policy.decide(["tool.result_missing"], 4).escalation is Escalation.STOP
+    assert policy.decide(["tool.use_missing"], 2).next is Next.STOP
+
+
+def test_a_spent_class_stops_the_others() -> None:
+    policy = RetryPolicy(rules(("tool.result_missing", 1, "stop")))
+    decision = policy.decide(["tool.result_missing", "tool.schema_invalid"], 1)
+    assert (decision.next, decision.decided_by) == (Next.STOP, "tool.result_missing")
+
+
+def test_no_policy_has_a_class_retried_that_is_never_retried() -> None:
+    with pytest.raises(ValueError, match="is never retried"):
+        RetryPolicy(rules(("handoff.target_not_allowed", 2, "stop")))
+
+
+def test_the_digest_is_of_upstreams_form() -> None:
+    other = RetryPolicy(rules(("tool.result_missing", 4, "stop")))
+    assert POLICY.digest == RetryPolicy({"rules": []}).digest
+    assert POLICY.digest.startswith("pol1_")
+    assert len(POLICY.digest) == len("pol1_") + 64
+    assert other.digest != POLICY.digest
+
+
+def test_what_cannot_be_decided() -> None:
+    with pytest.raises(ValueError, match="nothing failed"):
+        POLICY.decide([], 1)
+    with pytest.raises(ValueError, match="counted from 1"):
+        POLICY.decide(["tool.result_missing"], 0)
+
+
+@pytest.mark.parametrize(
+    ("active", "session", "ready", "expected"),
+    [
+        (["i1", "i1 "], "i2", ["i3"], "i1"),
+        ([None, " "], " i2 ", ["i3"], "i2"),
+        ([], None, ["i3", "i3"], "i3"),
+    ],
+)
+def test_the_issue_of_an_escalation(
+    active: list[str | None], session: str | None, ready: list[str], expected: str
+) -> None:
+    assert escalation_issue(active, session, ready) == expected
+
+
+@pytest.mark.parametrize(
+    ("active", "ready", "code"),
+    [
+        (["i1", "i2"], [], "escalation_issue_context_ambiguous"),
+        ([], ["i1", "i2"], "escalation_issue_context_ambiguous"),
+        ([], [], "escalation_issue_context_unbound"),
+    ],
+)
+def test_no_issue_for_an_escalation(active: list[str | None], ready: list[str], code: str) -> None:
+    with pytest.raises(EscalationError) as caught:
+        escalation_issue(active, None, ready)
+    assert caught.value.code == code
