@@ -1,0 +1,180 @@
+"""One file that several processes share."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from manglecp.store.errors import Busy, StoreError, Unusable
+from manglecp.store.sqlite import Database, Migration
+
+ONE: Migration = ("CREATE TABLE t (x INTEGER NOT NULL UNIQUE) STRICT",)
+TWO: Migration = ("ALTER TABLE t ADD COLUMN y TEXT", "CREATE INDEX t_y ON t (y)")
+
+
+def opened(path: Path, *migrations: Migration, patience: float = 5.0) -> Database:
+    return Database(path, application_id=77, migrations=migrations or (ONE,), patience=patience)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def rows(database: Database) -> list[tuple[object, ...]]:
+    with database.reading() as connection:
+        return list(connection.execute("SELECT * FROM t"))
+
+
+def test_a_new_file_is_for_its_owner(path: Path) -> None:
+    database = opened(path)
+    with database.writing() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    database.close()
+
+
+def test_how_it_is_opened(path: Path) -> None:
+    database = opened(path)
+    with database.reading() as connection:
+        found = {
+            name: connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "foreign_keys", "trusted_schema", "synchronous", "application_id")
+        }
+    assert found == {
+        "journal_mode": "wal",
+        "foreign_keys": 1,
+        "trusted_schema": 0,
+        "synchronous": 1,
+        "application_id": 77,
+    }
+    database.close()
+
+
+def test_full_synchronisation(path: Path) -> None:
+    database = Database(path, application_id=77, migrations=(ONE,), synchronous="FULL")
+    with database.reading() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
+    database.close()
+
+
+def test_in_memory() -> None:
+    database = Database(":memory:", application_id=77, migrations=(ONE,))
+    with database.writing() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+    assert rows(database) == [(1,)]
+    database.close()
+
+
+def test_migrations(path: Path) -> None:
+    old = opened(path, ONE)
+    with old.writing() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+    new = opened(path, ONE, TWO)
+    assert rows(new) == [(1, None)]
+    old.close()
+    with pytest.raises(Unusable, match="schema version 2 and this manglecp knows 1"):
+        opened(path, ONE)
+    assert rows(new) == [(1, None)]
+    new.close()
+
+
+def test_a_migration_that_fails_leaves_nothing(path: Path) -> None:
+    opened(path, ONE).close()
+    with pytest.raises(StoreError):
+        opened(path, ONE, (*TWO, "CREATE TABLE t (x)"))
+    database = opened(path, ONE)
+    assert rows(database) == []
+    database.close()
+
+
+def test_files_of_others(path: Path, tmp_path: Path) -> None:
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (x)")
+    other.commit()
+    with pytest.raises(Unusable, match="of another program"):
+        opened(path)
+    assert other.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    other.close()
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database, but long enough to be looked at" * 100)
+    with pytest.raises(Unusable, match="no SQLite database"):
+        opened(text)
+    with pytest.raises(Unusable, match="Is a directory"):
+        opened(tmp_path)
+
+
+def test_a_block_that_raises_changes_nothing(path: Path) -> None:
+    database = opened(path)
+
+    def insert(*numbers: int, then: Exception | None = None) -> None:
+        with database.writing() as connection:
+            for number in numbers:
+                connection.execute("INSERT INTO t VALUES (?)", (number,))
+            if then is not None:
+                raise then
+
+    with pytest.raises(KeyError):
+        insert(1, then=KeyError())
+    with pytest.raises(StoreError, match="does not admit this row"):
+        insert(1, 1)
+    assert rows(database) == []
+    database.close()
+
+
+def test_busy(path: Path) -> None:
+    first, second = opened(path), opened(path, patience=0.05)
+    with first.writing() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+        assert rows(second) == [], "readers read on"
+        message = r"was not free within 0\.05 s; nothing was changed\. Try again"
+        with pytest.raises(Busy, match=message), second.writing():
+            raise AssertionError("two at a time")
+    with second.writing() as connection:
+        connection.execute("INSERT INTO t VALUES (2)")
+    assert rows(first) == [(1,), (2,)]
+    first.close()
+    second.close()
+
+
+def test_bugs_are_not_hidden(path: Path) -> None:
+    database = opened(path)
+    database.close()
+    with pytest.raises(sqlite3.ProgrammingError), database.writing():
+        pass
+
+
+def test_threads_take_turns(path: Path) -> None:
+    database = opened(path)
+
+    def work(start: int) -> None:
+        for number in range(start, start + 50):
+            with database.writing() as connection:
+                connection.execute("INSERT INTO t VALUES (?)", (number,))
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 100, 200, 300)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(rows(database)) == 200
+    database.close()
+
+
+def test_a_full_disk(path: Path) -> None:
+    database = opened(path)
+    with database.reading() as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    database._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match="full"), database.writing() as connection:
+        connection.executemany("INSERT INTO t VALUES (?)", ((number,) for number in range(100_000)))
+    database._connection.execute("PRAGMA max_page_count = 100000")
+    assert rows(database) == []
+    with database.writing() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+    database.close()
