@@ -10,14 +10,14 @@ well write an artifact twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.reading import Limits, Member, Read, Record, Texts, entries, one, reader_of
+from manglecp.harness.reading import Limits, Member, Record, Texts, entries, one, reader_of
 from manglecp.harness.rows import (
     Artifact,
     BranchJoin,
@@ -38,95 +38,100 @@ from manglecp.harness.rows import (
     TraceExport,
 )
 
-__all__ = ["Evidence", "read_evidence"]
+__all__ = ["Evidence", "check_arranged", "read_evidence"]
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=Record)
+Numbered: TypeAlias = Sequence[tuple[int, R]]
+"""Rows with their places in the list that they came in."""
 
 
-def _by_id(kind: type[R], id_of: Callable[[R], str | None]) -> Member:
+def _by_id(rows: Numbered[R], id_of: Callable[[R], str | None]) -> tuple[R, ...]:
     """Rows of which each id has one."""
-    read_row = reader_of(kind)
-
-    def read(value: Any, limits: Limits) -> tuple[R, ...]:
-        rows: dict[str, R] = {}
-        nameless: list[R] = []
-        for index, row in _rows(value, read_row, limits):
-            name = id_of(row)
-            if name is None:
-                nameless.append(row)
-            elif rows.setdefault(name, row) != row:
-                raise InvalidEvidence(f"/{index}", f"another row under {name!r:.80} says something else")
-        found = tuple(rows[name] for name in sorted(rows))
-        return found + _distinct(nameless) if nameless else found
-
-    return Member(read)
-
-
-def _as_set(kind: type[R]) -> Member:
-    """Rows without an id."""
-    read_row = reader_of(kind)
-
-    def read(value: Any, limits: Limits) -> tuple[R, ...]:
-        return _distinct([row for _, row in _rows(value, read_row, limits)])
-
-    return Member(read)
-
-
-def _rows(value: Any, read_row: Read[R], limits: Limits) -> list[tuple[int, R]]:
-    found = []
-    for index, row in enumerate(entries(value, limits)):
-        if row is None:
-            continue
-        try:
-            found.append((index, read_row(row, limits)))
-        except InvalidEvidence as bad:
-            raise bad.under(index) from None
-    return found
+    found: dict[str, R] = {}
+    nameless: list[R] = []
+    for index, row in rows:
+        name = id_of(row)
+        if name is None:
+            nameless.append(row)
+        elif found.setdefault(name, row) != row:
+            raise InvalidEvidence(f"/{index}", f"another row under {name!r:.80} says something else")
+    return tuple(found[name] for name in sorted(found)) + _distinct(nameless)
 
 
 def _distinct(rows: list[R]) -> tuple[R, ...]:
-    return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items()))
+    """Rows without an id, each once."""
+    return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items())) if rows else ()
 
 
-_read_result: Final = reader_of(ToolResult)
+def _as_set(rows: Numbered[R]) -> tuple[R, ...]:
+    return _distinct([row for _, row in rows])
 
 
-def _results(value: Any, limits: Limits) -> tuple[ToolResult, ...]:
-    terminal: dict[str, ToolResult] = {}
-    unfinished: list[ToolResult] = []
-    for index, row in _rows(value, _read_result, limits):
-        if not row.terminal:
-            unfinished.append(row)
-        elif terminal.setdefault(row.tool_call_id, row) != row:
-            raise InvalidEvidence(
-                f"/{index}", f"another terminal result of {row.tool_call_id!r:.80} says something else"
-            )
-    rows = [*terminal.values(), *(row for row in _distinct(unfinished) if row.tool_call_id not in terminal)]
-    return tuple(sorted(rows, key=lambda row: row.tool_call_id))
+def _by_call(rows: Numbered[Any]) -> tuple[Any, ...]:
+    return _by_id(rows, lambda row: row.tool_call_id)
 
 
-def _call(row: ToolRequest | ToolUse | ToolRender) -> str:
-    return row.tool_call_id
+def _results(rows: Numbered[ToolResult]) -> tuple[ToolResult, ...]:
+    terminal = _by_call([(index, row) for index, row in rows if row.terminal])
+    answered = {row.tool_call_id for row in terminal}
+    unfinished = [row for _, row in rows if not row.terminal and row.tool_call_id not in answered]
+    return tuple(sorted((*terminal, *_distinct(unfinished)), key=lambda row: row.tool_call_id))
+
+
+_ARRANGED: Final[dict[str, Callable[[Numbered[Any]], tuple[Any, ...]]]] = {
+    "tool_requests": _by_call,
+    "tool_results": _results,
+    "tool_use": _by_call,
+    "tool_render": _by_call,
+    "reminder_queue": lambda rows: _by_id(rows, lambda row: row.queue_id),
+    "state_views": lambda rows: _by_id(rows, lambda row: row.view_id),
+    "branch_joins": lambda rows: _by_id(rows, lambda row: row.branch_id),
+    "guardrail_decisions": _as_set,
+    "artifacts": _as_set,
+    "context_access": _as_set,
+    "trace_exports": _as_set,
+}
+"""How the rows of each list are put in order."""
+
+
+def _rows(kind: type[R], name: str) -> Member:
+    """The member that is a list of such rows."""
+    read_row, arrange = reader_of(kind), _ARRANGED[name]
+
+    def read(value: Any, limits: Limits) -> tuple[R, ...]:
+        found: list[tuple[int, R]] = []
+        for index, row in enumerate(entries(value, limits)):
+            if row is None:
+                continue
+            try:
+                found.append((index, read_row(row, limits)))
+            except InvalidEvidence as bad:
+                raise bad.under(index) from None
+        return arrange(found)
+
+    return Member(read)
 
 
 class Evidence(Record, frozen=True):
     """One turn. ``protocolState`` is absent only while the turn is under way."""
 
     call_spec: Annotated[CallSpec, Member(reader_of(CallSpec), required=True)]
-    tool_requests: Annotated[tuple[ToolRequest, ...], _by_id(ToolRequest, _call)] = ()
-    tool_results: Annotated[tuple[ToolResult, ...], Member(_results)] = ()
-    tool_use: Annotated[tuple[ToolUse, ...], _by_id(ToolUse, _call)] = ()
+    tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, "tool_requests")] = ()
+    tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, "tool_results")] = ()
+    tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, "tool_use")] = ()
     protocol_state: Annotated[ProtocolState | None, one(ProtocolState)] = None
-    tool_render: Annotated[tuple[ToolRender, ...], _by_id(ToolRender, _call)] = ()
-    reminder_queue: Annotated[tuple[ReminderQueue, ...], _by_id(ReminderQueue, lambda row: row.queue_id)] = ()
-    state_views: Annotated[tuple[StateView, ...], _by_id(StateView, lambda row: row.view_id)] = ()
-    branch_joins: Annotated[tuple[BranchJoin, ...], _by_id(BranchJoin, lambda row: row.branch_id)] = ()
-    guardrail_decisions: Annotated[tuple[GuardrailDecision, ...] | None, _as_set(GuardrailDecision)] = None
+    tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, "tool_render")] = ()
+    reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, "reminder_queue")] = ()
+    state_views: Annotated[tuple[StateView, ...], _rows(StateView, "state_views")] = ()
+    branch_joins: Annotated[tuple[BranchJoin, ...], _rows(BranchJoin, "branch_joins")] = ()
+    guardrail_decisions: Annotated[
+        tuple[GuardrailDecision, ...] | None, _rows(GuardrailDecision, "guardrail_decisions")
+    ] = None
     """None if there is no such list: an empty one says that no guardrail decided anything."""
-    artifacts: Annotated[tuple[Artifact, ...], _as_set(Artifact)] = ()
-    context_access: Annotated[tuple[ContextAccess, ...], _as_set(ContextAccess)] = ()
-    trace_exports: Annotated[tuple[TraceExport, ...], _as_set(TraceExport)] = ()
+    artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact, "artifacts")] = ()
+    context_access: Annotated[tuple[ContextAccess, ...], _rows(ContextAccess, "context_access")] = ()
+    trace_exports: Annotated[tuple[TraceExport, ...], _rows(TraceExport, "trace_exports")] = ()
     handoff: Annotated[Handoff | None, one(Handoff)] = None
     decomposition: Annotated[Decomposition | None, one(Decomposition)] = None
     compaction: Annotated[Compaction | None, one(Compaction)] = None
@@ -137,3 +142,15 @@ class Evidence(Record, frozen=True):
 
 
 read_evidence: Final = reader_of(Evidence)
+
+
+def check_arranged(evidence: Evidence) -> None:
+    """Refuse evidence that was recorded in another order than it is judged in, or that contradicts itself."""
+    for field, arrange in _ARRANGED.items():
+        rows = getattr(evidence, field) or ()
+        name = Evidence.__struct_encode_fields__[Evidence.__struct_fields__.index(field)]
+        try:
+            if arrange([*enumerate(rows)]) != rows:
+                raise InvalidEvidence("", "the rows are not in their order")
+        except InvalidEvidence as bad:
+            raise bad.under(name) from None

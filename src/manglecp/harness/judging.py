@@ -48,15 +48,13 @@ class Judgement:
     @property
     def normalized(self) -> dict[str, Any]:
         """Every normalised row: all that is needed to judge the turn again, without what was in its payloads."""
-        rows: dict[str, Any] = msgspec.to_builtins(
-            {
-                "evidence": self.turn.evidence,
-                "constraints": self.turn.constraints,
-                "policyDocuments": self.turn.documents,
-                "schemaVerdicts": self.turn.schema_verdicts,
-            },
-            str_keys=True,
-        )
+        whole = {
+            "evidence": self.turn.evidence,
+            "constraints": self.turn.constraints,
+            "policyDocuments": self.turn.documents,
+            "schemaVerdicts": self.turn.schema_verdicts,
+        }
+        rows: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))
         return rows
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ the words of one vocabulary, defaults filled in. What must not be kept (payloads
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from manglecp.harness.canonical import digest, digest_text
 from manglecp.harness.errors import InvalidEvidence
@@ -121,7 +121,8 @@ class ToolRequest(Record, frozen=True):
 
 # --- results -------------------------------------------------------------------------------------------------------
 
-_STATUS: Final = {
+Status: TypeAlias = Literal["ok", "error", "pending", "running", "streaming"]
+_STATUS: Final[dict[str | None, Status]] = {
     "ok": "ok", "success": "ok",
     "error": "error", "failure": "error", "failed": "error", "timeout": "error", "cancelled": "error",
     "denied": "error",
@@ -131,7 +132,7 @@ _ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessage
 _NO_CODE: Final = "unknown_error"
 
 
-def _status(row: dict[str, Any], limits: Limits) -> str:
+def _status(row: dict[str, Any], limits: Limits) -> Status:
     stated = row.get("status")
     known = _STATUS.get(stated) if type(stated) is str else None
     if known is not None:
@@ -268,7 +269,7 @@ class Shell(Record, frozen=True):
 
 class ToolResult(Record, frozen=True):
     tool_call_id: RequiredText
-    status: Annotated[str, Computed(_status)]
+    status: Annotated[Status, Computed(_status)]
     result_digest: Annotated[str | None, Computed(_result_digest)] = None
     payload_bytes: Annotated[int | None, Computed(_payload_bytes)] = None
     error: Annotated[ErrorEnvelope | None, Computed(_envelope)] = None
@@ -288,7 +289,8 @@ class ToolResult(Record, frozen=True):
 
 # --- uses ----------------------------------------------------------------------------------------------------------
 
-_DISPOSITION: Final = {
+Disposition: TypeAlias = Literal["consumed", "observed_only", "discarded_with_reason", "discarded", "retry_scheduled"]
+_DISPOSITION: Final[dict[str | None, Disposition]] = {
     "consumed": "consumed",
     "observed_only": "observed_only", "observed": "observed_only",
     "discarded_with_reason": "discarded_with_reason", "discarded": "discarded",
@@ -296,7 +298,7 @@ _DISPOSITION: Final = {
 }  # fmt: skip
 
 
-def _disposition(row: dict[str, Any], limits: Limits) -> str:
+def _disposition(row: dict[str, Any], limits: Limits) -> Disposition:
     name = "useDisposition" if member(row, "disposition", a_text, limits) is None else "disposition"
     said = member(row, name, a_word, limits)
     if said not in _DISPOSITION:
@@ -312,7 +314,7 @@ def _reason(row: dict[str, Any], limits: Limits) -> str | None:
 
 class ToolUse(Record, frozen=True):
     tool_call_id: RequiredText
-    disposition: Annotated[str, Computed(_disposition)]
+    disposition: Annotated[Disposition, Computed(_disposition)]
     result_digest: Text = None
     reason_code: Annotated[str | None, Computed(_reason)] = None
     summary_ref: Text = None

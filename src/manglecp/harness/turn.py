@@ -123,7 +123,10 @@ def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way
 def _schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
     """Arguments are judged while they are there. Afterwards there is their digest, and this verdict."""
     policy = evidence.call_spec.tool_policy
-    pins = [tool for tool in (policy and policy.allowed_tools) or () if tool.input_schema is not None]
+    pins: dict[str, list[dict[str, Any]]] = {}
+    for tool in (policy and policy.allowed_tools) or ():
+        if tool.input_schema is not None:
+            pins.setdefault(tool.tool_name, []).append(tool.input_schema)
     if not pins:
         return {}
     arguments = {}
@@ -131,8 +134,7 @@ def _schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, boo
         if row is not None and row.get("input") is not None:
             arguments[trim(row["toolCallId"])] = row["input"]
     return {
-        request.tool_call_id: all(fits(arguments[request.tool_call_id], tool.input_schema) for tool in schemas)
-        for request in evidence.tool_requests
-        if request.tool_call_id in arguments
-        and (schemas := [tool for tool in pins if tool.tool_name == request.tool_name])
+        row.tool_call_id: all(fits(arguments[row.tool_call_id], schema) for schema in pins[row.tool_name])
+        for row in evidence.tool_requests
+        if row.tool_call_id in arguments and row.tool_name in pins
     }

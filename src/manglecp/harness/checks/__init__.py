@@ -1,7 +1,10 @@
 """The checks: each asks one question of a turn and yields a finding for every row that answers it wrongly.
 
 One module per family of classes. A check reads evidence and what is in force, nothing else, and knows nothing of the
-other checks; which classes block what is written in :mod:`manglecp.harness.classes`.
+other checks; what a class blocks is written in :mod:`manglecp.harness.classes`.
+
+A finding points at what is wrong, or at what something is wrong with. Where two rows contradict each other it points at
+both, so that taking away a row that nobody complains about never makes a turn acceptable.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from manglecp.harness.checks import tool
+from manglecp.harness.checks import context, coordination, drift, governance, handoff, mutation, protocol, runtime, tool
 from manglecp.harness.findings import Finding
 from manglecp.harness.turn import Turn
 
@@ -17,4 +20,8 @@ __all__ = ["CHECKS", "Check"]
 
 Check: TypeAlias = Callable[[Turn], Iterator[Finding]]
 
-CHECKS: Final[tuple[Check, ...]] = (*tool.CHECKS,)
+CHECKS: Final[tuple[Check, ...]] = tuple(
+    check
+    for family in (tool, protocol, runtime, context, coordination, governance, handoff, mutation, drift)
+    for check in family.CHECKS
+)

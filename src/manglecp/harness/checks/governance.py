@@ -1,0 +1,227 @@
+"""Governance: is the policy package pinned, and is every control that is owed in place?
+
+The *gate* opens when the profile claims governance or when governance constraints are given. Behind it a control is
+judged when its block is there or when something demands it. Four things do not wait for the gate: a claim of an unknown
+identity, a word on the call that is none, a verified guardrail document, and the mutation of a governance policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from manglecp.harness.classes import CLASSES
+from manglecp.harness.constraints import GovernanceConstraints, GovernanceProfile
+from manglecp.harness.findings import Finding, place
+from manglecp.harness.rows import GuardrailDecision
+from manglecp.harness.terms import STAGES
+from manglecp.harness.turn import Turn
+
+__all__ = ["CHECKS"]
+
+_CLAIM_ID: Final = CLASSES["governance.claim_id_invalid"]
+_UNPINNED: Final = CLASSES["governance.policy_package_unpinned"]
+_PACKAGE: Final = CLASSES["governance.policy_package_mismatch"]
+_STAGE_MISSING: Final = CLASSES["governance.guardrail_stage_missing"]
+_STAGE_ORDER: Final = CLASSES["governance.guardrail_stage_order_invalid"]
+_EVAL: Final = CLASSES["governance.eval_gate_unmet"]
+_LINEAGE: Final = CLASSES["governance.eval_lineage_missing"]
+_RED_TEAM: Final = CLASSES["governance.redteam_gate_unmet"]
+_RETRY: Final = CLASSES["governance.self_evolution_retry_missing"]
+_ESCALATION: Final = CLASSES["governance.self_evolution_escalation_missing"]
+_ROLLBACK: Final = CLASSES["governance.self_evolution_rollback_missing"]
+_TRACE: Final = CLASSES["governance.trace_mode_violation"]
+_RISK: Final = CLASSES["governance.risk_tier_profile_missing"]
+
+_CLAIM: Final = "profile.doctrine_inf_governance.v0"
+_TRACE_MODES: Final = ("dashboard", "internal_processor", "disabled")
+_TIERS: Final = ("low", "moderate", "high")
+
+
+class _Gate:
+    """What of the turn governance looks at."""
+
+    __slots__ = ("constraints", "open", "profile", "promotes", "promotes_itself", "turn")
+
+    def __init__(self, turn: Turn) -> None:
+        profile, constraints = turn.constraints.governance_profile, turn.constraints.governance_constraints
+        self.turn = turn
+        self.open = constraints is not None or (profile is not None and profile.claimed is True)
+        self.profile = profile or GovernanceProfile()
+        self.constraints = constraints or GovernanceConstraints()
+        intent = turn.evidence.mutation
+        self.promotes = intent is not None and intent.kind == "governance_policy"
+        self.promotes_itself = self.promotes and intent is not None and intent.automated is True
+
+    def owes(self, control: str, present: bool) -> bool:
+        return self.open and (present or control in self.constraints.required_controls)
+
+
+def governance(turn: Turn) -> Iterator[Finding]:
+    """Every control that is owed. A claim of an unknown identity ends it: nobody knows what was claimed."""
+    gate = _Gate(turn)
+    if gate.profile.claim_id not in (None, _CLAIM):
+        yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {gate.profile.claim_id} is not known")
+        return
+    for control in (_package, _stages, _eval_gate, _lineage, _red_team, _self_evolution, _trace_mode, _risk_tier):
+        yield from control(gate)
+
+
+def _package(gate: _Gate) -> Iterator[Finding]:
+    found, where = gate.profile.policy_provenance, "governanceProfile/policyProvenance"
+    if not gate.owes("policyProvenance", found is not None or gate.profile.claimed is True):
+        return
+    pinned = found is not None and found.pinned is True and found.package_ref and found.expected_digest
+    if found is None or not pinned or found.bound_digest is None:
+        yield Finding(_UNPINNED, where, "the policy package is not pinned by reference and both digests")
+        return
+    if found.expected_digest != found.bound_digest:
+        yield Finding(_PACKAGE, where, "another package is bound than the one expected")
+    if gate.constraints.bind_governance_digest and found.bound_digest != gate.turn.call.governance_policy_digest:
+        yield Finding(_PACKAGE, where, "another package is bound than the one of the call")
+
+
+def _stages(gate: _Gate) -> Iterator[Finding]:
+    decisions, declared = gate.turn.evidence.guardrail_decisions, gate.profile.guardrail_stages
+    present = bool(decisions) or declared is not None or gate.constraints.required_guardrail_stages is not None
+    if not gate.turn.terms.stages_by_document and not gate.owes("guardrailStages", present):
+        return
+    required, missing = gate.turn.terms.required_stages, False
+    decided = {row.stage for row in decisions or ()}
+    for stage in required:
+        if (
+            (decisions is not None and stage not in decided)
+            or (declared is not None and stage not in declared)
+            or (decisions is None and declared is None)
+        ):
+            missing = True
+            yield Finding(_STAGE_MISSING, place("guardrailDecisions", stage), "the stage has no decision")
+    if missing:
+        return
+    if declared is not None and declared != required:
+        yield Finding(_STAGE_ORDER, "governanceProfile/guardrailStages", "the list is not the required one")
+    for row, message in _out_of_order(decisions or ()):
+        yield Finding(_STAGE_ORDER, place("guardrailDecisions", row.sequence), message)
+
+
+def _out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
+    """The decisions at a stage that is not known, and those that stand before an earlier or after a later stage."""
+    known = [row for row in decisions if row.stage in STAGES]
+    for row in decisions:
+        if row.stage not in STAGES:
+            yield row, f"the stage {row.stage} is not known"
+        elif any(
+            (row.sequence - other.sequence) * (STAGES.index(row.stage) - STAGES.index(other.stage)) < 0
+            for other in known
+        ):
+            yield row, f"the stage {row.stage} is out of its order"
+
+
+def _eval_gate(gate: _Gate) -> Iterator[Finding]:
+    found, where = gate.profile.eval_gate, "governanceProfile/evalGate"
+    if not gate.promotes and not gate.owes("evalGate", found is not None):
+        return
+    if found is None or found.passed is not True:
+        yield Finding(_EVAL, where, "the evaluation did not pass")
+    own = (found and found.thresholds) or {}
+    metrics = (found and found.metrics) or {}
+    for name in sorted(own.keys() | gate.turn.terms.eval_thresholds.keys()):
+        floor = max(terms[name] for terms in (own, gate.turn.terms.eval_thresholds) if name in terms)
+        if name not in metrics or metrics[name] < floor:
+            yield Finding(_EVAL, where, f"{name} is {metrics.get(name)}; at least {floor} is needed")
+
+
+def _lineage(gate: _Gate) -> Iterator[Finding]:
+    found, where = gate.profile.eval_evidence, "governanceProfile/evalEvidence"
+    if not gate.promotes and not gate.owes("evalEvidence", found is not None):
+        return
+    if (
+        found is None
+        or found.dataset_lineage_ref is None
+        or found.grader_config_lineage_ref is None
+        or found.metric_thresholds_ref is None
+    ):
+        yield Finding(_LINEAGE, where, "data set, grader and thresholds are not all referred to")
+    if found is not None and found.profile_ref not in (None, gate.turn.call.eval_profile_ref):
+        yield Finding(_LINEAGE, where, f"the evaluation ran on {found.profile_ref}, not on the benchmark of the call")
+
+
+def _red_team(gate: _Gate) -> Iterator[Finding]:
+    found, terms, where = gate.profile.red_team_gate, gate.turn.terms.red_team, "governanceProfile/redTeamGate"
+    if not gate.promotes and not gate.owes("redTeamGate", found is not None):
+        return
+    if found is None:
+        yield Finding(_RED_TEAM, where, "there was no adversarial regression")
+        return
+    if found.passed is not True:
+        yield Finding(_RED_TEAM, where, "the adversarial regression did not pass")
+    if found.report_ref is None:
+        yield Finding(_RED_TEAM, where, "there is no report")
+    for plugin in set(terms.required_plugins or ()).difference(found.plugins):
+        yield Finding(_RED_TEAM, where, f"the plugin {plugin} did not run")
+    for strategy in set(terms.required_strategies or ()).difference(found.strategies):
+        yield Finding(_RED_TEAM, where, f"the strategy {strategy} was not tried")
+    if terms.min_probes is not None and (found.probes is None or found.probes < terms.min_probes):
+        yield Finding(_RED_TEAM, where, f"{found.probes} probes; at least {terms.min_probes} are needed")
+    if terms.max_failures is not None and (found.failures is None or found.failures > terms.max_failures):
+        yield Finding(_RED_TEAM, where, f"{found.failures} failures; at most {terms.max_failures} are admitted")
+
+
+def _self_evolution(gate: _Gate) -> Iterator[Finding]:
+    found, where = gate.profile.self_evolution, "governanceProfile/selfEvolution"
+    if not gate.promotes_itself and not gate.owes("selfEvolution", found is not None):
+        return
+    if found is None or found.max_attempts is None or found.max_attempts < 1:
+        yield Finding(_RETRY, where, "the attempts are not bounded by a number")
+    if found is None or found.terminal_escalation is None:
+        yield Finding(_ESCALATION, where, "nobody is named to escalate to")
+    if found is None or found.rollback_ref is None:
+        yield Finding(_ROLLBACK, where, "no version is named to return to")
+
+
+def _trace_mode(gate: _Gate) -> Iterator[Finding]:
+    of_call, of_profile, terms = gate.turn.call.observability_mode, gate.profile.observability_mode, gate.constraints
+    if of_call is not None and of_call not in _TRACE_MODES:
+        yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {of_call} is not known")
+    demanded = terms.zero_data_retention or terms.allowed_observability_modes is not None
+    if not gate.owes("observabilityMode", bool(demanded) or of_call is not None or of_profile is not None):
+        return
+    where = "governanceProfile/observabilityMode"
+    mode = of_call if of_profile is None else of_profile
+    if mode not in _TRACE_MODES:
+        yield Finding(_TRACE, where, "there is no mode" if not mode else f"the mode {mode} is not known")
+        return
+    if of_call not in (None, mode):
+        yield Finding(_TRACE, where, f"the call says {of_call}, the profile {mode}")
+    if terms.allowed_observability_modes is not None and mode not in terms.allowed_observability_modes:
+        yield Finding(_TRACE, where, f"the mode {mode} is not admitted")
+    if terms.zero_data_retention and mode == "dashboard":
+        yield Finding(_TRACE, where, "a dashboard retains data")
+    if terms.require_processor_ref and mode != "disabled" and gate.profile.processor_ref is None:
+        yield Finding(_TRACE, where, "the processor is not named")
+    if mode == "disabled":
+        for row in gate.turn.evidence.trace_exports:
+            yield Finding(_TRACE, place("traceExports", row.sink or ""), "an export while tracing is disabled")
+
+
+def _risk_tier(gate: _Gate) -> Iterator[Finding]:
+    of_call, found = gate.turn.call.risk_tier, gate.profile.risk_tier
+    if of_call is not None and of_call not in _TIERS:
+        yield Finding(_RISK, "callSpec/riskTier", f"the tier {of_call} is not known")
+    if not gate.owes("riskTier", found is not None or of_call is not None):
+        return
+    where = "governanceProfile/riskTier"
+    if found is None:
+        yield Finding(_RISK, where, "there is no control profile of the tier")
+        return
+    if found.tier not in _TIERS:
+        yield Finding(_RISK, where, f"the tier {found.tier} is not known")
+    if found.control_profile_bound is not True:
+        yield Finding(_RISK, where, "the control profile is not bound")
+    if of_call not in (None, found.tier):
+        yield Finding(_RISK, where, f"the call says {of_call}, the profile {found.tier}")
+    if found.tier in (gate.constraints.human_checkpoint_tiers or ()) and found.approval_ref is None:
+        yield Finding(_RISK, where, f"the tier {found.tier} needs an approval by a human")
+
+
+CHECKS: Final = (governance,)

@@ -1,0 +1,152 @@
+"""The witness of a turn: a record that can be judged again by who never saw the payloads.
+
+It holds every normalised row, the constraints and policy documents, and what was concluded from them. Verifying it
+means to conclude again and to compare. What a witness cannot show is taken *on record*: the digests of payloads,
+arguments and messages, and whether arguments fitted their schema. A verification lists that, so that nobody takes it
+for proved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from manglecp.harness.constraints import Constraints
+from manglecp.harness.documents import read_documents
+from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.evidence import Evidence, check_arranged
+from manglecp.harness.findings import place
+from manglecp.harness.judging import Judgement, conclude
+from manglecp.harness.reading import LIMITS, Limits
+from manglecp.harness.turn import Turn
+
+__all__ = ["KIND", "Difference", "Verification", "verify", "witness_of"]
+
+T = TypeVar("T")
+
+KIND: Final = "manglecp.harness.witness.v1"
+_MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "mutationReady", "digests", "findings")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What the record says, and what follows from its own rows."""
+
+    where: str
+    expected: Any
+    """What follows."""
+    found: Any
+    """What is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The outcome. ``on_record`` are the pointers to what had to be believed."""
+
+    differences: tuple[Difference, ...]
+    on_record: tuple[str, ...]
+    judgement: Judgement
+
+    @property
+    def holds(self) -> bool:
+        return not self.differences
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "holds": self.holds,
+            "witnessId": self.judgement.witness_id,
+            "result": self.judgement.result,
+            "failureClasses": list(self.judgement.failure_classes),
+            "differences": [
+                {"where": one.where, "expected": one.expected, "found": one.found} for one in self.differences
+            ],
+            "onRecord": list(self.on_record),
+        }
+
+
+def witness_of(judgement: Judgement) -> dict[str, Any]:
+    """The witness, as JSON."""
+    concluded = judgement.as_json()
+    return {
+        "kind": KIND,
+        "id": concluded.pop("witnessId"),
+        **concluded,
+        "turn": judgement.normalized,
+    }
+
+
+def verify(witness: Mapping[str, Any], limits: Limits = LIMITS) -> Verification:
+    """Conclude again from the rows of a witness; :class:`.InvalidEvidence` if they are no rows."""
+    turn = _recorded_turn(witness.get("turn"), limits)
+    judgement = conclude(turn)
+    expected = witness_of(judgement)
+    differences: list[Difference] = []
+    for name in (*_MEMBERS, "turn"):
+        _compare(f"/{name}", expected[name], witness.get(name), differences)
+    return Verification(tuple(differences), tuple(_on_record(turn)), judgement)
+
+
+def _recorded_turn(found: Any, limits: Limits) -> Turn:
+    """The turn that was recorded. Its rows are read strictly: what was normalised once needs no leniency."""
+    if not isinstance(found, dict):
+        raise InvalidEvidence("/turn", "is absent or no object")
+    try:
+        msgspec.json.encode(found)
+    except (RecursionError, TypeError, UnicodeEncodeError) as bad:
+        raise InvalidEvidence("/turn", f"is no JSON: {bad}") from None
+    evidence = _typed(found, "evidence", Evidence)
+    constraints = _typed(found, "constraints", Constraints)
+    verdicts = _typed(found, "schemaVerdicts", dict[str, bool])
+    try:
+        documents = read_documents(found.get("policyDocuments"), limits)
+    except InvalidEvidence as bad:
+        raise bad.under("policyDocuments").under("turn") from None
+    try:
+        check_arranged(evidence)
+    except InvalidEvidence as bad:
+        raise bad.under("evidence").under("turn") from None
+    return Turn(evidence, constraints, documents, verdicts, limits)
+
+
+def _typed(found: dict[str, Any], name: str, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(found.get(name), kind)
+    except msgspec.ValidationError as bad:
+        message, _, path = str(bad).partition(" - at `$")
+        steps = "".join(f"/{step}" for step in re.findall(r"[^.\[\]`]+", path))
+        raise InvalidEvidence(f"/turn/{name}{steps}", message) from None
+
+
+def _compare(where: str, expected: Any, found: Any, differences: list[Difference]) -> None:
+    """Note the innermost places where two values differ. They are as deep as the types are, or differ at the top."""
+    waiting = [(where, expected, found)]
+    while waiting:
+        where, one, other = waiting.pop()
+        if isinstance(one, dict) and isinstance(other, dict):
+            names = sorted({*one, *other}, reverse=True)
+            waiting += [(f"{where}/{place(name)}", one.get(name), other.get(name)) for name in names]
+        elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+            waiting += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(one, other, strict=True))])]
+        elif one != other or type(one) is not type(other):
+            differences.append(Difference(where, one, other))
+
+
+def _on_record(turn: Turn) -> list[str]:
+    """Everything that stands for something that the witness does not hold."""
+    found = []
+    for index, request in enumerate(turn.evidence.tool_requests):
+        if request.input_digest is not None:
+            found.append(f"/turn/evidence/toolRequests/{index}/inputDigest")
+    for index, result in enumerate(turn.evidence.tool_results):
+        where = f"/turn/evidence/toolResults/{index}"
+        if result.result_digest is not None:
+            found.append(f"{where}/resultDigest")
+        if result.payload_bytes is not None:
+            found.append(f"{where}/payloadBytes")
+        if result.error is not None:
+            found.append(f"{where}/error/errorMessageDigest")
+    return found + [f"/turn/schemaVerdicts/{name}" for name in sorted(turn.schema_verdicts)]
