@@ -65,12 +65,14 @@ def test_targets() -> None:
     elsewhere = {**WHOLE, "target": "specialist.water"}
     assert obstacles(elsewhere) == [
         "handoff.target_not_allowed: specialist.water is not an allowed target",
-        "handoff.target_not_allowed: orchestrator may not hand over to specialist.water",
+        "handoff.target_not_allowed: specialist.water is not an allowed target of orchestrator",
     ]
     assert obstacles(WHOLE, role="specialist") == [
-        "handoff.target_not_allowed: specialist may not hand over to specialist.soil"
+        "handoff.target_not_allowed: specialist.soil is not an allowed target of specialist"
     ]
-    assert obstacles(WHOLE, role=None) == ["handoff.target_not_allowed: nobody may not hand over to specialist.soil"]
+    assert obstacles(WHOLE, role=None) == [
+        "handoff.target_not_allowed: specialist.soil is not an allowed target of nobody"
+    ]
 
 
 @pytest.mark.req("FAIL-38")
@@ -81,9 +83,11 @@ def test_the_way_back() -> None:
 
 
 def test_no_packet() -> None:
-    assert [one.partition(":")[0] for one in obstacles(None)] == [
-        "handoff.required_artifact_missing",
-        "handoff.target_not_allowed",
-        "handoff.return_path_missing",
+    assert obstacles(None) == [
+        "handoff.required_artifact_missing: the packet does not carry artifact://brief",
+        "handoff.required_artifact_missing: the packet has no intent",
+        "handoff.required_artifact_missing: the packet has no constraints",
+        "handoff.target_not_allowed: the contract names targets and there is no packet",
+        "handoff.return_path_missing: the contract demands a way back",
     ]
     assert obstacles_to_hand_over(None, {}, role=None, lookup=STORE.get) == ()

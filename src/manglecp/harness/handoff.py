@@ -15,6 +15,7 @@ from manglecp.harness.obstacles import Lookup, Obstacle, obstacle
 __all__ = ["artifact_rows", "handoff_ref", "obstacles_to_hand_over", "packet", "packet_digest"]
 
 _MISSING: Final = "handoff.required_artifact_missing"
+_NOT_ALLOWED: Final = "handoff.target_not_allowed"
 
 
 def packet(
@@ -64,31 +65,31 @@ def obstacles_to_hand_over(
 
 
 def _artifacts(row: Mapping[str, Any], contract: Mapping[str, Any], lookup: Lookup) -> Iterator[Obstacle]:
-    demanded = contract.get("requiredArtifactRefs", ())
+    demanded = set(contract.get("requiredArtifactRefs", ()))
     carried = set(row.get("requiredArtifactRefs", ()))
-    for ref in demanded:
-        if ref not in carried:
-            yield obstacle(_MISSING, f"the packet does not carry {ref}")
-        elif contract.get("requireArtifactExistence") and lookup(ref) is None:
+    for ref in sorted(demanded - carried):
+        yield obstacle(_MISSING, f"the packet does not carry {ref}")
+    for ref in sorted(carried) if contract.get("requireArtifactExistence") else ():
+        if lookup(ref) is None:
             yield obstacle(_MISSING, f"{ref} is carried and does not exist")
-    for name in contract.get("requiredPacketFields", ()) if row else ():
+    for name in contract.get("requiredPacketFields", ()):
         if not row.get(name):
             yield obstacle(_MISSING, f"the packet has no {name}")
 
 
 def _target(row: Mapping[str, Any], contract: Mapping[str, Any], role: str | None) -> Iterator[Obstacle]:
-    failure = "handoff.target_not_allowed"
     everyone = contract.get("allowedTargets", ())
     by_role: Mapping[str, Any] = contract.get("allowedTargetsByRole", {})
+    of_role = by_role.get(role or "", ())
     target = row.get("target")
     if target is None:
-        if everyone:
-            yield obstacle(failure, "the contract names targets and there is no packet")
+        if everyone or of_role:
+            yield obstacle(_NOT_ALLOWED, "the contract names targets and there is no packet")
         return
     if everyone and target not in everyone:
-        yield obstacle(failure, f"{target} is not an allowed target")
-    if by_role and target not in by_role.get(role or "", ()):
-        yield obstacle(failure, f"{role or 'nobody'} may not hand over to {target}")
+        yield obstacle(_NOT_ALLOWED, f"{target} is not an allowed target")
+    if by_role and target not in of_role:
+        yield obstacle(_NOT_ALLOWED, f"{target} is not an allowed target of {role or 'nobody'}")
 
 
 def _return_path(row: Mapping[str, Any], contract: Mapping[str, Any]) -> Iterator[Obstacle]:
