@@ -1,0 +1,261 @@
+"""A policy package, and what it binds a turn to.
+
+The digest of a package is the digest of its *inventory*: its name, its version, and the digest of each document. That
+inventory is what the CallSpec calls the governance policy: ``governancePolicyDigest`` is the digest of the package, and
+so no document can change without the turn being bound to something else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.harness.canonical import canonical, digest
+from manglecp.harness.policy.kinds import KINDS, TIERS
+from manglecp.harness.retry import RetryPolicy
+
+__all__ = ["CLAIM_ID", "NORMALIZER_ID", "PolicyPackage", "call_id"]
+
+CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
+NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
+"""The contract that evidence is normalised under: the one of this room."""
+
+
+def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str) -> str:
+    """The identity of a turn: the same turn always has the same one."""
+    named = {"sessionId": session_id, "turnIndex": turn_index, "modelRef": model_ref, "promptDigest": prompt_digest}
+    return "turn1_" + hashlib.sha256(canonical(named)).hexdigest()
+
+
+@dataclass(frozen=True)
+class PolicyPackage:
+    """Documents that were read: each has its shape and its one form. Made by :mod:`.reading`."""
+
+    name: str
+    version: str
+    contents: Mapping[str, Mapping[str, Any]]
+    """The documents by their kind."""
+    description: str | None = None
+    digests: Mapping[str, str] = field(init=False)
+    """The digest of each document."""
+    digest: str = field(init=False)
+    """The digest of the package."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digests", {kind: digest(self.contents[kind]) for kind in sorted(self.contents)})
+        object.__setattr__(self, "digest", digest(self.inventory))
+
+    @property
+    def ref(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def inventory(self) -> dict[str, Any]:
+        """What the package consists of; its digest is that of the package."""
+        return {"name": self.name, "version": self.version, "documents": dict(self.digests)}
+
+    @property
+    def retry(self) -> RetryPolicy:
+        return RetryPolicy(self.contents.get("retry"))
+
+    @property
+    def may_mutate(self) -> bool:
+        return bool(self.contents["mutation"]["mode"] != "observe_only")
+
+    def call_spec(
+        self,
+        *,
+        session_id: str,
+        turn_index: int,
+        model_ref: str,
+        prompt_digest: str,
+        action_mode: str = "json",
+        execution_pattern: str = "single",
+        tool_choice: str | Mapping[str, str] = "auto",
+        role: str | None = None,
+        risk_tier: str | None = None,
+        normalizer_id: str = NORMALIZER_ID,
+    ) -> dict[str, Any]:
+        """The CallSpec fields of a turn. A field whose document the package does not have is absent."""
+        fields: dict[str, Any] = {
+            "callId": call_id(session_id, turn_index, model_ref, prompt_digest),
+            "modelRef": model_ref,
+            "actionMode": action_mode,
+            "executionPattern": execution_pattern,
+            "toolChoice": tool_choice if isinstance(tool_choice, str) else dict(tool_choice),
+            "normalizerId": normalizer_id,
+            "governancePolicyDigest": self.digest,
+            "orchestrationRole": role,
+            "riskTier": self._tier(risk_tier),
+            "observabilityMode": self.contents.get("observability", {}).get("mode"),
+            "evalProfileRef": self.contents.get("eval-gate", {}).get("profileRef"),
+        }
+        for kind, content in self.contents.items():
+            row = KINDS[kind]
+            if row.inline:
+                fields[row.inline] = dict(content)
+            if row.digested:
+                fields[row.digested] = self.digests[kind]
+        if "tools" in self.contents:
+            fields["toolPolicy"] = self._tool_policy()
+            fields["toolCatalogDigest"] = digest(self._catalogue())
+        if "sandbox" in self.contents:
+            # The name holds the digest: a shell that ran under another profile of the same name is told apart.
+            fields["runtimeSandboxRef"] = f"sandbox/{self.contents['sandbox']['profile']}@{self.digests['sandbox']}"
+        return _copy({name: value for name, value in fields.items() if value is not None})
+
+    def documents(self) -> dict[str, Any]:
+        """``policyDocuments``: what the digests of the CallSpec are digests of."""
+        found: dict[str, Any] = {"governancePolicy": self.inventory}
+        for kind, content in self.contents.items():
+            if (name := KINDS[kind].document) is not None:
+                found[name] = dict(content)
+        if "tools" in self.contents:
+            found["toolCatalog"] = self._catalogue()
+        return _copy(found)
+
+    def constraints(
+        self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
+    ) -> dict[str, Any]:
+        """The constraint objects that a turn is judged with, those apart that a document of :meth:`documents` gives.
+
+        ``pinned`` is the package digest that the pin holds. A package that claims governance and is not pinned, or is
+        not the pinned one, fails every turn closed.
+        """
+        found = {
+            "toolConstraints": self._tool_constraints(),
+            "contextConstraints": self._context_constraints(),
+            "decompositionConstraints": {
+                "expectedPolicyDigest": self.digests["decomposition"],
+                **self.contents["decomposition"],
+            },
+            "mutationConstraints": {"activePolicyDigest": self.digests["mutation"]} if self.may_mutate else {},
+        }
+        if self.contents["governance"]["claimed"]:
+            found["governanceProfile"] = self.governance_profile(pinned, risk_tier, approval_ref)
+            found["governanceConstraints"] = self._governance_constraints()
+        return _copy({name: value for name, value in found.items() if value})
+
+    def terms(
+        self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
+    ) -> dict[str, Any]:
+        """Everything that stands beside ``evidence``: what :meth:`.states.CallSpec.open` takes as constraints."""
+        constraints = self.constraints(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
+        return {**constraints, "policyDocuments": self.documents()}
+
+    def governance_profile(
+        self, pinned: str | None, risk_tier: str | None = None, approval_ref: str | None = None
+    ) -> dict[str, Any]:
+        """What the turn shows of its governance: where its policy comes from, its mode and its tier."""
+        profile: dict[str, Any] = {
+            "claimId": CLAIM_ID,
+            "claimed": True,
+            "policyProvenance": {
+                "pinned": pinned is not None,
+                "packageRef": self.ref,
+                "expectedDigest": pinned or "",
+                "boundDigest": self.digest,
+            },
+        }
+        if (observability := self.contents.get("observability")) is not None:
+            profile["observabilityMode"] = observability["mode"]
+            if "processorRef" in observability:
+                profile["processorRef"] = observability["processorRef"]
+        tier = self._tier(risk_tier)
+        if tier is not None:
+            control = self.contents["risk-tiers"]["tiers"].get(tier)
+            profile["riskTier"] = {"tier": tier, "controlProfileBound": control is not None}
+            if control is not None:
+                profile["riskTier"]["controlProfileRef"] = control["controlProfileRef"]
+            if approval_ref is not None:
+                profile["riskTier"]["approvalRef"] = approval_ref
+        return profile
+
+    def highest_tier(self) -> str | None:
+        """The highest risk tier that the package has a control profile for."""
+        tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
+        return next((tier for tier in reversed(TIERS) if tier in tiers), None)
+
+    def _tier(self, wanted: str | None) -> str | None:
+        if "risk-tiers" not in self.contents:
+            return None
+        return wanted or str(self.contents["risk-tiers"]["defaultTier"])
+
+    def _catalogue(self) -> dict[str, Any]:
+        tools = self.contents["tools"]
+        rows = [{"toolName": tool["toolName"], "schemaDigest": tool["schemaDigest"]} for tool in tools["tools"]]
+        return {"catalogId": tools["catalogId"], "tools": rows}
+
+    def _tool_policy(self) -> dict[str, Any]:
+        tools = self.contents["tools"]
+        shown = ("toolName", "schemaDigest", "inputSchema")
+        allowed = [
+            {name: tool[name] for name in shown if name in tool} for tool in tools["tools"] if tool.get("allowed", True)
+        ]
+        policy: dict[str, Any] = {"allowedTools": allowed}
+        if "parserProfileId" in tools:
+            policy["parserProfileId"] = tools["parserProfileId"]
+        return policy
+
+    def _tool_constraints(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "tools" in self.contents:
+            found["expectedToolCatalogDigest"] = digest(self._catalogue())
+            for name in ("parserProfiles", "requireResultProvenance"):
+                if name in self.contents["tools"]:
+                    found[name] = self.contents["tools"][name]
+        if "examples" in self.contents:
+            shown = self.contents["examples"]["tools"]
+            found["exampleDigests"] = {name: digest(inputs) for name, inputs in shown.items()}
+        for kind, name in _EXPECTED.items():
+            if kind in self.contents:
+                found[name] = self.digests[kind]
+        return found
+
+    def _context_constraints(self) -> dict[str, Any]:
+        """Render, queue and view documents are only compared, so what they demand is said here."""
+        found = {
+            name: self.contents["queue"][name]
+            for name in ("requiredQueueIds", "dedup", "maxBatchSize")
+            if name in self.contents["queue"]
+        }
+        if "requiredStateViewIds" in self.contents["views"]:
+            found["requiredStateViewIds"] = self.contents["views"]["requiredStateViewIds"]
+        if "injectionPoints" in self.contents["render"]:
+            found["allowedInjectionPoints"] = self.contents["render"]["injectionPoints"]
+        if "scope" in self.contents:
+            found["expectedScopeDigest"] = self.digests["scope"]
+        return found
+
+    def _governance_constraints(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "requiredControls": self.contents["governance"].get("requiredControls", []),
+            "bindGovernanceDigest": True,
+        }
+        if (observability := self.contents.get("observability")) is not None:
+            found["allowedObservabilityModes"] = observability.get("allowedModes", [observability["mode"]])
+            for name in ("zeroDataRetention", "requireProcessorRef"):
+                if name in observability:
+                    found[name] = observability[name]
+        tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
+        checkpoints = [tier for tier in TIERS if tiers.get(tier, {}).get("humanCheckpoint")]
+        if checkpoints:
+            found["humanCheckpointTiers"] = checkpoints
+        return found
+
+
+def _copy(value: dict[str, Any]) -> dict[str, Any]:
+    """What is handed out may be changed; the package may not."""
+    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return copied
+
+
+_EXPECTED: Final = {
+    "deferral": "expectedDeferPolicyDigest",
+    "examples": "expectedToolExampleDigest",
+    "callers": "expectedAllowedCallersDigest",
+}

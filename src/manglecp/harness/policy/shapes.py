@@ -1,0 +1,190 @@
+"""What a document may look like, and how it is put into one form.
+
+A shape reads one value: it reports whatever is wrong, goes on, and returns the value in the form that is digested. Text
+is trimmed, words of a vocabulary are spelt as there, and a list that is a set is sorted without repetition, so that two
+ways to write the same policy have the same digest. Nothing is added: a default that was not written down is not part of
+the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeAlias
+
+from manglecp.harness.canonical import Uncanonical, canonical, trim, word
+from manglecp.harness.policy.problems import Place, Problems
+
+__all__ = [
+    "Shape",
+    "anything",
+    "flag",
+    "integer",
+    "items",
+    "number",
+    "one_of",
+    "records",
+    "table",
+    "table_of",
+    "text",
+    "words",
+]
+
+Shape: TypeAlias = Callable[[Any, Place, Problems], Any]
+"""The value in its one form. What is wrong with it is reported; what is returned then is not used."""
+
+
+def text(value: Any, place: Place, problems: Problems) -> Any:
+    """Text that says something."""
+    if not isinstance(value, str):
+        problems.add(place, f"a text belongs here, not {_kind(value)}")
+    elif not trim(value):
+        problems.add(place, "the text is blank")
+    else:
+        return trim(value)
+    return value
+
+
+def flag(value: Any, place: Place, problems: Problems) -> Any:
+    if not isinstance(value, bool):
+        problems.add(place, f"true or false belongs here, not {_kind(value)}")
+    return value
+
+
+def integer(least: int) -> Shape:
+    def read(value: Any, place: Place, problems: Problems) -> Any:
+        if not isinstance(value, int) or isinstance(value, bool):
+            problems.add(place, f"a whole number belongs here, not {_kind(value)}")
+        elif value < least:
+            problems.add(place, f"{value} is less than {least}")
+        return value
+
+    return read
+
+
+def number(least: float, most: float) -> Shape:
+    def read(value: Any, place: Place, problems: Problems) -> Any:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            problems.add(place, f"a number belongs here, not {_kind(value)}")
+        elif not least <= value <= most:  # neither is a number that is none
+            problems.add(place, f"{value} is not between {least:g} and {most:g}")
+        return value
+
+    return read
+
+
+def anything(value: Any, place: Place, problems: Problems) -> Any:
+    """Any value that has a canonical form."""
+    try:
+        canonical(value)
+    except Uncanonical as error:
+        problems.add(Place(place.file, place.pointer + error.path), error.reason)
+    return value
+
+
+def one_of(vocabulary: Collection[str]) -> Shape:
+    """A word of a vocabulary, as the vocabulary writes it."""
+    known = {word(one): one for one in vocabulary}
+
+    def read(value: Any, place: Place, problems: Problems) -> Any:
+        found = text(value, place, problems)
+        if isinstance(found, str) and trim(found):
+            if word(found) in known:
+                return known[word(found)]
+            problems.unknown(place, "the word", found, vocabulary)
+        return found
+
+    return read
+
+
+def items(shape: Shape = text, *, least: int = 0) -> Shape:
+    """A list that is a set: its order and repetitions mean nothing."""
+
+    def read(value: Any, place: Place, problems: Problems) -> Any:
+        found = _list(shape, value, place, problems)
+        if len(found) < least:
+            problems.add(place, "the list is empty")
+        if not all(isinstance(one, str) for one in found):
+            return found  # reported already
+        return sorted(set(found))
+
+    return read
+
+
+def words(vocabulary: Collection[str], *, least: int = 0) -> Shape:
+    return items(one_of(vocabulary), least=least)
+
+
+def records(shape: Shape, key: str) -> Shape:
+    """A list of tables, each known by a member; sorted by it."""
+
+    def read(value: Any, place: Place, problems: Problems) -> Any:
+        found = _list(shape, value, place, problems)
+        names = [str(one.get(key)) for one in found if isinstance(one, dict)]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            problems.add(place, f"{key} {name!r} is there twice")
+        return sorted(found, key=lambda one: str(one.get(key)) if isinstance(one, dict) else "")
+
+    return read
+
+
+def table(members: Mapping[str, Shape], *, required: Collection[str] = ()) -> Shape:
+    """An object with known members and no others."""
+
+    def read(value: Any, place: Place, problems: Problems) -> Any:
+        if not isinstance(value, Mapping):
+            problems.add(place, f"a table belongs here, not {_kind(value)}")
+            return value
+        found: dict[str, Any] = {}
+        for name, part in value.items():
+            if name in members:
+                found[name] = members[name](part, place / name, problems)
+            else:
+                problems.unknown(place / str(name), "the key", str(name), members)
+        for name in required:
+            if name not in value:
+                problems.add(place, f"{name} is missing")
+        return found
+
+    return read
+
+
+def table_of(shape: Shape, *, names: Collection[str] | None = None) -> Shape:
+    """An object whose members are all alike, under names that the author chooses or that come from a vocabulary."""
+
+    def read(value: Any, place: Place, problems: Problems) -> Any:
+        if not isinstance(value, Mapping):
+            problems.add(place, f"a table belongs here, not {_kind(value)}")
+            return value
+        found: dict[str, Any] = {}
+        for name, part in value.items():
+            if names is not None and name not in names:
+                problems.unknown(place / str(name), "the key", str(name), names)
+            elif not str(name).isascii() or not trim(str(name)):
+                problems.add(place / str(name), "a name here has ASCII letters, and one at least")
+            else:
+                found[name] = shape(part, place / name, problems)
+        return found
+
+    return read
+
+
+def _list(shape: Shape, value: Any, place: Place, problems: Problems) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        problems.add(place, f"a list belongs here, not {_kind(value)}")
+        return []
+    return [shape(one, place / position, problems) for position, one in enumerate(value)]
+
+
+_KINDS: Final = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "a table",
+    type(None): "null",
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), f"a {type(value).__name__}")
