@@ -1,0 +1,279 @@
+"""``manglecp policy``: what a package says, what is pinned, and how that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, NoReturn, ParamSpec
+
+import click
+
+from manglecp.cli.files import FILE, read, source_name
+from manglecp.cli.outputs import count, json_text, write_lines
+from manglecp.cli.policy_files import default_pin, load_package, load_pin, locked, write_pin
+from manglecp.harness.policy import Difference, Pin, PolicyError, PolicyPackage, differences
+from manglecp.harness.policy.promotion import Unchanged, notes, promote
+from manglecp.harness.policy.reports import read_reports
+from manglecp.harness.states import Blocked
+
+__all__ = ["command"]
+
+REFUSED: Final = 1
+INVALID: Final = 2
+
+P = ParamSpec("P")
+
+
+@click.group("policy")
+def command() -> None:
+    """Show, pin, compare and promote policy packages.
+
+    PACKAGE is a folder of documents, TOML or JSON, or `observe`, the package that is built in. Exit status: 0 it
+    worked, or nothing differs; 1 it was refused, or something differs; 2 a file cannot be read as what it should be.
+    """
+
+
+_package = click.argument("package", metavar="PACKAGE")
+_pin = click.option(
+    "--pin",
+    "pin_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The pin; by default PACKAGE.pin.json, beside the folder.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def _strictly(verb: Callable[P, None]) -> Callable[P, None]:
+    """What is wrong with a file is said in full, and the exit status is 2."""
+
+    @wraps(verb)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            verb(*args, **kwargs)
+        except PolicyError as error:
+            _invalid(error, as_json=bool(kwargs.get("as_json")))
+
+    return run
+
+
+def _invalid(error: PolicyError, *, as_json: bool) -> NoReturn:
+    if as_json:
+        problems = [{"file": p.place.file, "pointer": p.place.pointer, "message": p.message} for p in error.problems]
+        _print_json({"result": "invalid", "problems": problems})
+    else:
+        for problem in error.problems:
+            click.echo(f"error: {problem}", err=True)
+    raise click.exceptions.Exit(INVALID)
+
+
+# --- show ----------------------------------------------------------------------------------------------------------
+
+
+@command.command("show")
+@_package
+@_json
+@_strictly
+def show(package: str, as_json: bool) -> None:
+    """Print the digest of PACKAGE and of each of its documents."""
+    found = load_package(package)
+    if as_json:
+        _print_json(
+            {
+                "result": "valid",
+                **_named(found),
+                "documents": found.digests,
+                "policyDocuments": found.documents(),
+                "constraints": found.constraints(),
+            }
+        )
+        return
+    lines = [(found.ref, found.digest), *((f"  {kind}", digest) for kind, digest in found.digests.items())]
+    _print_columns(lines)
+
+
+# --- diff ----------------------------------------------------------------------------------------------------------
+
+
+@command.command("diff")
+@_package
+@click.argument("other", metavar="[OTHER]", required=False)
+@_pin
+@_json
+@_strictly
+def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) -> None:
+    """Say exactly what differs between what is pinned and PACKAGE, or between PACKAGE and OTHER."""
+    if other is not None and pin_file is not None:
+        raise click.UsageError("give either OTHER or --pin")
+    if other is not None:
+        before, after = load_package(package), load_package(other)
+    else:
+        path = pin_file or default_pin(package)
+        pin = load_pin(path)
+        if pin is None:
+            raise click.UsageError(f"nothing is pinned in {click.format_filename(path)}")
+        before, after = pin.package, load_package(package)
+    found = differences(before, after)
+    if as_json:
+        result = "differs" if found else "same"
+        _print_json({"result": result, "before": _named(before), "after": _named(after), **_as_json(found)})
+    else:
+        write_lines(_differing(found) if found else [f"{after.ref} {after.digest}: nothing differs"])
+    if found:
+        raise click.exceptions.Exit(REFUSED)
+
+
+# --- pin -----------------------------------------------------------------------------------------------------------
+
+
+@command.command("pin")
+@_package
+@_pin
+@_json
+@_strictly
+def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
+    """Record the digests of PACKAGE as those in force.
+
+    Where something is pinned already, PACKAGE has to be that: a changed one is promoted, not pinned.
+    """
+    path = pin_file or default_pin(package)
+    found = load_package(package)
+    with locked(path):
+        pinned = load_pin(path)
+        if pinned is None:
+            pinned = Pin.first(found, at=_now())
+            write_pin(path, pinned)
+            result = "pinned"
+        else:
+            changed = pinned.verify(found)
+            if changed:
+                _refuse_changed(path, pinned, changed, as_json=as_json)
+            result = "unchanged"
+    _print_pin(result, path, pinned, as_json=as_json)
+
+
+def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[Difference], *, as_json: bool) -> NoReturn:
+    if as_json:
+        _print_json({"result": "refused", "pinned": _named(pinned.package), **_as_json(changed)})
+    else:
+        write_lines(_differing(changed))
+        documents = count(len(changed), "document")
+        message = f"{documents} differ from {click.format_filename(path)}; a changed package needs `policy promote`"
+        click.echo(f"refused: {message}", err=True)
+    raise click.exceptions.Exit(REFUSED)
+
+
+# --- promote -------------------------------------------------------------------------------------------------------
+
+
+@command.command("promote")
+@_package
+@click.option("--eval", "evaluation", metavar="FILE", type=FILE, required=True, help="The evaluation of PACKAGE.")
+@click.option("--redteam", "red_team", metavar="FILE", type=FILE, required=True, help="The red-team report on PACKAGE.")
+@click.option(
+    "--evidence",
+    metavar="FILE",
+    type=FILE,
+    multiple=True,
+    help="The instruction to promote, and the approval where one is demanded. May be given several times.",
+)
+@_pin
+@_json
+@_strictly
+def promote_command(
+    package: str, evaluation: str, red_team: str, evidence: tuple[str, ...], pin_file: Path | None, as_json: bool
+) -> None:
+    """Put PACKAGE in force in place of what is pinned, if the package that is pinned admits it.
+
+    The promotion is a turn of its own and is judged under the pinned package: its floors, its required attacks, its
+    risk tiers, its mutation policy. Only if it may mutate is the pin written.
+    """
+    path = pin_file or default_pin(package)
+    candidate = load_package(package)
+    reports = read_reports(_named_bytes(evaluation), _named_bytes(red_team), [_named_bytes(file) for file in evidence])
+    with locked(path):
+        pinned = load_pin(path)
+        if pinned is None:
+            raise click.UsageError(f"nothing is pinned in {click.format_filename(path)}: use `policy pin` first")
+        try:
+            promoted = promote(pinned, candidate, reports, at=_now())
+        except Unchanged:
+            _print_pin("unchanged", path, pinned, as_json=as_json)
+            return
+        except Blocked as blocked:
+            _refuse_promotion(blocked, notes(pinned, candidate, reports), as_json=as_json)
+        write_pin(path, promoted)
+    _print_pin("promoted", path, promoted, as_json=as_json)
+
+
+def _refuse_promotion(blocked: Blocked, doubts: Sequence[str], *, as_json: bool) -> NoReturn:
+    if as_json:
+        classes = sorted({finding.failure.name for finding in blocked.findings})
+        findings = [finding.as_json() for finding in blocked.findings]
+        _print_json({"result": "rejected", "failureClasses": classes, "findings": findings, "notes": list(doubts)})
+    else:
+        for finding in blocked.findings:
+            click.echo(f"refused: {finding.failure.name}: {finding.message}; {finding.failure.remedy}", err=True)
+        for doubt in doubts:
+            click.echo(f"note: {doubt}", err=True)
+    raise click.exceptions.Exit(REFUSED)
+
+
+# --- texts ---------------------------------------------------------------------------------------------------------
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _named_bytes(file: str) -> tuple[str, bytes]:
+    return source_name(file), read(file)
+
+
+def _named(package: PolicyPackage) -> dict[str, str]:
+    return {"packageRef": package.ref, "version": package.version, "packageDigest": package.digest}
+
+
+def _print_pin(result: str, path: Path, pinned: Pin, *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"result": result, "pin": str(path), **_named(pinned.package), "head": pinned.head})
+    else:
+        write_lines([f"{result}: {pinned.package.ref} {pinned.digest}", f"  in {path}, head {pinned.head}"])
+
+
+def _as_json(found: Iterable[Difference]) -> dict[str, Any]:
+    rows = [
+        {
+            "document": one.document,
+            "before": one.before,
+            "after": one.after,
+            "changes": [{"pointer": c.pointer, "before": c.before, "after": c.after} for c in one.changes],
+        }
+        for one in found
+    ]
+    return {"differences": rows}
+
+
+def _differing(found: Iterable[Difference]) -> list[str]:
+    lines = []
+    for one in found:
+        what = "added" if one.before is None else "removed" if one.after is None else "changed"
+        lines.append(f"{one.document}: {what}")
+        if what == "changed":
+            lines += [f"  {c.pointer}: {_shown(c.before)} -> {_shown(c.after)}" for c in one.changes]
+    return lines
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else json_text(value)
+
+
+def _print_columns(rows: Sequence[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in rows)
+    write_lines(f"{name:{width}}  {value}" for name, value in rows)
+
+
+def _print_json(document: Mapping[str, Any]) -> None:
+    write_lines([json_text(document)])
