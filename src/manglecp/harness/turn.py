@@ -63,6 +63,7 @@ class Turn:
         )
         self.terms = Terms(constraints, compared, handing_over)
         self.continuing = evidence.protocol_state is not None and bool(evidence.protocol_state.continuation_allowed)
+        self.ended = evidence.protocol_state is not None
         self.requests: dict[str, ToolRequest] = {row.tool_call_id: row for row in evidence.tool_requests}
         self.uses: dict[str, ToolUse] = {row.tool_call_id: row for row in evidence.tool_use}
         self.results: dict[str, ToolResult] = {}

@@ -267,8 +267,9 @@ def width(turn: Turn) -> Iterator[Finding]:
         yield Finding(_PARALLEL, where, "the pattern is parallel, and parallel calls are forbidden")
     if policy.max_branches is not None and wide > policy.max_branches:
         yield Finding(_PARALLEL, where, f"{wide} branches; at most {policy.max_branches} are admitted")
-    if policy.expected_branches is not None and wide != policy.expected_branches:
-        yield Finding(_PARALLEL, where, f"{wide} branches; {policy.expected_branches} are expected")
+    expected = policy.expected_branches
+    if expected is not None and (wide != expected if turn.ended else wide > expected):
+        yield Finding(_PARALLEL, where, f"{wide} branches; {expected} are expected")
 
 
 # --- join ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,332 @@
+"""The loop of an agent, turn by turn.
+
+    async with session(policy, "s-17", model_ref="atlas@7") as s:
+        turn = s.turn(prompt_digest=digest_text(prompt))
+        turn.request({"toolCallId": "c1", "toolName": "repo.grep", "input": {...}})    # Blocked: do not run it
+        turn.answer({"toolCallId": "c1", "status": "ok", "payload": found})
+        turn.render("c1", found, reminder)
+        turn.use({"toolCallId": "c1", "useDisposition": "consumed", "summaryRef": "note://1"})
+        turn.view("open-work", view)
+        turn.queue("reminders", [reminder])
+        closed = turn.close("end_turn")
+        ready = closed.authorize({"kind": "issue", "action": "issue.update", ...})
+
+Evidence is recorded as it happens, whether it is good or not. What must not run is refused before it runs; the rest is
+judged when the turn closes. A turn that cannot be closed may be given more evidence and closed again, as the retry
+policy says. Every turn leaves one row in the trajectory, a failed one too.
+
+Nothing here reads a clock or writes a file: the journal and the clock are passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from manglecp.harness.canonical import digest, digest_text
+from manglecp.harness.classes import State
+from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
+from manglecp.harness.handoff import artifact_rows, obstacles_to_hand_over
+from manglecp.harness.judging import open_findings
+from manglecp.harness.obstacles import Lookup, Obstacle
+from manglecp.harness.policy.package import PolicyPackage
+from manglecp.harness.retry import Decision
+from manglecp.harness.states import Blocked, CallSpec, JoinClosed, Row
+from manglecp.harness.stop import obstacles_to_continue, obstacles_to_start, protocol_state
+from manglecp.harness.trajectory import Journal, Trajectory
+
+__all__ = ["Refused", "Session", "Turn", "session"]
+
+
+class Refused(Exception):
+    """What the loop wanted to do would keep the turn from closing, so it was not done."""
+
+    def __init__(self, obstacles: Sequence[Obstacle]) -> None:
+        super().__init__("; ".join(map(str, obstacles)))
+        self.obstacles = tuple(obstacles)
+
+
+def session(
+    policy: PolicyPackage,
+    session_id: str,
+    *,
+    model_ref: str,
+    journal: Journal | None = None,
+    pinned: str | None = None,
+    role: str | None = None,
+    risk_tier: str | None = None,
+    approval_ref: str | None = None,
+    clock: Callable[[], str] | None = None,
+) -> Session:
+    """A session under a policy package.
+
+    ``pinned`` is the digest that the pin of the package holds; ``journal`` takes the rows of the trajectory; ``clock``
+    gives the time as RFC 3339 text for them.
+    """
+    terms = policy.terms(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
+    choices = {"model_ref": model_ref, "role": role, "risk_tier": risk_tier}
+    return Session(policy, session_id, terms, choices, [] if journal is None else journal, clock)
+
+
+class Session:
+    """Turns under one policy package. Made by :func:`session`; works with ``with`` and ``async with``."""
+
+    def __init__(
+        self,
+        policy: PolicyPackage,
+        session_id: str,
+        terms: Row,
+        choices: Row,
+        journal: Journal,
+        clock: Callable[[], str] | None,
+    ) -> None:
+        self.policy = policy
+        self.id = session_id
+        self.terms = terms
+        self.trajectory = Trajectory(session_id, journal)
+        self._choices = choices
+        self._clock = clock
+        self._turn: Turn | None = None
+        self._turns = 0
+
+    @property
+    def ref(self) -> str:
+        return f"session://{self.id}"
+
+    def __enter__(self) -> Self:
+        self._record({"kind": "session.start", "policyDigest": self.policy.digest})
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end_turn()
+        self._record({"kind": "session.stop", "turns": self._turns, "failed": kind is not None})
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def turn(self, call_spec: Row | None = None, *, prompt_digest: str | None = None, **choices: Any) -> Turn:
+        """The next turn. Refused if the stop policy, or how the last turn ended, forbids one.
+
+        ``choices`` are those of :meth:`.PolicyPackage.call_spec`: ``action_mode``, ``execution_pattern`` and so on;
+        ``call_spec`` adds fields, and may replace none that the policy fixes.
+        """
+        self._end_turn()
+        number = self._turns + 1
+        obstacles = list(obstacles_to_start(self._stop_policy, turn_index=number))
+        if self._turn is not None:
+            obstacles += self._turn.obstacles_to_go_on
+        if obstacles:
+            raise Refused(obstacles)
+        fields = self.policy.call_spec(
+            session_id=self.id,
+            turn_index=number,
+            prompt_digest=digest_text("") if prompt_digest is None else prompt_digest,
+            **{**self._choices, **choices},
+        )
+        for name, value in (call_spec or {}).items():
+            if fields.setdefault(name, value) != value:
+                raise ValueError(f"{name} is fixed by the policy {self.policy.ref}")
+        self._turns = number
+        self._turn = Turn(self, number, fields)
+        return self._turn
+
+    @property
+    def _stop_policy(self) -> Mapping[str, Any]:
+        return self.policy.contents.get("stop", {})
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.end()
+
+    def _record(self, members: Row) -> None:
+        at = {} if self._clock is None else {"at": self._clock()}
+        self.trajectory.append({**members, **at})
+
+
+class Turn:
+    """One turn while it happens. Made by :meth:`Session.turn`."""
+
+    def __init__(self, session: Session, number: int, call_spec: Row) -> None:
+        self.session = session
+        self.number = number
+        self.call_spec = dict(call_spec)
+        self.attempts = 0
+        self.closed: JoinClosed | None = None
+        self.obstacles_to_go_on: tuple[Obstacle, ...] = ()
+        self._evidence: dict[str, Any] = {
+            "callSpec": self.call_spec,
+            "sessionRefs": [session.ref],
+            "trajectoryRefs": [session.trajectory.ref(number)],
+        }
+        self._classes: tuple[str, ...] = ()
+        self._ended = False
+        CallSpec.open(self.call_spec, session.terms)  # a turn that cannot begin is Blocked at once
+
+    # --- evidence as it happens ------------------------------------------------------------------------------------
+
+    def request(self, *rows: Row) -> None:
+        """Calls that the model asks for. If one may not run, :class:`.Blocked`, and none of them should.
+
+        Their order is that in which they are recorded, unless a row says otherwise; so is that of results.
+        """
+        self._add_in_order("toolRequests", "ordinal", rows)
+        self._refuse(State.TOOL_REQUESTS)
+
+    def answer(self, *rows: Row) -> None:
+        """What came back. :class:`.Blocked` if something was done outside of its boundary."""
+        self._add_in_order("toolResults", "sequence", rows)
+        self._refuse(State.TOOL_RESULTS)
+
+    def use(self, *rows: Row) -> None:
+        """What became of results."""
+        self.add("toolUse", *rows)
+
+    def add(self, member: str, *rows: Row) -> None:
+        """Rows of any other kind: ``guardrailDecisions``, ``artifacts``, ``contextAccess`` and so on."""
+        if self._ended:
+            raise RuntimeError("the turn is over")
+        self._evidence.setdefault(member, []).extend(dict(row) for row in rows)
+
+    def _add_in_order(self, member: str, position: str, rows: Sequence[Row]) -> None:
+        known = len(self._evidence.get(member, ()))
+        self.add(member, *({position: known + number, **row} for number, row in enumerate(rows)))
+
+    def render(self, tool_call_id: str, shown: Any, reminder: str, injection_point: str = "tool_response") -> None:
+        """How a result was put before the operator and before the model."""
+        self.add(
+            "toolRender",
+            {
+                "toolCallId": tool_call_id,
+                "operatorPayloadDigest": digest(shown),
+                "reminderRenderDigest": digest_text(reminder),
+                "injectionPoint": injection_point,
+                "policyDigest": self.call_spec["toolRenderProtocolDigest"],
+            },
+        )
+
+    def queue(self, queue_id: str, reminders: Sequence[str]) -> None:
+        """The reminders that were injected, after reduction."""
+        entries = [{"reminderDigest": digest_text(reminder)} for reminder in reminders]
+        self.add(
+            "reminderQueue",
+            {
+                "queueId": queue_id,
+                "reducedDigest": digest(entries),
+                "policyDigest": self.call_spec["reminderQueuePolicyDigest"],
+                "entries": entries,
+            },
+        )
+
+    def view(self, view_id: str, content: Any, source_refs: Sequence[str] = ()) -> None:
+        """A view of the state that decisions were made on."""
+        self.add(
+            "stateViews",
+            {
+                "viewId": view_id,
+                "viewDigest": digest(content),
+                "policyDigest": self.call_spec["stateViewPolicyDigest"],
+                "sourceRefs": list(source_refs),
+            },
+        )
+
+    # --- handing over, compacting, resuming ------------------------------------------------------------------------
+
+    def hand_over(self, packet: Row, lookup: Lookup) -> None:
+        """Hand the work over with a packet of :func:`.handoff.packet`; refused if the contract is not met."""
+        contract = self.session.policy.contents.get("handoff", {})
+        self._heed(
+            obstacles_to_hand_over(packet, contract, role=self.call_spec.get("orchestrationRole"), lookup=lookup)
+        )
+        self._evidence["handoff"] = dict(packet)
+        self.add("artifacts", *artifact_rows(packet, lookup))
+
+    def compact(self, compaction: Row) -> None:
+        """Record that the context was compacted; refused if something that must be carried would be lost."""
+        policy = self.session.policy.contents.get("compaction")
+        bound = self.call_spec.get("compactionPolicyDigest")
+        requested = [row["toolCallId"] for row in self._evidence.get("toolRequests", ())]
+        self._heed(obstacles_to_compact(compaction, policy, policy_digest=bound, requested=requested))
+        self._evidence["compaction"] = dict(compaction)
+
+    def resume(self, continuity: Row, lookup: Lookup) -> None:
+        """Say what the turn goes on from; refused if that is not there."""
+        self._heed(obstacles_to_resume(continuity, self._evidence.get("compaction"), lookup=lookup))
+        self._evidence["continuity"] = dict(continuity)
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def close(
+        self, stop_reason: str, *, iteration: int | None = None, checkpoint_ref: str | None = None, go_on: bool = True
+    ) -> JoinClosed:
+        """Close the turn, or :class:`.Blocked`; then :meth:`retry` says what may be tried.
+
+        ``go_on`` is what the loop wants. Whether it may is decided by the stop policy and the protocol state policy.
+        """
+        self.attempts += 1
+        policies = self.session._stop_policy, self.session.policy.contents.get("protocol", {})
+        ended: dict[str, Any] = {
+            "stop_reason": stop_reason,
+            "turn_index": self.number,
+            "iteration": iteration,
+            "checkpoint_ref": checkpoint_ref,
+        }
+        self.obstacles_to_go_on = obstacles_to_continue(*policies, **ended)
+        state = protocol_state(*policies, **ended)
+        state["continuationAllowed"] = state["continuationAllowed"] and go_on
+        evidence = {name: value for name, value in self._evidence.items() if name != "callSpec"}
+        rows = {name: evidence.pop(name, []) for name in ("toolRequests", "toolResults", "toolUse")}
+        try:
+            self.closed = (
+                CallSpec.open(self.call_spec, self.session.terms)
+                .request(rows["toolRequests"], evidence)
+                .answer(rows["toolResults"])
+                .use(rows["toolUse"])
+                .close(state)
+            )
+        except Blocked as blocked:
+            self._classes = tuple(sorted({finding.failure.name for finding in blocked.findings}))
+            raise
+        self._classes = ()
+        return self.closed
+
+    def retry(self) -> Decision:
+        """What follows the last attempt to close, which failed."""
+        return self.session.policy.retry.decide(self._classes, self.attempts)
+
+    def end(self) -> None:
+        """Leave the row of the turn in the trajectory. Later evidence is not taken."""
+        if self._ended:
+            return
+        self._ended = True
+        judged = {}
+        if self.closed is not None:
+            judgement = self.closed.judgement
+            judged = {"witnessId": judgement.witness_id, "digests": judgement.digests}
+        self.session._record(
+            {
+                "kind": "turn",
+                "turn": self.number,
+                "ref": self.session.trajectory.ref(self.number),
+                "callId": self.call_spec["callId"],
+                "attempts": self.attempts,
+                "closed": self.closed is not None,
+                "failureClasses": list(self._classes),
+                **judged,
+            }
+        )
+
+    def _refuse(self, state: State) -> None:
+        found = open_findings({**self.session.terms, "evidence": self._evidence}, upto=state)
+        if found:
+            self._classes = tuple(sorted({finding.failure.name for finding in found}))
+            raise Blocked(state, found)
+
+    def _heed(self, obstacles: Sequence[Obstacle]) -> None:
+        if obstacles:
+            raise Refused(obstacles)

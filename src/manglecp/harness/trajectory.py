@@ -1,0 +1,63 @@
+"""What a session leaves behind: one row per turn, each bound to the one before it.
+
+A row's hash covers the row and the hash of the row before it, so that nobody can change, drop or swap a turn afterwards
+without every later row saying so. Digests and classes only: payloads, inputs and messages stay out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from manglecp.harness.canonical import digest
+
+__all__ = ["Journal", "Trajectory", "verify_trajectory"]
+
+START: Final = digest([])
+"""What the first row is bound to."""
+
+
+class Journal(Protocol):
+    """Where rows go. Whoever has a store passes one in."""
+
+    def append(self, row: Mapping[str, Any], /) -> object: ...
+
+
+class Trajectory:
+    """The rows of one session, chained while they are written."""
+
+    def __init__(self, session_id: str, journal: Journal) -> None:
+        self.session_id = session_id
+        self._journal = journal
+        self._last = START
+        self._count = 0
+
+    def ref(self, number: int) -> str:
+        return f"trajectory://{self.session_id}/{number}"
+
+    def append(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        row = {**members, "sessionId": self.session_id, "sequence": self._count, "prevHash": self._last}
+        row["rowHash"] = digest(row)
+        self._journal.append(row)
+        self._last = row["rowHash"]
+        self._count += 1
+        return row
+
+
+def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is wrong with the rows of a session; nothing, if none was changed, dropped, added or moved.
+
+    Rows that are missing at the end cannot be seen from the others: keep the last hash elsewhere to notice.
+    """
+    wrong: list[str] = []
+    last = START
+    for number, row in enumerate(rows):
+        members = {name: value for name, value in row.items() if name != "rowHash"}
+        if row.get("sequence") != number:
+            wrong.append(f"row {number}: its sequence is {row.get('sequence')}")
+        if row.get("prevHash") != last:
+            wrong.append(f"row {number}: it does not follow the row before it")
+        if row.get("rowHash") != digest(members):
+            wrong.append(f"row {number}: it is not what was written")
+        last = str(row.get("rowHash"))
+    return wrong

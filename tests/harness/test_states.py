@@ -1,0 +1,262 @@
+"""The typestate: each state only from the one before it, a right only once."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import json
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from manglecp.harness.classes import CLASSES, State
+from manglecp.harness.replay import ready_from
+from manglecp.harness.states import (
+    Blocked,
+    CallSpec,
+    Forged,
+    JoinClosed,
+    MutationReady,
+    ToolRequests,
+    ToolResults,
+    ToolUse,
+    WrongMutation,
+    redeem,
+)
+
+VECTORS: Final = Path(__file__).parents[1] / "conformance" / "harness"
+TYPES: Final = (CallSpec, ToolRequests, ToolResults, ToolUse, JoinClosed, MutationReady)
+
+
+def vector(name: str) -> dict[str, Any]:
+    (path,) = VECTORS.glob(f"{name}-*.json")
+    document: dict[str, Any] = json.loads(path.read_text())["input"]
+    return document
+
+
+def walk(document: dict[str, Any]) -> list[Any]:
+    """Every state of a turn, in order."""
+    constraints = {name: value for name, value in document.items() if name != "evidence"}
+    evidence = dict(document["evidence"])
+    spec, protocol, mutation = evidence.pop("callSpec"), evidence.pop("protocolState"), evidence.pop("mutation", None)
+    rows = [evidence.pop(name, []) for name in ("toolRequests", "toolResults", "toolUse")]
+    opened = CallSpec.open(spec, constraints)
+    requested = opened.request(rows[0])
+    answered = requested.answer(rows[1])
+    used = answered.use(rows[2])
+    closed = used.close(protocol, evidence)
+    return [opened, requested, answered, used, closed, closed.authorize(mutation)]
+
+
+@pytest.fixture
+def states() -> list[Any]:
+    return walk(vector("017"))
+
+
+@pytest.mark.req("HARN-01", "HARN-03")
+def test_a_turn_goes_through_six_states(states: list[Any]) -> None:
+    assert [type(state) for state in states] == list(TYPES)
+    assert [state.title for state in State] == [kind.__name__ for kind in TYPES]
+    assert states[-1].judgement.mutation_ready
+    assert states[-2].judgement.join_closed
+
+
+@pytest.mark.req("HARN-02")
+@pytest.mark.parametrize("kind", TYPES)
+def test_no_state_is_made_by_hand(kind: type[Any]) -> None:
+    with pytest.raises(Forged, match=f"{kind.__name__} is made by the step before it"):
+        kind()
+    with pytest.raises(TypeError, match="cannot be subclassed"):
+        type("Mine", (kind,), {})
+
+
+@pytest.mark.req("HARN-02")
+@pytest.mark.parametrize("number", range(6))
+def test_no_state_is_copied_or_changed(number: int, states: list[Any]) -> None:
+    state = states[number]
+    for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="can be neither copied nor pickled"):
+            copying(state)
+    with pytest.raises(TypeError):
+        dataclasses.replace(state)
+    with pytest.raises(TypeError, match="can be neither copied nor pickled"):
+        state.__replace__()
+    with pytest.raises(AttributeError, match="does not change"):
+        state._document = b"{}"
+    with pytest.raises(AttributeError, match="does not change"):
+        del state._document
+    state.document["evidence"].clear()
+    assert state.document["evidence"], "what is handed out is a copy"
+
+
+@pytest.mark.req("HARN-02")
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_forged_state_is_refused_by_everyone(kind: type[Any], states: list[Any]) -> None:
+    forged = object.__new__(kind)
+    real = states[TYPES.index(kind)]
+    object.__setattr__(forged, "_document", real._document)
+    if kind in (JoinClosed, MutationReady):
+        object.__setattr__(forged, "_judgement", real._judgement)
+    steps: dict[type[Any], Callable[[], object]] = {
+        CallSpec: lambda: forged.request(),
+        ToolRequests: lambda: forged.answer(),
+        ToolResults: lambda: forged.use(),
+        ToolUse: lambda: forged.close({"stopReason": "end_turn"}),
+        JoinClosed: lambda: forged.authorize(),
+        MutationReady: lambda: redeem(forged, "issue", "issue.update"),
+    }
+    with pytest.raises(Forged, match=f"no {kind.__name__} that a turn has reached"):
+        steps[kind]()
+    with pytest.raises(Forged):
+        _ = forged.document
+
+
+@pytest.mark.req("HARN-02")
+def test_another_state_is_no_right(states: list[Any]) -> None:
+    for state in (*states[:-1], object(), None, {"mutation_ready": True}):
+        with pytest.raises(Forged):
+            redeem(state, "issue", "issue.update")
+
+
+def test_a_right_is_spent_once(states: list[Any]) -> None:
+    ready = states[-1]
+    kind, action = ready.intent["kind"], ready.intent["action"]
+    with pytest.raises(WrongMutation, match="authorised is"):
+        redeem(ready, kind, "issue.close")
+    with pytest.raises(WrongMutation):
+        redeem(ready, "dependency", action)
+    assert redeem(ready, kind, action).mutation_ready
+    with pytest.raises(Forged):
+        redeem(ready, kind, action)
+    with pytest.raises(Forged):
+        _ = ready.intent
+
+
+def test_of_many_threads_one_spends_the_right(states: list[Any]) -> None:
+    ready = states[-1]
+    kind, action = ready.intent["kind"], ready.intent["action"]
+    spent: list[bool] = []
+
+    def spend() -> None:
+        try:
+            redeem(ready, kind, action)
+        except Forged:
+            spent.append(False)
+        else:
+            spent.append(True)
+
+    threads = [threading.Thread(target=spend) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert spent.count(True) == 1
+
+
+def test_a_new_object_does_not_inherit_an_old_place() -> None:
+    """Instances are known themselves, not by where they lie in memory."""
+    for _ in range(200):
+        walk(vector("017"))
+    gc.collect()
+    for _ in range(200):
+        with pytest.raises(Forged):
+            redeem(object.__new__(MutationReady), "issue", "issue.update")
+
+
+@pytest.mark.req("HARN-65", "HARN-74", "HARN-76")
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("067", State.TOOL_REQUESTS),  # fan-out that the policy forbids
+        ("083", State.TOOL_RESULTS),  # a shell outside of its root
+        ("061", State.JOIN_CLOSED),  # a result that nobody accounted for
+        ("137", State.MUTATION_READY),  # another policy than the active one
+    ],
+)
+def test_a_class_stops_the_turn_at_its_place(name: str, state: State) -> None:
+    with pytest.raises(Blocked) as caught:
+        walk(vector(name))
+    assert caught.value.state is state
+    assert caught.value.findings
+    for finding in caught.value.findings:
+        assert finding.failure is CLASSES[finding.failure.name]
+        assert finding.failure.blocks <= state
+        assert finding.failure.name in str(caught.value)
+
+
+def test_every_vector_reaches_what_its_verdict_says() -> None:
+    """The states and the verdict over the whole document are of one mind."""
+    for path in sorted(VECTORS.glob("*.json")):
+        case = json.loads(path.read_text())
+        blocked_at: State | None = None
+        try:
+            ready_from(case["input"])
+        except Blocked as blocked:
+            blocked_at = blocked.state
+        assert (blocked_at is None) == case["expect"]["mutation_ready"], path.name
+        if case["expect"]["join_closed"]:
+            assert blocked_at in (None, State.MUTATION_READY), path.name
+
+
+def test_constraints_of_the_turn_cannot_be_replaced_later() -> None:
+    document = vector("017")
+    document["toolConstraints"] = {"allowedTools": ["repo.grep"]}
+    closed = walk_to_close(document)
+    with pytest.raises(ValueError, match="toolConstraints is part of the turn"):
+        closed.authorize(document["evidence"]["mutation"], {"toolConstraints": {}})
+
+
+def walk_to_close(document: dict[str, Any]) -> JoinClosed:
+    without = {**document, "evidence": {k: v for k, v in document["evidence"].items() if k != "mutation"}}
+    with pytest.raises(Blocked) as caught:
+        walk(without)
+    assert caught.value.state is State.MUTATION_READY, "a turn without an intent may change nothing"
+    evidence = dict(without["evidence"])
+    spec, protocol = evidence.pop("callSpec"), evidence.pop("protocolState")
+    rows = [evidence.pop(name, []) for name in ("toolRequests", "toolResults", "toolUse")]
+    constraints = {name: value for name, value in document.items() if name != "evidence"}
+    return CallSpec.open(spec, constraints).request(rows[0]).answer(rows[1]).use(rows[2]).close(protocol, evidence)
+
+
+def test_a_document_that_was_kept_can_be_walked_again() -> None:
+    assert ready_from(vector("017")).judgement.mutation_ready
+
+
+SKIPS: Final = """
+from manglecp.harness.states import CallSpec, JoinClosed, MutationReady, redeem
+
+def close(issue: str, ready: MutationReady) -> None:
+    redeem(ready, "issue", "issue.close")
+
+def main(spec: CallSpec, closed: JoinClosed) -> None:
+    close("1", closed.authorize())
+    close("1", closed)
+    close("1", spec)
+    spec.answer([])
+    closed.close({})
+"""
+
+
+def test_a_type_checker_refuses_what_skips_a_state(tmp_path: Path) -> None:
+    file = tmp_path / "skips.py"
+    file.write_text(SKIPS)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(tmp_path),
+        "--follow-imports=silent",
+        str(file),
+    ]
+    run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    refused = sorted(int(line.split(":")[1]) for line in run.stdout.splitlines() if ": error:" in line)
+    assert refused == [9, 10, 11, 12], run.stdout
