@@ -27,7 +27,7 @@ def ready_from(document: Any, active_policy: str | None = None) -> MutationReady
         raise InvalidEvidence("", "an object is expected")
     judge(document)  # what cannot be read is reported by its place in this document, not in a part of it
     constraints = {name: value for name, value in document.items() if name != "evidence"}
-    rows = {name: value for name, value in document["evidence"].items() if value is not None}
+    evidence = {name: value for name, value in document["evidence"].items() if value is not None}
     call_spec, protocol_state = evidence.pop("callSpec"), evidence.pop("protocolState")
     requests, mutation = evidence.pop("toolRequests", ()), evidence.pop("mutation", None)
     in_force: Mapping[str, Any] = {}

@@ -33,6 +33,7 @@ class Turn:
         "documents",
         "drifted",
         "edges",
+        "ended",
         "evidence",
         "requests",
         "results",
