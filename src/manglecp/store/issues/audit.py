@@ -1,0 +1,97 @@
+"""Is what is stored what the events say?
+
+The log is read as bare rows. Each must be the canonical JSON of an event, have its place in the hash chain, and be
+admissible after the ones before it. Folding the events gives the state again, in memory; every row of the tables that
+differs from it is named, with both values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from manglecp.store.chain import Head
+from manglecp.store.errors import StoreError
+from manglecp.store.issues.events import read_event
+from manglecp.store.issues.folded import Folded
+from manglecp.store.issues.log import replay
+from manglecp.store.issues.tables import IssueStore, IssueTables, Line
+from manglecp.wire.faults import shown
+
+__all__ = ["Audit", "audit", "fold"]
+
+
+class Audit(NamedTuple):
+    head: Head
+    issues: int
+    findings: list[str]
+    """Empty if everything is what it should be."""
+
+
+def audit(store: IssueStore, expected: Head | None = None) -> Audit:
+    """Compute everything again. ``expected`` is an event that the log has to have, as somebody noted it earlier."""
+    findings = [f"database: {text}" for text in store.damage()]
+    with store.reading() as tables:
+        folded, wrong = fold(tables.lines())
+        findings += wrong
+        findings += _differences(tables, folded)
+        if expected is not None and not any(
+            (line.seq, line.row_hash) == expected for line in tables.lines(upto=expected.seq)
+        ):
+            findings.append(f"event {expected.seq}: the log does not have the event that was expected here")
+        return Audit(tables.head(), len(list(folded.issues())), findings)
+
+
+def fold(lines: Iterable[Line]) -> tuple[Folded, list[str]]:
+    """The state that the rows of a log make, and what is wrong with the rows."""
+    folded = Folded()
+    findings: list[str] = []
+    for line in lines:
+        try:
+            event = read_event(line.row)
+        except ValueError as error:
+            findings.append(f"event {line.seq}: {error}")
+            continue
+        columns = {"seq": event.seq, "issue_id": event.issue, "row_hash": event.row_hash}
+        for (name, says), stored in zip(columns.items(), (line.seq, line.issue, line.row_hash), strict=True):
+            if says != stored:
+                findings.append(f"event {line.seq}: the column {name} is not what the row says")
+        findings += [f"event {line.seq}: {text}" for text in replay(folded, event)]
+    return folded, findings
+
+
+def _differences(tables: IssueTables, folded: Folded) -> Iterator[str]:
+    try:
+        stored = _contents(tables)
+    except StoreError as error:
+        yield f"tables: {error}"
+        return
+    computed = _contents(folded)
+    for key in sorted(stored.keys() | computed.keys()):
+        if key not in computed:
+            yield f"{key}: is stored, and the events do not say so"
+        elif key not in stored:
+            yield f"{key}: follows from the events, and is not stored"
+        else:
+            for field, value in computed[key].items():
+                if stored[key][field] != value:
+                    yield (
+                        f"{key}: {field} is stored as {shown(str(stored[key][field]))}"
+                        f" and is {shown(str(value))} by the events"
+                    )
+
+
+def _contents(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
+    """Every row of the tables by a name that people understand."""
+    rows: dict[str, Mapping[str, Any]] = {}
+    for issue in tables.issues():
+        rows[f"issue {issue.id}"] = msgspec.structs.asdict(issue)
+        if (lease := tables.lease(issue.id)) is not None:
+            rows[f"lease on {issue.id}"] = msgspec.structs.asdict(lease)
+        for edge in tables.edges_from(issue.id):
+            rows[f"edge {edge.issue} {edge.type} {edge.depends_on}"] = {}
+    for seq, of, mutation in tables.mutations():
+        rows[f"mutation of event {seq}"] = {"issue": of, **msgspec.structs.asdict(mutation)}
+    return rows

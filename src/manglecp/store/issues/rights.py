@@ -1,0 +1,117 @@
+"""What a ``MutationReady`` is a right to.
+
+The turn says it, in the ``inputRefs`` of its mutation. The gate lets an input pass only if a consumed result carries
+it, and every input is part of the evidence digest. So the input that names the subject proves two things at once: that
+the turn looked at this issue, and that the right is for no other one.
+
+    issue://ID                     issue.update, issue.close; issue.discover: ID is the parent
+    issue://ID@sha256:HEX          the same, and only while the issue's snapshot has this digest
+    dependency://ID/TYPE/ON        dep.add, dep.remove: the edge of this type from ID to ON
+
+An intent has exactly one such input. With two it would be a right to either, with none a right to anything. Other
+inputs may stand beside it.
+
+The right is looked at first and spent last (:func:`manglecp.harness.states.redeem`), inside the transaction: what is
+refused does not use it up. That its evidence was used is part of the same transaction, so it is used up in every
+process and for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from manglecp.harness.rows import Mutation as Intent
+from manglecp.store.errors import Refused
+from manglecp.store.issues.events import AddDependency, Discover, GatedChange, RemoveDependency, action_of
+from manglecp.store.issues.limits import ID, check_id
+from manglecp.store.issues.tables import IssueTables
+from manglecp.store.issues.transitions import snapshot
+
+if TYPE_CHECKING:
+    from manglecp.harness.states import MutationReady
+
+__all__ = ["Evidence", "check_intent", "examine", "spend", "subject"]
+
+LARGEST_INTENT: Final = 65_536
+
+_SUBJECTS: Final = ("issue://", "dependency://")
+_PINNED: Final = re.compile(rf"(issue://{ID})@(sha256:[0-9a-f]{{64}})")
+
+
+class Evidence(NamedTuple):
+    """What stays of a turn that mutated something."""
+
+    witness_id: str
+    intent: Intent
+
+
+def subject(issue: str, change: GatedChange) -> str:
+    """The input that an intent for this change has."""
+    check_id(issue)
+    match change:
+        case AddDependency() | RemoveDependency():
+            check_id(change.depends_on, "depends_on")
+            return f"dependency://{issue}/{change.edge}/{change.depends_on}"
+        case Discover():
+            check_id(change.parent, "parent")
+            return f"issue://{change.parent}"
+        case _:
+            return f"issue://{issue}"
+
+
+def examine(tables: IssueTables, ready: MutationReady, issue: str, change: GatedChange) -> Evidence:
+    """The evidence behind a right to this change, or a refusal. The right is not spent."""
+    from manglecp.harness.states import Forged, MutationReady  # who only asks does not load what judges turns
+
+    if not isinstance(ready, MutationReady):
+        raise Forged(f"a {type(ready).__name__} is no MutationReady")
+    judgement = ready.judgement  # of a forged right there is none
+    intent = judgement.turn.evidence.mutation
+    assert intent is not None  # or there were no right
+    evidence = Evidence(judgement.witness_id, intent)
+    check_intent(tables, evidence, issue, change)
+    return evidence
+
+
+def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: GatedChange) -> None:
+    """Refuse evidence that is no right to this change, or was used for another."""
+    intent = evidence.intent
+    kind, action = _demanded(change)
+    if (intent.kind, intent.action) != (kind, action):
+        raise Refused("mutation_other", f"the evidence is no right to {action}")
+    if tables.is_spent(evidence.witness_id):
+        raise Refused("mutation_evidence_spent", "this evidence has mutated something already; a turn mutates once")
+    _check_size(intent)
+    named = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
+    demanded = subject(issue, change)
+    if len(named) != 1:
+        raise Refused(
+            "mutation_subject_unclear",
+            f"the intent names {len(named)} issues and edges among its inputRefs; it has to name {demanded} alone",
+        )
+    pinned = _PINNED.fullmatch(named[0])
+    if (pinned[1] if pinned else named[0]) != demanded:
+        raise Refused("mutation_subject_other", f"the evidence is no right to {demanded}")
+    if pinned and pinned[2] != snapshot(tables, demanded.removeprefix("issue://")):
+        raise Refused("mutation_snapshot_changed", f"{demanded} is not what it was when the turn looked at it")
+
+
+def spend(ready: MutationReady, change: GatedChange) -> None:
+    """Use up a right that was examined."""
+    from manglecp.harness.states import redeem  # as above
+
+    redeem(ready, *_demanded(change))
+
+
+def _demanded(change: GatedChange) -> tuple[str, str]:
+    """Kind and action of the mutation."""
+    return ("dependency" if isinstance(change, AddDependency | RemoveDependency) else "issue"), action_of(change)
+
+
+def _check_size(intent: Intent) -> None:
+    size = len(msgspec.json.encode(intent))
+    if size > LARGEST_INTENT:
+        raise Refused("mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_INTENT:,} are allowed")

@@ -1,0 +1,274 @@
+"""The tables of issue memory in an SQLite file.
+
+The log is one row per event, kept as the canonical JSON that was hashed, with the columns beside it that are searched
+for. The other tables hold what is the case; whoever doubts them can compute them from the log (:mod:`.audit`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from manglecp.harness.canonical import canonical
+from manglecp.harness.rows import Mutation as Intent
+from manglecp.store.chain import EMPTY, Head
+from manglecp.store.errors import Unusable
+from manglecp.store.instants import Instant
+from manglecp.store.issues.events import Event, write_event
+from manglecp.store.issues.model import BLOCKING, EDGE_TYPES, Edge, Issue, Lease, Mutation, Status
+from manglecp.store.issues.tables import Line
+from manglecp.store.sqlite import PATIENCE, Database
+
+__all__ = ["SqliteIssueStore", "SqliteTables"]
+
+APPLICATION_ID: Final = 0x6D636973  # "mcis"
+
+
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in sorted(words))
+
+
+_V1: Final = (
+    """
+    CREATE TABLE issue_event (
+        seq      INTEGER PRIMARY KEY CHECK (seq > 0),
+        issue_id TEXT NOT NULL,
+        row_hash TEXT NOT NULL UNIQUE,
+        row      TEXT NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX issue_event_of ON issue_event (issue_id, seq)",
+    """
+    CREATE TRIGGER issue_event_stays BEFORE UPDATE ON issue_event
+    BEGIN SELECT RAISE (ABORT, 'events are not changed'); END
+    """,
+    """
+    CREATE TRIGGER issue_event_is_kept BEFORE DELETE ON issue_event
+    BEGIN SELECT RAISE (ABORT, 'events are not deleted'); END
+    """,
+    f"""
+    CREATE TABLE issue (
+        id          TEXT PRIMARY KEY,
+        title       TEXT NOT NULL,
+        description TEXT NOT NULL,
+        status      TEXT NOT NULL CHECK (status IN ({_words(Status)})),
+        priority    INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 4),
+        labels      TEXT NOT NULL,
+        assignee    TEXT,
+        notes       TEXT NOT NULL,
+        created_at  TEXT NOT NULL,
+        updated_at  TEXT NOT NULL,
+        closed_at   TEXT CHECK ((closed_at IS NOT NULL) = (status = 'closed')),
+        born        INTEGER NOT NULL UNIQUE REFERENCES issue_event (seq) DEFERRABLE INITIALLY DEFERRED,
+        fence       INTEGER NOT NULL
+    ) STRICT
+    """,
+    "CREATE INDEX issue_frontier ON issue (priority, born) WHERE status IN ('open', 'in_progress')",
+    f"""
+    CREATE TABLE dependency (
+        issue_id   TEXT NOT NULL REFERENCES issue (id),
+        type       TEXT NOT NULL CHECK (type IN ({_words(EDGE_TYPES)})),
+        depends_on TEXT NOT NULL REFERENCES issue (id) CHECK (depends_on <> issue_id),
+        PRIMARY KEY (issue_id, type, depends_on)
+    ) STRICT, WITHOUT ROWID
+    """,
+    "CREATE INDEX dependency_on ON dependency (depends_on)",
+    """
+    CREATE TABLE lease (
+        issue_id    TEXT PRIMARY KEY REFERENCES issue (id),
+        owner       TEXT NOT NULL,
+        fence       INTEGER NOT NULL,
+        acquired_at TEXT NOT NULL,
+        expires_at  TEXT NOT NULL,
+        renewed_at  TEXT
+    ) STRICT
+    """,
+    """
+    CREATE TABLE mutation (
+        witness_id TEXT PRIMARY KEY,
+        seq        INTEGER NOT NULL UNIQUE REFERENCES issue_event (seq),
+        issue_id   TEXT NOT NULL REFERENCES issue (id),
+        intent     TEXT NOT NULL,
+        before     TEXT,
+        after      TEXT NOT NULL
+    ) STRICT
+    """,
+)
+
+MIGRATIONS: Final = (_V1,)
+
+_ISSUE: Final = (
+    *("id", "title", "description", "status", "priority", "labels", "assignee", "notes"),
+    *("created_at", "updated_at", "closed_at", "born", "fence"),
+)
+_LEASE: Final = ("issue", "owner", "fence", "acquired_at", "expires_at", "renewed_at")
+_SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE)} FROM issue"
+_FRONTIER: Final = f"""
+    {_SELECT_ISSUE}
+    WHERE status IN ('open', 'in_progress')
+      AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.issue_id = issue.id AND lease.expires_at > ?)
+      AND NOT EXISTS (
+          SELECT 1 FROM dependency AS edge JOIN issue AS other ON other.id = edge.depends_on
+          WHERE edge.issue_id = issue.id AND edge.type IN ({_words(BLOCKING)}) AND other.status <> 'closed')
+    ORDER BY priority, born
+"""
+
+
+class SqliteIssueStore:
+    """An :class:`.IssueStore` in one file."""
+
+    def __init__(
+        self,
+        path: Path | Literal[":memory:"],
+        *,
+        synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
+        patience: float = PATIENCE,
+    ) -> None:
+        self._database = Database(
+            path,
+            application_id=APPLICATION_ID,
+            migrations=MIGRATIONS,
+            synchronous=synchronous,
+            patience=patience,
+        )
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteTables]:
+        with self._database.writing() as connection:
+            yield SqliteTables(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteTables]:
+        with self._database.reading() as connection:
+            yield SqliteTables(connection)
+
+    def damage(self) -> list[str]:
+        with self._database.reading() as connection:
+            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+            found += [
+                f"a row of {table} refers to a row of {other} that is not there"
+                for table, _, other, _ in connection.execute("PRAGMA foreign_key_check")
+            ]
+            return found
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class SqliteTables:
+    """The tables inside a transaction that somebody else began and ends."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._execute = connection.execute
+
+    def issue(self, issue: str) -> Issue | None:
+        row = self._execute(f"{_SELECT_ISSUE} WHERE id = ?", (issue,)).fetchone()
+        return None if row is None else _issue(row)
+
+    def put_issue(self, issue: Issue) -> None:
+        values = {**msgspec.structs.asdict(issue), "labels": _json(issue.labels), "status": issue.status.value}
+        places = ", ".join(f":{name}" for name in _ISSUE)
+        changed = ", ".join(f"{name} = excluded.{name}" for name in _ISSUE if name != "id")
+        self._execute(
+            f"INSERT INTO issue ({', '.join(_ISSUE)}) VALUES ({places}) ON CONFLICT (id) DO UPDATE SET {changed}",
+            values,
+        )
+
+    def lease(self, issue: str) -> Lease | None:
+        row = self._execute(
+            "SELECT issue_id, owner, fence, acquired_at, expires_at, renewed_at FROM lease WHERE issue_id = ?", (issue,)
+        ).fetchone()
+        return None if row is None else Lease(**dict(zip(_LEASE, row, strict=True)))
+
+    def put_lease(self, lease: Lease) -> None:
+        self._execute(
+            "INSERT OR REPLACE INTO lease (issue_id, owner, fence, acquired_at, expires_at, renewed_at)"
+            " VALUES (:issue, :owner, :fence, :acquired_at, :expires_at, :renewed_at)",
+            msgspec.structs.asdict(lease),
+        )
+
+    def drop_lease(self, issue: str) -> None:
+        self._execute("DELETE FROM lease WHERE issue_id = ?", (issue,))
+
+    def edges_from(self, issue: str) -> list[Edge]:
+        rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE issue_id = ?", (issue,))
+        return sorted(Edge(*row) for row in rows)
+
+    def edges_to(self, issue: str) -> list[Edge]:
+        rows = self._execute("SELECT issue_id, type, depends_on FROM dependency WHERE depends_on = ?", (issue,))
+        return sorted(Edge(*row) for row in rows)
+
+    def put_edge(self, edge: Edge) -> None:
+        self._execute("INSERT INTO dependency VALUES (?, ?, ?)", (edge.issue, edge.type, edge.depends_on))
+
+    def drop_edge(self, edge: Edge) -> None:
+        self._execute(
+            "DELETE FROM dependency WHERE issue_id = ? AND type = ? AND depends_on = ?",
+            (edge.issue, edge.type, edge.depends_on),
+        )
+
+    def is_spent(self, witness_id: str) -> bool:
+        return self._execute("SELECT 1 FROM mutation WHERE witness_id = ?", (witness_id,)).fetchone() is not None
+
+    def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None:
+        self._execute(
+            "INSERT INTO mutation (witness_id, seq, issue_id, intent, before, after) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                mutation.witness_id,
+                seq,
+                issue,
+                _json(msgspec.to_builtins(mutation.intent)),
+                mutation.before,
+                mutation.after,
+            ),
+        )
+
+    def mutations(self) -> Iterator[tuple[int, str, Mutation]]:
+        rows = self._execute("SELECT seq, issue_id, witness_id, intent, before, after FROM mutation ORDER BY seq")
+        for seq, issue, witness_id, intent, before, after in rows:
+            try:
+                decoded = msgspec.json.decode(intent, type=Intent)
+            except ValueError:
+                raise Unusable(f"the mutation of event {seq} is damaged: its intent is none any more") from None
+            yield seq, issue, Mutation(witness_id=witness_id, intent=decoded, before=before, after=after)
+
+    def head(self) -> Head:
+        row = self._execute("SELECT seq, row_hash FROM issue_event ORDER BY seq DESC LIMIT 1").fetchone()
+        return EMPTY if row is None else Head(*row)
+
+    def append(self, event: Event) -> None:
+        self._execute(
+            "INSERT INTO issue_event VALUES (?, ?, ?, ?)",
+            (event.seq, event.issue, event.row_hash, write_event(event).decode()),
+        )
+
+    def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[Line]:
+        rows = self._execute(
+            "SELECT seq, issue_id, row_hash, row FROM issue_event"
+            f" WHERE {'?1 IS NULL' if issue is None else 'issue_id = ?1'} AND (?2 IS NULL OR seq <= ?2) ORDER BY seq",
+            (issue, upto),
+        )
+        return (Line(seq, of, row_hash, row.encode()) for seq, of, row_hash, row in rows)
+
+    def issues(self, status: Status | None = None) -> Iterator[Issue]:
+        return map(_issue, self._execute(f"{_SELECT_ISSUE} WHERE ?1 IS NULL OR status = ?1 ORDER BY born", (status,)))
+
+    def frontier(self, now: Instant) -> Iterator[Issue]:
+        return map(_issue, self._execute(_FRONTIER, (now,)))
+
+
+def _json(value: Any) -> str:
+    return canonical(msgspec.to_builtins(value)).decode()
+
+
+def _issue(row: tuple[Any, ...]) -> Issue:
+    values = dict(zip(_ISSUE, row, strict=True))
+    try:
+        return msgspec.convert(values | {"labels": msgspec.json.decode(values["labels"])}, Issue)
+    except ValueError:
+        raise Unusable(f"the row of issue {values['id']} is damaged: it is no issue any more") from None

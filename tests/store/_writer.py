@@ -1,0 +1,32 @@
+"""A process that adds, claims, discovers and closes for as long as it lives, and says what was acknowledged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from manglecp.harness.replay import ready_from
+from manglecp.store.instants import system_clock
+from manglecp.store.issues import IssueMemory
+from manglecp.store.issues.events import Add, Close, Discover
+from manglecp.store.issues.sqlite_tables import SqliteIssueStore
+from tests.store.turns import turn
+
+
+def main(path: str, name: str, rounds: str) -> None:
+    memory = IssueMemory(SqliteIssueStore(Path(path), patience=60), clock=system_clock, new_id=lambda: "unused")
+    for number in range(int(rounds)):
+        issue = f"{name}.{number}"
+        memory.add(name, Add(title="work"), issue)
+        print("added", issue, flush=True)
+        lease = memory.claim(name, issue)
+        found = ready_from(turn("issue.discover", f"issue://{issue}", call_id=f"{issue}/1"))
+        memory.discover(found, name, Discover(parent=issue, title="more"), f"{issue}.more")
+        print("discovered", f"{issue}.more", flush=True)
+        done = ready_from(turn("issue.close", f"issue://{issue}", call_id=f"{issue}/2"))
+        memory.close(done, name, issue, Close(fence=lease.fence))
+        print("closed", issue, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

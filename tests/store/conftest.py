@@ -1,0 +1,61 @@
+"""A memory in a file, with a clock that tests move."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from manglecp.store.issues import Issue, IssueMemory
+from manglecp.store.issues.events import Add
+from manglecp.store.issues.sqlite_tables import SqliteIssueStore
+
+
+class Watch:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class Workbench:
+    """Everything that a test of issue memory needs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = SqliteIssueStore(path)
+        self.clock = Watch()
+        numbers = itertools.count(1)
+        self.memory = IssueMemory(self.store, clock=self.clock, new_id=lambda: f"i-{next(numbers)}")
+
+    def add(self, *issues: str, priority: int = 2) -> None:
+        for issue in issues:
+            self.memory.add("kim", Add(title=f"do {issue}", priority=priority), issue)
+
+    def issue(self, issue: str) -> Issue:
+        with self.memory.view() as view:
+            return view.show(issue).issue
+
+    def ready(self) -> list[str]:
+        with self.memory.view() as view:
+            return [one.id for one in view.ready()]
+
+    def events(self) -> int:
+        with self.memory.view() as view:
+            return view.head().seq
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Workbench]:
+    workbench = Workbench(tmp_path / "issues.db")
+    yield workbench
+    workbench.store.close()

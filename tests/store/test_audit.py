@@ -1,0 +1,186 @@
+"""Whatever is edited behind the back of the rules is found, and named."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+import pytest
+
+from manglecp.store.chain import GENESIS, Head
+from manglecp.store.errors import StoreError
+from manglecp.store.issues.audit import audit
+from manglecp.store.issues.events import Close, Event, read_event, write_event
+from tests.store.conftest import Workbench
+from tests.store.test_transitions import close, link
+from tests.store.turns import ready_for
+
+
+@pytest.fixture
+def work(bench: Workbench) -> Workbench:
+    """Five events: two issues, an edge, a close, a claim."""
+    bench.add("a", "b")
+    link(bench, "a", "b")
+    close(bench, "b")
+    bench.memory.claim("w1", "a")
+    return bench
+
+
+def edit(work: Workbench, *statements: str) -> None:
+    """Like somebody who has the file and knows SQLite."""
+    connection = sqlite3.connect(work.path)
+    connection.execute("DROP TRIGGER issue_event_stays")
+    connection.execute("DROP TRIGGER issue_event_is_kept")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def findings(work: Workbench, expected: Head | None = None) -> list[str]:
+    return audit(work.store, expected).findings
+
+
+def test_a_sound_memory(work: Workbench) -> None:
+    result = audit(work.store)
+    assert (result.head.seq, result.issues, result.findings) == (5, 2, [])
+    assert findings(work, result.head) == []
+
+
+def test_an_empty_memory(bench: Workbench) -> None:
+    assert audit(bench.store) == (Head(0, GENESIS), 0, [])
+
+
+@pytest.mark.parametrize("statement", ["UPDATE issue_event SET row = ''", "DELETE FROM issue_event"])
+def test_the_log_is_only_added_to(work: Workbench, statement: str) -> None:
+    with pytest.raises(StoreError, match="events are not"), work.store._database.writing() as connection:
+        connection.execute(statement)
+    assert findings(work) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "finding"),
+    [
+        (
+            "UPDATE issue SET title = 'hi' WHERE id = 'a'",
+            "issue a: title is stored as 'hi' and is 'do a' by the events",
+        ),
+        ("UPDATE issue SET priority = 0 WHERE id = 'a'", "issue a: priority is stored as '0' and is '2' by the events"),
+        ("UPDATE issue SET fence = 7 WHERE id = 'a'", "issue a: fence is stored as '7' and is '1' by the events"),
+        ("UPDATE lease SET owner = 'w2'", "lease on a: owner is stored as 'w2' and is 'w1' by the events"),
+        ("DELETE FROM lease", "lease on a: follows from the events, and is not stored"),
+        ("DELETE FROM dependency", "edge a blocks b: follows from the events, and is not stored"),
+        (
+            "INSERT INTO dependency VALUES ('b', 'related', 'a')",
+            "edge b related a: is stored, and the events do not say so",
+        ),
+        ("DELETE FROM mutation WHERE seq = 4", "mutation of event 4: follows from the events, and is not stored"),
+        ("UPDATE mutation SET seq = 5 WHERE seq = 4", "mutation of event 5: is stored, and the events do not say so"),
+        (
+            "UPDATE mutation SET after = 'x' WHERE seq = 4",
+            "mutation of event 4: after is stored as 'x' and is ",
+        ),
+        (
+            "UPDATE issue SET status = 'open', closed_at = NULL WHERE id = 'b'",
+            "issue b: status is stored as 'open' and is 'closed' by the events",
+        ),
+        ("UPDATE issue SET labels = '{}' WHERE id = 'a'", "tables: the row of issue a is damaged"),
+        ("UPDATE mutation SET intent = '[]' WHERE seq = 4", "tables: the mutation of event 4 is damaged"),
+        (
+            "UPDATE issue_event SET issue_id = 'b' WHERE seq = 1",
+            "event 1: the column issue_id is not what",
+        ),
+        (
+            "UPDATE issue_event SET row_hash = 'x' WHERE seq = 2",
+            "event 2: the column row_hash is not what",
+        ),
+        (
+            "UPDATE issue_event SET row = replace(row, 'do a', 'do z') WHERE seq = 1",
+            "event 1: row_hash is not",
+        ),
+        ("UPDATE issue_event SET row = replace(row, ',', ', ') WHERE seq = 1", "event 1: not in canonical form"),
+        ("UPDATE issue_event SET row = '{' WHERE seq = 1", "event 1: not JSON"),
+        ("UPDATE issue_event SET row = '{}' WHERE seq = 1", "event 1: no event: "),
+    ],
+)
+def test_what_was_edited_is_named(work: Workbench, statement: str, finding: str) -> None:
+    edit(work, statement)
+    found = findings(work)
+    assert any(text.startswith(finding) for text in found), found
+
+
+def test_an_event_that_was_cut_out(work: Workbench) -> None:
+    edit(work, "DELETE FROM issue_event WHERE seq = 3")
+    found = findings(work)
+    assert "event 4: prev_hash is not what follows from the events before it" in found
+    assert "edge a blocks b: is stored, and the events do not say so" in found
+
+
+def test_events_that_were_cut_off(work: Workbench) -> None:
+    """With everything that they made: only somebody who noted the head can tell."""
+    head = audit(work.store).head
+    edit(
+        work,
+        "DELETE FROM lease",
+        "UPDATE issue SET status = 'open', assignee = NULL, fence = 0,"
+        " updated_at = (SELECT row ->> 'at' FROM issue_event WHERE seq = 3) WHERE id = 'a'",
+        "DELETE FROM issue_event WHERE seq = 5",
+    )
+    assert findings(work) == []
+    assert findings(work, head) == ["event 5: the log does not have the event that was expected here"]
+
+
+def rewritten(work: Workbench, seq: int, **changes: object) -> Event:
+    """An event that was changed and given the right hash again."""
+    with work.store.reading() as tables:
+        (line,) = [line for line in tables.lines() if line.seq == seq]
+    event = msgspec.structs.replace(read_event(line.row), **changes)
+    event = msgspec.structs.replace(event, row_hash=event.computed_hash())
+    row = write_event(event).decode()
+    edit(work, f"UPDATE issue_event SET row_hash = '{event.row_hash}', row = '{row}' WHERE seq = {seq}")
+    return event
+
+
+def test_a_hash_that_was_made_to_fit(work: Workbench) -> None:
+    rewritten(work, 2, actor="somebody else")
+    assert findings(work) == ["event 3: prev_hash is not what follows from the events before it"]
+
+
+def test_the_last_event_rewritten(work: Workbench) -> None:
+    head = audit(work.store).head
+    rewritten(work, 5, actor="w2")
+    assert "lease on a: owner is stored as 'w1' and is 'w2' by the events" in findings(work)
+    assert "event 5: the log does not have the event that was expected here" in findings(work, head)
+
+
+def test_a_change_without_evidence(work: Workbench) -> None:
+    work.memory.close(ready_for("issue.close", "a"), "w1", "a", Close(fence=1))
+    rewritten(work, 6, mutation=None)
+    assert "event 6: issue.close has no mutation that allowed it" in findings(work)
+
+
+def test_an_answer_about_a_damaged_past_is_refused(work: Workbench) -> None:
+    edit(work, "UPDATE issue_event SET row = '{' WHERE seq = 1")
+    with pytest.raises(StoreError, match="event 1 is damaged; `manglecp"), work.memory.view(as_of=3):
+        pass
+
+
+def test_a_past_that_does_not_follow_is_refused(work: Workbench) -> None:
+    rewritten(work, 2, actor="somebody else")
+    with pytest.raises(StoreError, match="event 3 cannot be replayed: prev_hash"), work.memory.view(as_of=3):
+        pass
+
+
+def test_pages_that_were_overwritten(work: Workbench) -> None:
+    work.store.close()
+    size = work.path.stat().st_size
+    with work.path.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(b"\xa5" * (size - size // 2))
+    try:
+        again = Workbench(work.path)
+        found = findings(again)
+        again.store.close()
+    except StoreError as error:
+        found = [str(error)]
+    assert found

@@ -1,0 +1,154 @@
+"""The log as a file: the same bytes again, everything that is wrong, and all or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from manglecp.store.issues import View
+from manglecp.store.issues.audit import audit
+from manglecp.store.issues.events import Close, Event, Update, write_event
+from manglecp.store.issues.jsonl import LONGEST_LINE, BadLog, export_log, import_log
+from tests.store.conftest import Workbench
+from tests.store.test_transitions import close, link, refused, update
+from tests.store.turns import ready_for
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Workbench]:
+    workbench = Workbench(tmp_path / "other.db")
+    yield workbench
+    workbench.store.close()
+
+
+@pytest.fixture
+def lines(bench: Workbench) -> list[bytes]:
+    bench.add("a", "b")
+    link(bench, "a", "b")
+    update(bench, "b", Update(title="Größe 🌲", note="one\ntwo\ttabs \\"))
+    close(bench, "b")
+    bench.memory.claim("w1", "a")
+    return list(export_log(bench.store))
+
+
+def everything(view: View) -> list[object]:
+    return [view.head(), *view.list(), *(view.show(issue.id) for issue in view.list()), *view.history()]
+
+
+def test_the_same_state_and_the_same_bytes(bench: Workbench, other: Workbench, lines: list[bytes]) -> None:
+    head = import_log(other.store, lines)
+    assert head == audit(other.store).head == audit(bench.store).head
+    assert audit(other.store).findings == []
+    assert list(export_log(other.store)) == lines
+    with bench.memory.view() as was, other.memory.view() as now:
+        assert everything(was) == everything(now)
+
+
+def test_the_bytes_do_not_depend_on_the_run(lines: list[bytes]) -> None:
+    first = json.loads(lines[0])
+    assert list(first) == sorted(first)
+    assert lines[0] == json.dumps(first, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def test_an_empty_log(bench: Workbench, other: Workbench) -> None:
+    assert import_log(other.store, export_log(bench.store)).seq == 0
+
+
+def test_evidence_stays_spent(bench: Workbench, other: Workbench) -> None:
+    """An imported memory knows which turns have mutated."""
+    bench.add("a")
+    right = ready_for("issue.update", "a")
+    witness = right.judgement.witness_id
+    bench.memory.update(right, "kim", "a", Update(title="x"))
+    import_log(other.store, export_log(bench.store))
+    with other.store.reading() as tables:
+        assert tables.is_spent(witness)
+
+
+def test_only_into_an_empty_memory(other: Workbench, lines: list[bytes]) -> None:
+    """Even if the lines would fit: they would be changes that nobody had a right to."""
+    import_log(other.store, lines[:3])
+    for more in (lines, lines[3:]):
+        with pytest.raises(BadLog) if more is not lines else refused("memory_not_empty"):
+            import_log(other.store, more)
+    assert other.events() == 3
+
+
+def swapped(lines: list[bytes]) -> list[bytes]:
+    return [lines[1], lines[0], *lines[2:]]
+
+
+@pytest.mark.parametrize(
+    ("damage", "problems"),
+    [
+        (lambda lines: [*lines[:1], b"\n", *lines[1:]], [(2, "not JSON")]),
+        (lambda lines: [*lines[:-1], lines[-1][:-1]], [(6, "it does not end in a line feed")]),
+        (lambda lines: [lines[0], b"x" * LONGEST_LINE + b"\n", *lines[1:]], [(2, "it has more than 1,048,576 bytes")]),
+        (lambda lines: [b'"\xff"\n', *lines], [(1, "not UTF-8")]),
+        (lambda lines: [b"[" * 100_000 + b"\n", *lines], [(1, "nested too deeply")]),
+        (
+            lambda lines: [lines[0].replace(b"{", b'{"seq":1,', 1), *lines[1:]],
+            [(1, "an object has the key 'seq'")],
+        ),
+        (lambda lines: [lines[0].replace(b":", b": "), *lines[1:]], [(1, "not in canonical form")]),
+        (
+            lambda lines: [lines[0].replace(b"{", b'{"aa":1,', 1), *lines[1:]],
+            [(1, "no event: Object contains")],
+        ),
+        (lambda lines: [lines[0].replace(b"issue.add", b"issue.eat"), *lines[1:]], [(1, "no event: Invalid value")]),
+        (lambda lines: lines[1:], [(1, "seq is not what follows"), (1, "prev_hash is not")]),
+        (lambda lines: [lines[0], lines[0], *lines[1:]], [(2, "there is an issue a already")]),
+        (lambda lines: [*lines[:3], *lines[4:]], [(4, "seq is not"), (4, "prev_hash is not"), (4, "mutation is not")]),
+        (lambda lines: [*lines[:4], lines[4].replace(b"kim", b"tim"), lines[5]], [(5, "row_hash is not the hash")]),
+        (swapped, [(1, "seq is not"), (2, "seq is not"), (3, "seq is not")]),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(
+    other: Workbench,
+    lines: list[bytes],
+    damage: Callable[[list[bytes]], list[bytes]],
+    problems: list[tuple[int, str]],
+) -> None:
+    with pytest.raises(BadLog) as caught:
+        import_log(other.store, damage(lines))
+    for line, text in problems:
+        assert any(found == line and said.startswith(text) for found, said in caught.value.problems), caught.value
+    assert other.events() == 0
+
+
+def test_all_problems_are_said(other: Workbench, lines: list[bytes]) -> None:
+    with pytest.raises(BadLog) as caught:
+        import_log(other.store, [b"{\n", *lines[:1], b"[]\n"])
+    assert [line for line, _ in caught.value.problems] == [1, 3]
+
+
+def test_up_to_a_number(other: Workbench) -> None:
+    with pytest.raises(BadLog) as caught:
+        import_log(other.store, [b"{\n"] * 1_000)
+    assert len(caught.value.problems) == 100
+
+
+def test_a_log_that_closes_without_evidence(other: Workbench, bench: Workbench) -> None:
+    """The chain is sound, the change is not."""
+    bench.add("a")
+    closed = Event.following(
+        audit(bench.store).head, at="2026-01-31T12:00:00.000Z", actor="kim", issue="a", change=Close(), mutation=None
+    )
+    with pytest.raises(BadLog, match=r"^line 2: issue\.close has no mutation that allowed it$"):
+        import_log(other.store, [*export_log(bench.store), write_event(closed) + b"\n"])
+
+
+def test_nothing_of_the_text_is_repeated(other: Workbench, lines: list[bytes]) -> None:
+    secret = b"hunter2-hunter2"
+    for damaged in (
+        lines[0].replace(b'"kim"', b'{"p":"' + secret + b'"}'),
+        lines[0].replace(b"issue.add", secret),
+        lines[0].replace(b"manglecp.issue_event.v1", secret),
+        lines[0].replace(b'"do a"', b'"' + secret + b'\\n"'),
+    ):
+        with pytest.raises(BadLog) as caught:
+            import_log(other.store, [damaged])
+        assert secret.decode() not in str(caught.value)

@@ -1,0 +1,111 @@
+"""Several processes on one memory, and processes that are killed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from manglecp.store.issues import Status
+from manglecp.store.issues.audit import audit
+from manglecp.store.issues.jsonl import export_log, import_log
+from tests.store.conftest import Workbench
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(module: str, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", f"tests.store.{module}", *args],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], *, status: int = 0) -> list[list[str]]:
+    """The lines that it printed as a whole."""
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (status, "")
+    return [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def test_claimers_race(bench: Workbench) -> None:
+    names = {f"i{number}" for number in range(60)}
+    bench.add(*sorted(names))
+    claimers = [start("_claimer", str(bench.path), f"w{number}") for number in range(4)]
+    for claimer in claimers:
+        assert claimer.stdout is not None
+        assert claimer.stdout.readline() == "here\n"
+    for claimer in claimers:
+        assert claimer.stdin is not None
+        claimer.stdin.write("\n")
+        claimer.stdin.flush()
+    claims = [claim for claimer in claimers for claim in ended(claimer)]
+    assert len(claims) == 60
+    assert {issue for issue, _ in claims} == names
+    assert {fence for _, fence in claims} == {"1"}
+    assert audit(bench.store).findings == []
+
+
+def test_writers_at_the_same_time(bench: Workbench) -> None:
+    writers = [start("_writer", str(bench.path), name, "12") for name in ("p", "q", "r")]
+    said = [line for writer in writers for line in ended(writer)]
+    assert len(said) == 3 * 3 * 12
+    result = audit(bench.store)
+    assert (result.findings, result.head.seq, result.issues) == ([], 3 * 12 * 4, 3 * 12 * 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_killed_writer(bench: Workbench, tmp_path: Path, seed: int) -> None:
+    """Everything that it said is there; the rest is there as a whole or not at all; others go on at once."""
+    chance = random.Random(seed)
+    writers = [start("_writer", str(bench.path), name, "1000000") for name in ("p", "q")]
+    said: list[list[str]] = []
+    for writer in writers:
+        assert writer.stdout is not None
+        said.append(writer.stdout.readline().split())  # it is at work
+    time.sleep(chance.uniform(0.05, 0.4))
+    for writer in writers:
+        writer.kill()
+    for writer in writers:
+        said += ended(writer, status=-signal.SIGKILL)
+    result = audit(bench.store)
+    assert result.findings == []
+    with bench.memory.view() as view:
+        known = {issue.id: issue for issue in view.list()}
+    for what, issue in said:
+        assert issue in known, (what, issue)
+        assert what != "closed" or known[issue].status is Status.CLOSED
+    bench.add("afterwards")
+    other = Workbench(tmp_path / "copy.db")
+    import_log(other.store, export_log(bench.store))
+    assert audit(other.store).head == audit(bench.store).head
+    other.store.close()
+
+
+def test_killed_in_front_of_every_statement(bench: Workbench) -> None:
+    """Right, event, state and record of the evidence are there together or not at all."""
+    bench.add("a")
+    for statement in itertools.count(1):
+        process = start("_crasher", str(bench.path), "a", str(statement))
+        process.wait(60)
+        if process.returncode == 0:
+            break
+        assert ended(process, status=-signal.SIGKILL) == []
+        assert bench.events() == 1
+        assert bench.issue("a").status is Status.OPEN
+        assert audit(bench.store).findings == []
+    assert statement > 8, "there were statements to die in front of"
+    assert ended(process) == [["closed"]]
+    assert bench.issue("a").status is Status.CLOSED
+    assert bench.events() == 2
+    assert audit(bench.store).findings == []

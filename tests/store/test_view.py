@@ -1,0 +1,174 @@
+"""Questions, now and in the past; and the database gives the answers that the fold in memory gives."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manglecp.store.errors import Refused
+from manglecp.store.instants import stamp
+from manglecp.store.issues import Status
+from manglecp.store.issues.audit import audit, fold
+from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
+from manglecp.store.issues.jsonl import export_log
+from tests.store.conftest import Workbench
+from tests.store.test_transitions import close, link, refused, update
+from tests.store.turns import ready, ready_for
+
+
+def test_list(bench: Workbench) -> None:
+    bench.memory.add("kim", Add(title="x", labels=("red",)), "a")
+    bench.add("b", "c")
+    close(bench, "b")
+    update(bench, "c", Update(assignee="lou"))
+    with bench.memory.view() as view:
+        assert [issue.id for issue in view.list()] == ["a", "b", "c"]
+        assert [issue.id for issue in view.list(Status.OPEN)] == ["a", "c"]
+        assert [issue.id for issue in view.list(label="red")] == ["a"]
+        assert [issue.id for issue in view.list(assignee="lou")] == ["c"]
+
+
+def test_blocked_says_why(bench: Workbench) -> None:
+    bench.add("a", "b", "c", "d")
+    link(bench, "a", "b")
+    link(bench, "a", "c", "waits-for")
+    link(bench, "a", "d", "related")
+    update(bench, "d", Update(status="blocked"))
+    close(bench, "c")
+    with bench.memory.view() as view:
+        first, second = view.blocked()
+    assert first.issue.id == "a"
+    assert [(edge.type, end.id, end.status) for edge, end in first.blockers] == [("blocks", "b", Status.OPEN)]
+    assert (second.issue.id, second.blockers) == ("d", [])
+    close(bench, "a")
+    with bench.memory.view() as view:
+        assert [one.issue.id for one in view.blocked()] == ["d"]
+
+
+def test_history(bench: Workbench) -> None:
+    bench.add("a", "b")
+    bench.memory.claim("w1", "a")
+    with bench.memory.view() as view:
+        assert [(event.seq, event.action) for event in view.history("a")] == [(1, "issue.add"), (3, "issue.claim")]
+        assert [event.issue for event in view.history()] == ["a", "b", "a"]
+        with refused("issue_unknown"):
+            view.history("c")
+
+
+def test_the_past(bench: Workbench) -> None:
+    bench.add("a", "b")
+    link(bench, "a", "b")
+    close(bench, "b")
+    bench.memory.claim("w1", "a", 30)
+    bench.clock.pass_(100)
+    expected = {1: ["a"], 2: ["a", "b"], 3: ["b"], 4: ["a"], 5: []}
+    for event, names in expected.items():
+        with bench.memory.view(as_of=event) as view:
+            assert [issue.id for issue in view.ready()] == names
+            assert view.head().seq == event
+            assert len(list(view.history())) == event
+    assert bench.ready() == ["a"]
+    for event in (0, 6):
+        with refused("event_unknown"), bench.memory.view(as_of=event):
+            pass
+
+
+def test_a_view_does_not_change_while_one_looks(bench: Workbench) -> None:
+    bench.add("a")
+    other = Workbench(bench.path)
+    with bench.memory.view() as view:
+        assert [issue.id for issue in view.list()] == ["a"]
+        other.add("b")
+        assert [issue.id for issue in view.list()] == ["a"]
+    other.store.close()
+
+
+NAMES = ["a", "b", "c", "d", "e"]
+names = st.sampled_from(NAMES)
+fences = st.sampled_from([None, 1, 2])
+edges = st.sampled_from(["blocks", "waits-for", "related"])
+STEPS = st.one_of(
+    st.tuples(st.just("add"), names, st.integers(0, 4)),
+    st.tuples(st.just("claim"), names, st.sampled_from([30, 100])),
+    st.tuples(st.just("claim_next"), st.sampled_from(["w1", "w2"]), st.none()),
+    st.tuples(st.just("renew"), names, st.integers(1, 2)),
+    st.tuples(st.just("release"), names, st.integers(1, 2)),
+    st.tuples(st.just("update"), names, st.tuples(st.sampled_from(["open", "blocked"]), fences)),
+    st.tuples(st.just("close"), names, fences),
+    st.tuples(st.just("discover"), names, names),
+    st.tuples(st.just("link"), names, st.tuples(edges, names, fences)),
+    st.tuples(st.just("unlink"), names, st.tuples(edges, names, fences)),
+    st.tuples(st.just("wait"), st.none(), st.integers(1, 60)),
+)
+
+
+def take(bench: Workbench, step: tuple[str, Any, Any]) -> None:
+    memory = bench.memory
+    match step:
+        case "add", issue, int(priority):
+            bench.add(issue, priority=priority)
+        case "claim", issue, int(ttl):
+            memory.claim("w1", issue, ttl)
+        case "claim_next", worker, _:
+            memory.claim_next(worker)
+        case "renew", issue, int(fence):
+            memory.renew("w1", issue, fence, 50)
+        case "release", issue, int(fence):
+            memory.release("w1", issue, fence)
+        case "update", issue, (status, fence):
+            change = Update(status=status, note="n", fence=fence)
+            memory.update(ready_for("issue.update", issue), "kim", issue, change)
+        case "close", issue, (int() | None) as fence:
+            memory.close(ready_for("issue.close", issue), "kim", issue, Close(fence=fence))
+        case "discover", issue, str(parent):
+            memory.discover(ready_for("issue.discover", parent), "kim", Discover(parent=parent, title="x"), issue)
+        case "link", issue, (str(edge), on, fence):
+            right = ready("dep.add", f"dependency://{issue}/{edge}/{on}")
+            memory.add_dependency(right, "kim", issue, AddDependency(edge=edge, depends_on=on, fence=fence))
+        case "unlink", issue, (str(edge), on, fence):
+            right = ready("dep.remove", f"dependency://{issue}/{edge}/{on}")
+            memory.remove_dependency(right, "kim", issue, RemoveDependency(edge=edge, depends_on=on, fence=fence))
+        case "wait", _, int(seconds):
+            bench.clock.pass_(seconds)
+        case _:
+            raise AssertionError(step)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_the_database_says_what_the_fold_says(steps: list[tuple[str, Any, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Workbench(Path(folder, "issues.db"))
+        bench.add(*NAMES[:3])
+        for step in steps:
+            before = list(export_log(bench.store))
+            try:
+                take(bench, step)
+            except Refused:
+                assert list(export_log(bench.store)) == before, "what is refused changes nothing"
+        now = stamp(bench.clock())
+        with bench.store.reading() as tables:
+            folded, wrong = fold(tables.lines())
+            assert wrong == []
+            assert list(tables.frontier(now)) == list(folded.frontier(now))
+            for status in (None, *Status):
+                assert list(tables.issues(status)) == list(folded.issues(status))
+            for name in NAMES:
+                assert tables.edges_from(name) == folded.edges_from(name)
+                assert tables.edges_to(name) == folded.edges_to(name)
+            for issue in tables.issues():
+                assert (issue.status is Status.IN_PROGRESS) == (tables.lease(issue.id) is not None)
+        assert audit(bench.store).findings == []
+        bench.store.close()
+
+
+@pytest.mark.parametrize("issue", ["nowhere", "b"])
+def test_show_what_is_not_there(bench: Workbench, issue: str) -> None:
+    bench.add("a")
+    with bench.memory.view() as view, pytest.raises(Refused, match=f"there is no issue {issue}"):
+        view.show(issue)
