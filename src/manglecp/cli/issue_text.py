@@ -1,0 +1,96 @@
+"""Issues, leases and events as JSON documents and as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from manglecp.store.issues import Blocked, Event, Issue, Lease
+from manglecp.store.issues.view import Detail
+
+__all__ = [
+    "blocked_document",
+    "blocked_line",
+    "detail_document",
+    "detail_lines",
+    "event_line",
+    "issue_document",
+    "issue_line",
+    "lease_document",
+    "lease_line",
+]
+
+
+def issue_document(issue: Issue) -> dict[str, Any]:
+    row: dict[str, Any] = msgspec.to_builtins(issue)
+    return row
+
+
+def issue_line(issue: Issue) -> str:
+    parts = [f"{issue.id}  P{issue.priority} {issue.status:<11}  {issue.title}"]
+    if issue.labels:
+        parts.append(f"[{', '.join(issue.labels)}]")
+    if issue.assignee is not None:
+        parts.append(f"@{issue.assignee}")
+    return "  ".join(parts)
+
+
+def lease_document(lease: Lease) -> dict[str, Any]:
+    return {"lease_id": lease.lease_id, **msgspec.structs.asdict(lease)}
+
+
+def lease_line(lease: Lease) -> str:
+    return f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"
+
+
+def blocked_document(blocked: Blocked) -> dict[str, Any]:
+    return issue_document(blocked.issue) | {"blockers": _blockers(blocked)}
+
+
+def blocked_line(blocked: Blocked) -> str:
+    reasons = [f"{edge.depends_on} ({edge.type}, {end.status})" for edge, end in blocked.blockers]
+    if blocked.issue.status == "blocked":
+        reasons.append("set aside by hand")
+    return f"{issue_line(blocked.issue)}\n    waits for {', '.join(reasons)}" if reasons else issue_line(blocked.issue)
+
+
+def detail_document(detail: Detail) -> dict[str, Any]:
+    return issue_document(detail.issue) | {
+        "lease": None if detail.lease is None else lease_document(detail.lease),
+        "depends_on": [{"type": edge.type, "issue": edge.depends_on} for edge in detail.depends_on],
+        "dependents": [{"type": edge.type, "issue": edge.issue} for edge in detail.dependents],
+        "blockers": _blockers(detail),
+        "snapshot": detail.snapshot,
+    }
+
+
+def detail_lines(detail: Detail) -> Iterator[str]:
+    issue = detail.issue
+    yield issue_line(issue)
+    yield f"  added {issue.created_at}, changed {issue.updated_at}" + (
+        "" if issue.closed_at is None else f", closed {issue.closed_at}"
+    )
+    if detail.lease is not None:
+        yield f"  leased to {detail.lease.owner} until {detail.lease.expires_at}, fence {detail.lease.fence}"
+    for edge in detail.depends_on:
+        yield f"  depends on {edge.depends_on} ({edge.type})"
+    for edge in detail.dependents:
+        yield f"  {edge.issue} depends on it ({edge.type})"
+    for edge, end in detail.blockers:
+        yield f"  waits for {edge.depends_on}, which is {end.status}"
+    yield f"  issue://{issue.id}@{detail.snapshot}"
+    for name, text in (("description", issue.description), ("notes", issue.notes)):
+        if text:
+            yield f"  {name}:"
+            yield from (f"    {line}" for line in text.split("\n"))
+
+
+def event_line(event: Event) -> str:
+    why = "" if event.mutation is None else f"  by {event.mutation.witness_id}"
+    return f"{event.seq}  {event.at}  {event.action} {event.issue}  {event.actor}{why}"
+
+
+def _blockers(what: Blocked | Detail) -> list[dict[str, str]]:
+    return [{"type": edge.type, "issue": end.id, "status": end.status.value} for edge, end in what.blockers]
