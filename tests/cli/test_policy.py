@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from manglecp.cli.policy_files import load_package, load_pin, write_pin
+from manglecp.cli.policy_files import default_pin, load_package, load_pin, write_pin
 from manglecp.harness.policy import Pin, PolicyPackage, observe
 from tests.cli.conftest import Run
 from tests.harness.policy.packages import CAREFUL, brought, careful
@@ -125,6 +126,18 @@ def test_the_first_pin(run: Run, package: Path) -> None:
         "head": pin.head,
     }
     assert PIN.read_bytes() == before
+
+
+def test_where_a_pin_is(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_pin("careful") == default_pin("careful/") == PIN
+    assert default_pin("policies/careful") == Path("policies/careful.pin.json")
+    monkeypatch.chdir(package)
+    assert default_pin(".") == package.parent / PIN
+    package.joinpath("inner").mkdir()
+    monkeypatch.chdir(package / "inner")
+    assert default_pin("..") == package.parent / PIN
+    with pytest.raises(click.UsageError, match="say with --pin"):
+        default_pin("/")
 
 
 def test_a_pin_elsewhere(run: Run, package: Path) -> None:

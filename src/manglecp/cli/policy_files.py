@@ -33,7 +33,11 @@ def load_package(name: str) -> PolicyPackage:
 def default_pin(package: str) -> Path:
     """Beside the folder, not in it: a package does not say of itself that it is the right one."""
     folder = Path(package)
-    return folder.with_name(f"{folder.resolve().name}.pin.json")
+    if folder.name in ("", ".."):  # written as a way there, not as a name
+        folder = folder.resolve()
+    if not folder.name:
+        raise click.UsageError("say with --pin where the pin is")
+    return folder.with_name(f"{folder.name}.pin.json")
 
 
 def load_pin(path: Path) -> Pin | None:

@@ -99,7 +99,7 @@ def _second_pin(written: dict[str, Any]) -> None:
     ("edit", "message"),
     [
         (lambda written: written.pop("history"), "history is missing"),
-        (lambda written: written.update(history=[]), "a list of one row at least belongs here"),
+        (lambda written: written.update(history=[]), "a history has one row at least"),
         (lambda written: written.update(extra=1), "the key 'extra' is unknown"),
         (lambda written: written.update(pinKind="other"), "the word 'other' is unknown"),
         (lambda written: written["documents"]["stop"]["content"].update(maxTurns=999), "/documents/stop/digest: the"),
@@ -119,6 +119,11 @@ def test_a_pin_that_was_edited(edit: Callable[[dict[str, Any]], object], message
     edit(written)
     with pytest.raises(PolicyError, match=message):
         read_pin(json.dumps(written).encode(), "careful.pin.json")
+
+
+def test_a_pin_is_not_made_of_parts() -> None:
+    with pytest.raises(ValueError, match="ends with its package"):
+        Pin(changed(careful()), Pin.first(careful(), at=AT).history)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"null", b"{", b'{"history": 1}', b'{"a": 1, "a": 2}', b"\xff"])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from manglecp.harness.canonical import canonical
 from manglecp.harness.policy import PolicyError, package_of, read_package
@@ -102,6 +105,7 @@ def test_a_document_of_another_name() -> None:
             "/tools/0/inputSchema/default: the number -0.0",
         ),
         ("tools", {"catalogId": "c", "tools": [{"toolName": "t", "schemaDigest": "d"}] * 2}, "'t' is there twice"),
+        ("examples", {"tools": {"repo.grep": "x"}}, "a list belongs here, not a text"),
         ("examples", {"tools": {"repo.grep": [{"limit": 1e300}]}}, "/tools/repo.grep/0/limit: the number 1e\\+300"),
         ("callers", {"tools": {"é": ["direct"]}}, "ASCII"),
         ("callers", {"tools": {"repo.read": []}}, "the list is empty"),
@@ -175,6 +179,46 @@ def test_null_is_no_document() -> None:
     del files["queue.toml"]
     files["queue.json"] = b"null"
     assert refused(files) == ["queue.json: /: null is no document"]
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        ("queue.json", b'{"dedup":' * 400 + b"1" + b"}" * 400),
+        ("queue.json", b"[" * 10**5),
+        ("queue.toml", b"dedup = " + b"[" * 10**5),
+        ("queue.toml", b"dedup = " + b"[" * 150 + b"]" * 150),
+        ("queue.toml", b".".join([b"dedup"] * 2_000) + b" = 1"),
+    ],
+)
+def test_a_document_that_is_nested_too_deeply(file: str, data: bytes) -> None:
+    files = careful_files()
+    del files["queue.toml"]
+    (problem,) = refused({**files, file: data})
+    assert problem == f"{file}: /: nested too deeply"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["tools", "rules", "tiers", "mode", "a/b"]) | st.text(max_size=3), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(sorted(KINDS)), JSON, st.integers(0, 5))
+def test_whatever_stands_there_is_a_package_or_refused(kind: str, value: Any, member: int) -> None:
+    """A member of a document, or a whole one, replaced by anything."""
+    document = dict(careful().contents[kind])
+    if member < len(document):
+        value = {**document, sorted(document)[member]: value}
+    try:
+        package = package_of({"name": "careful", "version": "1"}, {**careful().contents, kind: value})
+    except PolicyError:
+        return
+    assert package_of({"name": "careful", "version": "1"}, package.contents) == package
 
 
 def test_a_document_may_carry_its_own_digest() -> None:

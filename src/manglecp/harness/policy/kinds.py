@@ -25,6 +25,7 @@ from manglecp.harness.policy.shapes import (
     number,
     one_of,
     records,
+    sequence,
     table,
     table_of,
     text,
@@ -139,7 +140,7 @@ _TABLE: Final = (
     ),
     Kind(
         "examples", "the example inputs that are shown with each tool",
-        table({"tools": table_of(anything)}, required=("tools",)),
+        table({"tools": table_of(sequence(anything))}, required=("tools",)),
         digested="toolExampleDigest", document="toolExamples",
     ),
     Kind(

@@ -18,7 +18,7 @@ from manglecp.harness.canonical import canonical, digest
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.policy.problems import Place, PolicyError, Problems
 from manglecp.harness.policy.reading import package_of, read_json
-from manglecp.harness.policy.shapes import anything, integer, items, one_of, table, table_of, text
+from manglecp.harness.policy.shapes import anything, integer, items, one_of, sequence, table, table_of, text
 from manglecp.harness.states import MutationReady, WrongMutation, redeem
 
 __all__ = ["ACTION", "Change", "Difference", "Pin", "candidate_ref", "differences", "read_pin"]
@@ -88,6 +88,10 @@ class Pin:
     package: PolicyPackage
     history: tuple[Mapping[str, Any], ...]
 
+    def __post_init__(self) -> None:
+        if self.history[-1]["packageDigest"] != self.package.digest:
+            raise ValueError("the history of a pin ends with its package")
+
     @staticmethod
     def first(package: PolicyPackage, *, at: str) -> Pin:
         """The pin of a package where there was none. ``at`` is the time, RFC 3339."""
@@ -154,13 +158,6 @@ def _previous(value: Any, place: Place, problems: Problems) -> Any:
     return value if value is None else text(value, place, problems)
 
 
-def _rows(value: Any, place: Place, problems: Problems) -> Any:
-    if not isinstance(value, list) or not value:
-        problems.add(place, "a list of one row at least belongs here")
-        return []
-    return [_ROW(row, place / number, problems) for number, row in enumerate(value)]
-
-
 _NAMED: Final = {"name": text, "version": text, "packageDigest": text}
 _ROW: Final = table(
     {
@@ -181,7 +178,7 @@ _PIN: Final = table(
         "pinKind": one_of((_PIN_KIND,)),
         **_NAMED,
         "documents": table_of(table({"digest": text, "content": anything}, required=("digest", "content"))),
-        "history": _rows,
+        "history": sequence(_ROW),
     },
     required=("pinKind", *_NAMED, "documents", "history"),
 )
@@ -195,6 +192,9 @@ def read_pin(data: bytes, file: str = "pin") -> Pin:
     problems.refuse()
     found = _PIN(decoded, place, problems)
     problems.refuse()
+    if not found["history"]:
+        problems.add(place / "history", "a history has one row at least")
+        problems.refuse()
     package = _pinned_package(found, place, problems)
     for number, (row, written) in enumerate(zip(found["history"], decoded["history"], strict=True)):
         previous = found["history"][number - 1]["rowHash"] if number else None

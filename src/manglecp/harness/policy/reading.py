@@ -22,6 +22,8 @@ from manglecp.harness.policy.problems import Place, Problems
 __all__ = ["ENDINGS", "package_of", "read_json", "read_package"]
 
 ENDINGS: Final = (".toml", ".json")
+DEEPEST: Final = 100
+"""How deep a document may be nested. A key with many dots nests as deep as it has dots."""
 _MANIFEST: Final = "package"
 
 
@@ -88,7 +90,7 @@ def _decode(data: bytes, ending: str, place: Place, problems: Problems) -> Any:
     import tomllib  # not every package has TOML
 
     try:
-        return tomllib.loads(data.decode())
+        return _bounded(tomllib.loads(data.decode()), place, problems)
     except UnicodeDecodeError as error:
         problems.add(place, f"not UTF-8: byte {data[error.start]:#04x}")
     except tomllib.TOMLDecodeError as error:
@@ -110,7 +112,23 @@ def read_json(data: bytes, place: Place, problems: Problems) -> Any:
         return None
     if found is None:
         problems.add(place, "null is no document")
-    return found
+    return _bounded(found, place, problems)
+
+
+def _bounded(document: Any, place: Place, problems: Problems) -> Any:
+    """The document, unless it is nested deeper than anything that reads it can follow."""
+    level = [document]
+    for _ in range(DEEPEST):
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, dict | list)
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+        ]
+        if not level:
+            return document
+    problems.add(place, "nested too deeply")
+    return None
 
 
 def _without_own_digest(content: Any, place: Place, problems: Problems) -> Any:

@@ -23,6 +23,7 @@ __all__ = [
     "number",
     "one_of",
     "records",
+    "sequence",
     "table",
     "table_of",
     "text",
@@ -106,6 +107,15 @@ def items(shape: Shape = text, *, least: int = 0) -> Shape:
         if not all(isinstance(one, str) for one in found):
             return found  # reported already
         return sorted(set(found))
+
+    return read
+
+
+def sequence(shape: Shape) -> Shape:
+    """A list whose order means something."""
+
+    def read(value: Any, place: Place, problems: Problems) -> Any:
+        return _list(shape, value, place, problems)
 
     return read
 
