@@ -14,7 +14,7 @@ from tests.mangle import generate
 from tests.mangle.generate import Generated
 
 CHUNK = 50
-CHUNKS = 10
+CHUNKS = 6
 SOAK_CHUNKS = 400
 
 

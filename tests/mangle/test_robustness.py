@@ -17,8 +17,8 @@ from manglecp.mangle.source import Source
 from manglecp.mangle.term_parser import MAX_NESTING
 from tests.fuzz import fuzz_parser
 
-INPUTS = 100_000
-CHUNKS = 10
+INPUTS = 20_000  # make fuzz and make soak try as many as one has time for
+CHUNKS = 4
 DEEP = 100_000
 LONG = 10_000_000
 LONGEST_RENDERING = 5_000
