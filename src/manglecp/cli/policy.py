@@ -14,7 +14,8 @@ from manglecp.cli.files import FILE, read, source_name
 from manglecp.cli.outputs import count, json_text, write_lines
 from manglecp.cli.policy_files import default_pin, load_package, load_pin, locked, write_pin
 from manglecp.harness.policy import Difference, Pin, PolicyError, PolicyPackage, differences
-from manglecp.harness.policy.promotion import Unchanged, notes, promote
+from manglecp.harness.policy.doubts import doubts
+from manglecp.harness.policy.promotion import Unchanged, promote
 from manglecp.harness.policy.reports import read_reports
 from manglecp.harness.states import Blocked
 
@@ -203,21 +204,21 @@ def promote_command(
             _print_pin("unchanged", path, pinned, as_json=as_json)
             return
         except Blocked as blocked:
-            _refuse_promotion(blocked, notes(pinned, candidate, reports), as_json=as_json)
+            _refuse_promotion(blocked, [*doubts(pinned, candidate, reports).values()], as_json=as_json)
         write_pin(path, promoted)
     _print_pin("promoted", path, promoted, as_json=as_json)
 
 
-def _refuse_promotion(blocked: Blocked, doubts: Sequence[str], *, as_json: bool) -> NoReturn:
+def _refuse_promotion(blocked: Blocked, notes: Sequence[str], *, as_json: bool) -> NoReturn:
     if as_json:
         classes = sorted({finding.failure.name for finding in blocked.findings})
         findings = [finding.as_json() for finding in blocked.findings]
-        _print_json({"result": "rejected", "failureClasses": classes, "findings": findings, "notes": list(doubts)})
+        _print_json({"result": "rejected", "failureClasses": classes, "findings": findings, "notes": notes})
     else:
         for finding in blocked.findings:
             click.echo(f"refused: {finding.failure.name}: {finding.message}; {finding.failure.remedy}", err=True)
-        for doubt in doubts:
-            click.echo(f"note: {doubt}", err=True)
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
     raise click.exceptions.Exit(REFUSED)
 
 

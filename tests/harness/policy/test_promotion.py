@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from manglecp.harness.policy import Pin, PolicyError, PolicyPackage
-from manglecp.harness.policy.promotion import Unchanged, notes, promote, ready_to_promote
+from manglecp.harness.policy.doubts import doubts
+from manglecp.harness.policy.promotion import Unchanged, promote, ready_to_promote
 from manglecp.harness.states import Blocked, Forged, MutationReady, WrongMutation
 from tests.harness.policy.packages import AT, brought, careful, changed, reports
 
@@ -36,7 +37,7 @@ def test_instructions_and_approvals_are_good_for_one_promotion() -> None:
     promoted = promote(PIN, CANDIDATE, reports(there), at=AT)
     back = promote(promoted, careful(), reports(brought(promoted, careful())), at=AT)
     assert [row["act"] for row in back.history] == ["pin", "promote", "promote"]
-    assert notes(back, CANDIDATE, reports(there)) == [
+    assert [*doubts(back, CANDIDATE, reports(there)).values()] == [
         "the instruction was carried out before; a promotion that is repeated is asked for again",
         "the approval was used before; a promotion that is repeated is approved again",
     ]
@@ -143,7 +144,7 @@ def test_a_change_of_loading_is_measured() -> None:
     eager = changed(careful(), deferral={"eager": ["issues.search"], "deferred": []})
     documents = brought(PIN, eager)
     assert classes(PIN, eager, documents) == ["governance.eval_gate_unmet", "governance.eval_lineage_missing"]
-    assert notes(PIN, eager, reports(documents)) == [
+    assert [*doubts(PIN, eager, reports(documents)).values()] == [
         "tools are loaded or filtered otherwise, and the evaluation has no measurement of that"
     ]
     documents["evaluation"]["loading"] = {
@@ -195,6 +196,12 @@ def test_packages_that_demand_little() -> None:
     assert promote(pin, CANDIDATE, reports(documents), at=AT).digest == CANDIDATE.digest
     del documents["approval"]
     assert promote(pin, CANDIDATE, reports(documents), at=AT).digest == CANDIDATE.digest
+
+
+def test_an_approval_that_is_not_owed() -> None:
+    tiers = {"moderate": {"controlProfileRef": "controls://one"}}
+    pin = Pin.first(changed(careful(), risk_tiers={"tiers": tiers}), at=AT)
+    assert promote(pin, CANDIDATE, reports(brought(pin, CANDIDATE)), at=AT).digest == CANDIDATE.digest
 
 
 def test_what_is_pinned_already() -> None:

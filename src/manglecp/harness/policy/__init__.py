@@ -10,7 +10,8 @@ the digests, and only a promotion that was evaluated and attacked changes it.
     package, reading     a package and what it binds a turn to; a package from files
     builtin              the package of turns that only observe
     pins                 what is in force
-    reports, promotion   what has to be brought to change it; how it changes
+    reports, doubts      what has to be brought to change it; what of that is no evidence
+    promotion            how it changes
 
 Pure: files are read by whoever has a folder, and come in as bytes.
 """

@@ -180,6 +180,11 @@ class PolicyPackage:
         tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
         return next((tier for tier in reversed(TIERS) if tier in tiers), None)
 
+    def needs_approval(self, tier: str) -> bool:
+        """Whether a human has to approve what is done at this tier."""
+        tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
+        return bool(tiers.get(tier, {}).get("humanCheckpoint"))
+
     def _tier(self, wanted: str | None) -> str | None:
         if "risk-tiers" not in self.contents:
             return None
@@ -241,8 +246,7 @@ class PolicyPackage:
             for name in ("zeroDataRetention", "requireProcessorRef"):
                 if name in observability:
                     found[name] = observability[name]
-        tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
-        checkpoints = [tier for tier in TIERS if tiers.get(tier, {}).get("humanCheckpoint")]
+        checkpoints = [tier for tier in TIERS if self.needs_approval(tier)]
         if checkpoints:
             found["humanCheckpointTiers"] = checkpoints
         return found

@@ -25,44 +25,29 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.harness.canonical import digest
+from manglecp.harness.policy.doubts import doubts
+from manglecp.harness.policy.kinds import KINDS
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.policy.pins import ACTION, Pin, candidate_ref, differences
 from manglecp.harness.policy.reports import Reports
 from manglecp.harness.states import CallSpec, MutationReady
 from manglecp.harness.terms import STAGES
 
-__all__ = ["Unchanged", "notes", "promote", "ready_to_promote"]
+__all__ = ["Unchanged", "promote", "ready_to_promote"]
 
 MODEL_REF: Final = "manglecp:policy-promotion@1"
 """What decides here is this module."""
-_LOADING: Final = ("deferral", "filter")
 
-# Fields and documents that speak of an agent's tools, context and handoffs, not of this turn.
-_OF_AGENTS: Final = frozenset(
-    {
-        "toolCatalogDigest",
-        "deferPolicyDigest",
-        "toolExampleDigest",
-        "allowedCallersDigest",
-        "preContextFilterPolicy",
-        "parallelPolicy",
-        "toolTransportPolicy",
-        "toolResponseTruncationPolicy",
-        "compactionPolicyDigest",
-        "contextScopeDigest",
-        "handoffContractDigest",
-        "stopPolicy",
-        "protocolStatePolicy",
-        "toolConstraints",
-        "toolCatalog",
-        "deferPolicy",
-        "toolExamples",
-        "allowedCallers",
-        "compactionPolicy",
-        "contextScope",
-        "handoffContract",
-    }
+_OF_AGENTS: Final = (
+    *("tools", "callers", "examples", "deferral", "filter", "parallel", "transport", "truncation", "boundary"),
+    *("sandbox", "compaction", "scope", "handoff", "stop", "protocol"),
 )
+"""Documents that speak of an agent's tools, context and handoffs, and not of this turn."""
+_LEFT_OUT: Final = {
+    *(name for kind in _OF_AGENTS for name in (KINDS[kind].inline, KINDS[kind].digested, KINDS[kind].document) if name),
+    *("toolConstraints", "toolCatalog", "toolCatalogDigest", "runtimeSandboxRef"),
+}
+_GATES: Final = {"eval-gate": "evalGatePolicy", "red-team": "redTeamPolicy"}
 
 
 class Unchanged(ValueError):
@@ -91,11 +76,6 @@ def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> Mu
     )
 
 
-def notes(pin: Pin, candidate: PolicyPackage, reports: Reports) -> list[str]:
-    """Why a report was not shown to the judge, in words."""
-    return [*_Turn(pin, candidate, reports).doubts.values()]
-
-
 @dataclass(frozen=True, slots=True)
 class _Read:
     """A document of the turn: what reads it, how it is named, and what it says."""
@@ -113,7 +93,7 @@ class _Turn:
         self.active = pin.package
         self.candidate = candidate
         self.reports = reports
-        self.doubts = _doubts(pin, candidate, reports)
+        self.doubts = doubts(pin, candidate, reports)
         self.reads = [
             _Read("policy.read_package", candidate_ref(candidate), candidate.inventory),
             _Read("policy.read_evaluation", f"evaluation://{digest(reports.evaluation)}", reports.evaluation),
@@ -131,7 +111,7 @@ class _Turn:
             execution_pattern=self._pattern(),
             risk_tier=self.active.highest_tier(),
         )
-        fields = {name: value for name, value in fields.items() if name not in _OF_AGENTS}
+        fields = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
         fields["toolPolicy"] = {"allowedTools": [{"toolName": read.tool} for read in self.reads]}
         for kind, name in _GATES.items():
             if (gate := self._gate(kind)) is not None:
@@ -142,9 +122,9 @@ class _Turn:
 
     def terms(self) -> dict[str, Any]:
         active = self.active.terms(pinned=self.pin.digest)
-        terms = {name: value for name, value in active.items() if name not in _OF_AGENTS}
+        terms = {name: value for name, value in active.items() if name not in _LEFT_OUT}
         terms.get("contextConstraints", {}).pop("expectedScopeDigest", None)
-        documents = {name: value for name, value in active["policyDocuments"].items() if name not in _OF_AGENTS}
+        documents = {name: value for name, value in active["policyDocuments"].items() if name not in _LEFT_OUT}
         for kind, name in _GATES.items():
             if (gate := self._gate(kind)) is not None:
                 documents[name] = dict(gate)
@@ -259,64 +239,3 @@ class _Turn:
             }
             for sequence, stage in enumerate(STAGES)
         ]
-
-
-_GATES: Final = {"eval-gate": "evalGatePolicy", "red-team": "redTeamPolicy"}
-
-
-def _doubts(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
-    """What cannot be shown to the judge, and why."""
-    found = {
-        "evaluation": _doubt_evaluation(pin.package, candidate, reports.evaluation),
-        "redTeam": _doubt_red_team(pin.package, candidate, reports.red_team),
-        "instruction": _doubt_instruction(pin, candidate, reports),
-        "approval": _doubt_approval(pin, candidate, reports),
-    }
-    return {name: doubt for name, doubt in found.items() if doubt is not None}
-
-
-def _doubt_evaluation(active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]) -> str | None:
-    gate = active.contents.get("eval-gate") or candidate.contents.get("eval-gate")
-    if gate is None:
-        return "neither package has an eval gate, so nothing says what a good evaluation is"
-    if report["packageDigest"] != candidate.digest:
-        return f"the evaluation is about another package than {candidate.ref} {candidate.digest}"
-    if report["dataset"] != gate["dataset"]:
-        return f"the evaluation was made on {report['dataset']}, not on {gate['dataset']}"
-    if "profileRef" in gate and "profileRef" not in report:
-        return f"the evaluation does not say that its benchmark is {gate['profileRef']}"
-    changed = {difference.document for difference in differences(active, candidate)}
-    if changed.intersection(_LOADING) and "loading" not in report:
-        return "tools are loaded or filtered otherwise, and the evaluation has no measurement of that"
-    return None
-
-
-def _doubt_red_team(active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]) -> str | None:
-    if "red-team" not in active.contents and "red-team" not in candidate.contents:
-        return "neither package has a red-team policy, so nothing says what a thorough attack is"
-    if report["packageDigest"] != candidate.digest:
-        return f"the red-team report is about another package than {candidate.ref} {candidate.digest}"
-    return None
-
-
-def _doubt_instruction(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
-    if reports.instruction is None:
-        return None
-    if (reports.instruction["pinnedDigest"], reports.instruction["packageDigest"]) != (pin.digest, candidate.digest):
-        return f"the instruction asks for another promotion than {pin.digest} to {candidate.digest}"
-    if any(row.get("instructionRef") == reports.instruction_ref for row in pin.history):
-        return "the instruction was carried out before; a promotion that is repeated is asked for again"
-    return None
-
-
-def _doubt_approval(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
-    tier = pin.package.highest_tier()
-    if reports.approval is None or tier is None:
-        return None
-    if reports.approval["packageDigest"] != candidate.digest:
-        return f"the approval is about another package than {candidate.ref} {candidate.digest}"
-    if reports.approval["tier"] != tier:
-        return f"the approval is for tier {reports.approval['tier']}, not {tier}"
-    if any(reports.approval_ref in row.get("inputRefs", ()) for row in pin.history):
-        return "the approval was used before; a promotion that is repeated is approved again"
-    return None
