@@ -48,6 +48,7 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ("explanation/engine.md", 'result.facts("path")'),
         ("explanation/explanations.md", 'result.why_not("may_enter(/kim)").would_unlock'),
+        ("explanation/harness.md", "classes[-1]"),
     ],
 )
 def test_python_in_the_pages_runs(page: str, shown: str) -> None:
@@ -72,6 +73,12 @@ def test_the_page_of_built_ins_is_current() -> None:
     generator = runpy.run_path(str(ROOT / "tools" / "builtin_reference.py"))
     page = (ROOT / "docs" / "reference" / "builtins.md").read_text(encoding="utf-8")
     assert page == generator["page"](), "run: .venv/bin/python tools/builtin_reference.py"
+
+
+def test_the_table_of_classes_is_that_of_the_code() -> None:
+    generator = runpy.run_path(str(ROOT / "tools" / "harness_reference.py"))
+    page = (ROOT / "docs" / "reference" / "harness-states.md").read_text(encoding="utf-8")
+    assert page == generator["page"](), "run: .venv/bin/python tools/harness_reference.py"
 
 
 def test_no_file_names_a_registry() -> None:

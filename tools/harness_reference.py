@@ -1,0 +1,43 @@
+"""Write docs/reference/harness-states.md from the table of classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from manglecp.harness.classes import CLASSES, Retry, State, diagram
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "harness-states.md"
+HEAD = """# States and classes of a turn
+
+<!-- Written by tools/harness_reference.py from manglecp.harness.classes; edit those. -->
+
+A turn goes through six states, and each is made only from the one before it. Below each state stand the classes that keep a turn
+from reaching it.
+
+```
+{diagram}```
+
+A turn is *closed* if none of the classes at JoinClosed or above it is active; it may *mutate* if no class is active at all and it says
+what it wants to mutate. The classes at MutationReady forbid only the mutation.
+
+What may be tried again: *evidence* means that the missing evidence can be gathered and the same turn checked again; *turn* that
+another model turn can be spent on it, with the typed failure; *never* that a human has to look.
+
+"""
+RETRIES = {Retry.EVIDENCE: "evidence", Retry.TURN: "turn", Retry.NEVER: "never"}
+
+
+def page() -> str:
+    parts = [HEAD.format(diagram=diagram())]
+    for state in State:
+        rows = [one for one in CLASSES.values() if one.blocks is state]
+        if not rows:
+            continue
+        parts.append(f"## {state.title}\n\n| class | when | what helps | again |\n|---|---|---|---|\n")
+        parts += [f"| `{one.name}` | {one.trigger} | {one.remedy} | {RETRIES[one.retry]} |\n" for one in rows]
+        parts.append("\n")
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
