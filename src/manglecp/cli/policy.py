@@ -161,7 +161,7 @@ def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[Difference], *, a
     else:
         write_lines(_differing(changed))
         documents = count(len(changed), "document")
-        message = f"{documents} differ from {click.format_filename(path)}; a changed package needs `policy promote`"
+        message = f"{documents} not as in {click.format_filename(path)}; a changed package needs `policy promote`"
         click.echo(f"refused: {message}", err=True)
     raise click.exceptions.Exit(REFUSED)
 

@@ -41,7 +41,11 @@ def test_instructions_and_approvals_are_good_for_one_promotion() -> None:
         "the instruction was carried out before; a promotion that is repeated is asked for again",
         "the approval was used before; a promotion that is repeated is approved again",
     ]
-    assert classes(back, CANDIDATE, there) == ["governance.risk_tier_profile_missing"]
+    assert classes(back, CANDIDATE, there) == [
+        "governance.risk_tier_profile_missing",
+        "mutation.capability_claim_missing",
+        "mutation.use_evidence_missing",
+    ]
     there["approval"]["approvedBy"] = "lee, again"
     assert classes(back, CANDIDATE, there) == ["mutation.capability_claim_missing", "mutation.use_evidence_missing"]
     there["instruction"]["intent"] = "shorter sessions after all"
@@ -125,11 +129,10 @@ def test_a_package_cannot_lower_the_bar_that_it_has_to_pass() -> None:
     documents["red_team"].update(probes=1, plugins=[])
     del documents["approval"]
     documents["instruction"]["capabilityClaims"] = ["capabilities.anything"]
-    assert classes(PIN, easy, documents) == ["governance.risk_tier_profile_missing"]  # the turn is not even opened
-    documents["approval"] = brought(PIN, easy)["approval"]
     assert classes(PIN, easy, documents) == [
         "governance.eval_gate_unmet",
         "governance.redteam_gate_unmet",
+        "governance.risk_tier_profile_missing",
         "mutation.capability_claim_missing",
     ]
 
@@ -196,6 +199,14 @@ def test_packages_that_demand_little() -> None:
     assert promote(pin, CANDIDATE, reports(documents), at=AT).digest == CANDIDATE.digest
     del documents["approval"]
     assert promote(pin, CANDIDATE, reports(documents), at=AT).digest == CANDIDATE.digest
+
+
+@pytest.mark.req("HARN-03")
+def test_a_promotion_can_be_computed_again() -> None:
+    brought_then = reports(brought(PIN, CANDIDATE))
+    first, again = (ready_to_promote(PIN, CANDIDATE, brought_then).judgement for _ in range(2))
+    assert first.witness_id == again.witness_id
+    assert first.witness_id == promote(PIN, CANDIDATE, brought_then, at=AT).history[1]["joinWitnessRef"]
 
 
 def test_an_approval_that_is_not_owed() -> None:

@@ -15,7 +15,8 @@ What keeps a promotion from being got around:
 
 The turn has one call per document, made by this module instead of a model: each reads a document, and the digest of
 what it read is what the mutation rests on. What the reports *say* is taken on record: that a number was measured, only
-who measured it can know. The digests of all of them are in the history of the pin.
+who measured it can know. The digests of all of them are in the history of the pin, and with the reports at hand the
+join witness can be computed again: no clock and no chance has a part in the turn.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.harness.canonical import digest
+from manglecp.harness.judging import judge
 from manglecp.harness.policy.doubts import doubts
 from manglecp.harness.policy.kinds import KINDS
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.policy.pins import ACTION, Pin, candidate_ref, differences
 from manglecp.harness.policy.reports import Reports
-from manglecp.harness.states import CallSpec, MutationReady
+from manglecp.harness.states import Blocked, CallSpec, MutationReady
 from manglecp.harness.terms import STAGES
 
 __all__ = ["Unchanged", "promote", "ready_to_promote"]
@@ -47,6 +49,7 @@ _LEFT_OUT: Final = {
     *(name for kind in _OF_AGENTS for name in (KINDS[kind].inline, KINDS[kind].digested, KINDS[kind].document) if name),
     *("toolConstraints", "toolCatalog", "toolCatalogDigest", "runtimeSandboxRef"),
 }
+_END: Final = {"stopReason": "end_turn", "continuationAllowed": False}
 _GATES: Final = {"eval-gate": "evalGatePolicy", "red-team": "redTeamPolicy"}
 
 
@@ -60,20 +63,14 @@ def promote(pin: Pin, candidate: PolicyPackage, reports: Reports, *, at: str) ->
 
 
 def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> MutationReady:
-    """The right to promote the candidate over the pinned package."""
+    """The right to promote the candidate over the pinned package; :class:`.Blocked` with all that is missing."""
     if candidate.digest == pin.digest:
         raise Unchanged(f"{candidate.ref} is pinned already")
     turn = _Turn(pin, candidate, reports)
-    rows = turn.rows()
-    *before, after = turn.decisions()
-    return (
-        CallSpec.open(turn.call_spec(), turn.terms())
-        .request(rows.pop("toolRequests"), {"guardrailDecisions": before})
-        .answer(rows.pop("toolResults"))
-        .use(rows.pop("toolUse"))
-        .close({"stopReason": "end_turn", "continuationAllowed": False}, {**rows, "guardrailDecisions": [after]})
-        .authorize(turn.intent())
-    )
+    try:
+        return turn.walk()
+    except Blocked as blocked:  # at the first state that it did not reach; who has to mend it wants to know the rest
+        raise Blocked(blocked.state, judge(turn.document()).findings) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +98,29 @@ class _Turn:
         ]
         if reports.approval_ref is not None and reports.approval is not None:
             self.reads.append(_Read("policy.read_approval", reports.approval_ref, reports.approval))
+
+    def walk(self) -> MutationReady:
+        rows = self.rows()
+        *before, after = self.decisions()
+        return (
+            CallSpec.open(self.call_spec(), self.terms())
+            .request(rows.pop("toolRequests"), {"guardrailDecisions": before})
+            .answer(rows.pop("toolResults"))
+            .use(rows.pop("toolUse"))
+            .close(_END, {**rows, "guardrailDecisions": [after]})
+            .authorize(self.intent())
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The same turn as a whole."""
+        evidence = {
+            "callSpec": self.call_spec(),
+            **self.rows(),
+            "guardrailDecisions": self.decisions(),
+            "protocolState": _END,
+            "mutation": self.intent(),
+        }
+        return {**self.terms(), "evidence": evidence}
 
     def call_spec(self) -> dict[str, Any]:
         fields = self.active.call_spec(
