@@ -7,12 +7,13 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from manglecp.store.errors import StoreError
 from manglecp.store.issues.sqlite_tables import SqliteIssueStore
 from tests.cli.conftest import Run
 from tests.store.turns import POLICY, turn
@@ -63,6 +64,8 @@ def test_a_life_of_an_issue(run: Run, evidence: Evidence) -> None:
     assert run("issue", "ready").stdout == "seal  P2 open         do seal\n"
     shown = run("issue", "blocked").stdout
     assert shown == "pump  P2 open         do pump\n    waits for seal (blocks, open)\n"
+    (waiting,) = answer(run, "blocked")
+    assert (waiting["id"], waiting["blockers"]) == ("pump", [{"type": "blocks", "issue": "seal", "status": "open"}])
     lease = answer(run, "claim", "--next", "--ttl", "60")
     assert (lease["issue"], lease["owner"], lease["fence"], lease["lease_id"]) == ("seal", "kim", 1, "lease1_seal_1")
     assert answer(run, "renew", "seal", "--fence", "1")["renewed_at"] is not None
@@ -111,6 +114,20 @@ def test_a_fresh_id(run: Run) -> None:
     first, second = (answer(run, "add", "t")["id"] for _ in range(2))
     assert first != second
     assert first.startswith("i-")
+
+
+def test_who_does_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError
+
+    add(run, "a")
+    run("issue", "add", "t", "--id", "b", "--actor", "lou")
+    monkeypatch.delenv("MANGLECP_ACTOR")
+    monkeypatch.setattr("getpass.getuser", lambda: "pat")
+    add(run, "c")
+    monkeypatch.setattr("getpass.getuser", nobody)
+    add(run, "d")
+    assert [event["actor"] for event in answer(run, "history")] == ["kim", "lou", "pat", f"uid-{os.getuid()}"]
 
 
 def test_show(run: Run, evidence: Evidence) -> None:
@@ -292,6 +309,20 @@ class TestLog:
     def test_a_place_that_cannot_be_written(self, run: Run) -> None:
         add(run, "a")
         assert "cannot write nowhere/log: No such file" in refusal(run, "export", "nowhere/log", status=2)
+
+    def test_an_export_that_fails_leaves_the_old_file(
+        self, run: Run, write: Write, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(_: object) -> Iterator[bytes]:
+            yield b"half"
+            raise StoreError("the disk is gone")
+
+        add(run, "a")
+        write("log.jsonl", "old")
+        monkeypatch.setattr("manglecp.store.issues.jsonl.export_log", fail)
+        assert refusal(run, "export", "log.jsonl") == "error[store]: the disk is gone\n"
+        assert sorted(path.name for path in folder.iterdir()) == [".manglecp", "log.jsonl"]
+        assert (folder / "log.jsonl").read_text() == "old"
 
     def test_an_edit_is_found(self, run: Run) -> None:
         add(run, "a")

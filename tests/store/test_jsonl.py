@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from manglecp.store.chain import EMPTY
 from manglecp.store.issues import View
 from manglecp.store.issues.audit import audit
-from manglecp.store.issues.events import Close, Event, Update, write_event
+from manglecp.store.issues.events import Add, Close, Event, Update, write_event
 from manglecp.store.issues.jsonl import LONGEST_LINE, BadLog, export_log, import_log
 from tests.store.conftest import Workbench
 from tests.store.test_transitions import close, link, refused, update
@@ -141,6 +146,14 @@ def test_a_log_that_closes_without_evidence(other: Workbench, bench: Workbench) 
         import_log(other.store, [*export_log(bench.store), write_event(closed) + b"\n"])
 
 
+@pytest.mark.parametrize("at", ["now", "2026-01-31T12:00:00Z", "2026-02-31T12:00:00.000Z", "2026-01-31T12:00:00.000z"])
+def test_instants(other: Workbench, bench: Workbench, at: str) -> None:
+    bench.add("a")
+    event = Event.following(EMPTY, at=at, actor="kim", issue="a", change=Add(title="x"), mutation=None)
+    with pytest.raises(BadLog, match="line 1: at: it is no instant in UTC"):
+        import_log(other.store, [write_event(event) + b"\n"])
+
+
 def test_nothing_of_the_text_is_repeated(other: Workbench, lines: list[bytes]) -> None:
     secret = b"hunter2-hunter2"
     for damaged in (
@@ -152,3 +165,28 @@ def test_nothing_of_the_text_is_repeated(other: Workbench, lines: list[bytes]) -
         with pytest.raises(BadLog) as caught:
             import_log(other.store, [damaged])
         assert secret.decode() not in str(caught.value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_edit_gets_in(data: st.DataObject) -> None:
+    """Whatever somebody does to the bytes: it is refused as a bad log, or the bytes are the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench, other = Workbench(Path(folder, "a.db")), Workbench(Path(folder, "b.db"))
+        bench.add("a", "b")
+        link(bench, "a", "b")
+        bench.memory.claim("w1", "b")
+        text = b"".join(export_log(bench.store))
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 20)))
+        new = data.draw(st.binary(max_size=20) | st.sampled_from([text[start:end], b"\n", b'"', b"null", b"1e999"]))
+        edited = text[:start] + new + text[end:]
+        try:
+            import_log(other.store, BytesIO(edited))
+        except BadLog:
+            assert other.events() == 0
+        else:
+            assert text.startswith(edited)  # whole lines that are missing at the end
+            assert b"".join(export_log(other.store)) == edited
+        bench.store.close()
+        other.store.close()

@@ -38,9 +38,15 @@ def ended(process: subprocess.Popen[str], *, status: int = 0) -> list[list[str]]
     return [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def test_claimers_race(bench: Workbench) -> None:
+@pytest.mark.parametrize("stale", [False, True])
+def test_claimers_race(bench: Workbench, stale: bool) -> None:
+    """Each issue is claimed once, whether nobody had it or somebody let it go stale."""
     names = {f"i{number}" for number in range(60)}
+    bench.clock.pass_(-10 * 365 * 86_400)  # long ago
     bench.add(*sorted(names))
+    if stale:
+        for name in names:
+            bench.memory.claim("gone", name, 30)
     claimers = [start("_claimer", str(bench.path), f"w{number}") for number in range(4)]
     for claimer in claimers:
         assert claimer.stdout is not None
@@ -52,7 +58,7 @@ def test_claimers_race(bench: Workbench) -> None:
     claims = [claim for claimer in claimers for claim in ended(claimer)]
     assert len(claims) == 60
     assert {issue for issue, _ in claims} == names
-    assert {fence for _, fence in claims} == {"1"}
+    assert {fence for _, fence in claims} == {"2" if stale else "1"}
     assert audit(bench.store).findings == []
 
 

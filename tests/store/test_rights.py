@@ -15,7 +15,7 @@ from manglecp.harness.replay import ready_from
 from manglecp.harness.states import Blocked, CallSpec, Forged, JoinClosed, MutationReady, redeem
 from manglecp.store.errors import Refused
 from manglecp.store.issues import IssueMemory, Status
-from manglecp.store.issues.events import AddDependency, Close, Discover, RemoveDependency, Update
+from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
 from manglecp.store.issues.sqlite_tables import SqliteIssueStore
 from tests.store.conftest import Workbench
 from tests.store.test_transitions import refused
@@ -193,6 +193,27 @@ def test_a_right_names_its_subject_alone(memory: IssueMemory, bench: Workbench) 
             CHANGES["issue.close"](memory, ready("issue.close", *refs))
     assert unchanged(bench)
     CHANGES["issue.close"](memory, ready("issue.close", "note://1", "issue://a"))
+
+
+def test_a_subject_that_the_turn_did_not_look_at(memory: IssueMemory, bench: Workbench) -> None:
+    document = turn("issue.close", "note://1")
+    document["evidence"]["mutation"] |= {"inputRefs": ["issue://a"], "joinWitnessRefs": ["issue://a"]}
+    with refused("mutation_subject_unread"):
+        CHANGES["issue.close"](memory, ready_from(document))
+    assert unchanged(bench)
+
+
+def test_a_change_cannot_be_carried_in_as_another(memory: IssueMemory, bench: Workbench) -> None:
+    """Code that does not care for types: what decides is the change, not the method that it is given to."""
+    untyped: Any = memory
+    for change in (Close(), Update(title="x"), AddDependency(edge="related", depends_on="b")):
+        with refused("mutation_missing"):
+            untyped.add("kim", change, "a")
+    with refused("mutation_other"):
+        untyped.close(ready("issue.add", "issue://c"), "kim", "c", Add(title="x"))
+    with refused("mutation_other"):
+        untyped.update(ready_for("issue.update", "a"), "kim", "a", Close())
+    assert unchanged(bench)
 
 
 def test_a_right_to_the_issue_as_it_was(memory: IssueMemory) -> None:

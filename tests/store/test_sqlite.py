@@ -142,6 +142,16 @@ def test_busy(path: Path) -> None:
     second.close()
 
 
+def test_busy_from_the_beginning(path: Path) -> None:
+    """Somebody holds the new file before it is set up."""
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Busy):
+        opened(path, patience=0.05)
+    threading.Timer(0.1, other.close).start()
+    opened(path).close()
+
+
 def test_bugs_are_not_hidden(path: Path) -> None:
     database = opened(path)
     database.close()

@@ -11,6 +11,7 @@ from manglecp.harness.states import MutationReady
 from manglecp.store.errors import Invalid, Refused
 from manglecp.store.issues import Status
 from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
+from manglecp.store.issues.limits import MOST_EDGES
 from manglecp.store.issues.model import BLOCKING, EDGE_TYPES
 from tests.store.conftest import Workbench
 from tests.store.turns import ready, ready_for
@@ -322,6 +323,21 @@ class TestEdges:
             link(bench, "a", "b")
         with refused("issue_unknown"):
             link(bench, "a", "nowhere")
+
+    def test_so_many_and_no_more(self, bench: Workbench) -> None:
+        names = [f"n{number}" for number in range(MOST_EDGES + 1)]
+        bench.add("a", *names)
+        for name in names[:-1]:
+            link(bench, "a", name, "related")
+        with refused("dependency_limit"):
+            link(bench, "a", names[-1], "related")
+
+    def test_two_ways_to_one_issue(self, bench: Workbench) -> None:
+        bench.add("a", "b", "c", "d")
+        for issue, on in ("ab", "ac", "bd", "cd"):
+            link(bench, issue, on)
+        with refused("dependency_cycle"):
+            link(bench, "d", "a")
 
     def test_unknown_types(self, bench: Workbench) -> None:
         bench.add("a", "b")

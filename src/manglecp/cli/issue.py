@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Literal
@@ -400,10 +401,10 @@ def import_(file: str, as_json: bool, db: Path | None) -> None:
     """
     from manglecp.store.issues.jsonl import BadLog, import_log
 
-    data = files.read(file)
+    lines = BytesIO(files.read(file))
     with opened_store(db, create=True) as store:
         try:
-            head = import_log(store, data.splitlines(keepends=True))
+            head = import_log(store, lines)
         except BadLog as bad:
             for line, problem in bad.problems:
                 click.echo(f"{files.source_name(file)}:{line}: {problem}", err=True)

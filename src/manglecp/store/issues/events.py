@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from manglecp.harness.canonical import Uncanonical, canonical
+from manglecp.harness.canonical import canonical
 from manglecp.store.chain import Head, row_hash
 from manglecp.store.instants import Instant
 from manglecp.store.issues.limits import DEFAULT_PRIORITY
@@ -186,8 +186,6 @@ def read_event(row: bytes) -> Event:
         raise ValueError(fault.message) from None
     except msgspec.ValidationError as error:
         raise ValueError(f"no event: {_QUOTED.sub('something else', str(error))}") from None
-    except Uncanonical as error:
-        raise ValueError(f"no canonical JSON: {error.reason}") from None
     if again != row:
         raise ValueError("not in canonical form: keys sorted, no spaces, members that have their default left out")
     return event

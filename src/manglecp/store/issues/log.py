@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, get_args
 
 from manglecp.store.errors import Refused, StoreError, Unusable
 from manglecp.store.instants import Instant
-from manglecp.store.issues.events import Change, Event, FreeChange, GatedChange, read_event
+from manglecp.store.issues.events import Change, Event, FreeChange, GatedChange, action_of, read_event
 from manglecp.store.issues.model import Mutation
-from manglecp.store.issues.rights import Evidence, check_intent, examine, spend
+from manglecp.store.issues.rights import Evidence, check_intent, evidence_of, spend
 from manglecp.store.issues.tables import IssueTables
 from manglecp.store.issues.transitions import Step, apply, snapshot
 
@@ -45,7 +45,7 @@ def mutate(
     tables: IssueTables, ready: MutationReady, *, at: Instant, actor: str, issue: str, change: GatedChange
 ) -> Event:
     """Carry out a change that somebody has a right to, append its event with the evidence, and spend the right."""
-    event = _carry_out(tables, at, actor, issue, change, examine(tables, ready, issue, change))
+    event = _carry_out(tables, at, actor, issue, change, evidence_of(ready))
     _append(tables, event)
     # Last, and before the commit: a refusal above leaves the right as it was, and of two threads that hold the same
     # right the second is refused here and takes everything back. If the commit fails, this process has lost the right
@@ -61,12 +61,6 @@ def replay(tables: IssueTables, event: Event) -> list[str]:
     if event.mutation is not None:
         evidence = Evidence(event.mutation.witness_id, event.mutation.intent)
     try:
-        if isinstance(event.change, get_args(GatedChange)):
-            if evidence is None:
-                raise Refused("mutation_missing", f"{event.action} has no mutation that allowed it")
-            check_intent(tables, evidence, event.issue, event.change)
-        elif evidence is not None:
-            raise Refused("mutation_other", f"{event.action} needs no mutation and has one")
         again = _carry_out(tables, event.at, event.actor, event.issue, event.change, evidence)
     except StoreError as error:
         wrong.append(str(error))
@@ -85,6 +79,13 @@ def replay(tables: IssueTables, event: Event) -> list[str]:
 def _carry_out(
     tables: IssueTables, at: Instant, actor: str, issue: str, change: Change, evidence: Evidence | None
 ) -> Event:
+    # Not left to the types of the callers: the change decides whether it needs a right, whichever way it came.
+    if isinstance(change, get_args(GatedChange)):
+        if evidence is None:
+            raise Refused("mutation_missing", f"{action_of(change)} has no mutation that allowed it")
+        check_intent(tables, evidence, issue, change)
+    elif evidence is not None:
+        raise Refused("mutation_other", f"{action_of(change)} needs no mutation and has one")
     head = tables.head()
     before = None if evidence is None else snapshot(tables, issue)
     apply(tables, Step(head.seq + 1, at, actor, issue, change))

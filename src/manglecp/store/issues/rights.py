@@ -1,8 +1,9 @@
 """What a ``MutationReady`` is a right to.
 
-The turn says it, in the ``inputRefs`` of its mutation. The gate lets an input pass only if a consumed result carries
-it, and every input is part of the evidence digest. So the input that names the subject proves two things at once: that
-the turn looked at this issue, and that the right is for no other one.
+The turn says it, in the ``inputRefs`` of its mutation. The gate lets an input pass only if a consumed result or an
+earlier join carries it, and every input is part of the evidence digest. A join is no place to look at an issue, so the
+input that names the subject may not stand among the joins. Then it proves two things at once: that the turn looked at
+this issue, and that the right is for no other one.
 
     issue://ID                     issue.update, issue.close; issue.discover: ID is the parent
     issue://ID@sha256:HEX          the same, and only while the issue's snapshot has this digest
@@ -33,7 +34,7 @@ from manglecp.store.issues.transitions import snapshot
 if TYPE_CHECKING:
     from manglecp.harness.states import MutationReady
 
-__all__ = ["Evidence", "check_intent", "examine", "spend", "subject"]
+__all__ = ["Evidence", "check_intent", "evidence_of", "spend", "subject"]
 
 LARGEST_INTENT: Final = 65_536
 
@@ -62,8 +63,8 @@ def subject(issue: str, change: GatedChange) -> str:
             return f"issue://{issue}"
 
 
-def examine(tables: IssueTables, ready: MutationReady, issue: str, change: GatedChange) -> Evidence:
-    """The evidence behind a right to this change, or a refusal. The right is not spent."""
+def evidence_of(ready: MutationReady) -> Evidence:
+    """What a right rests on. The right is not spent."""
     from manglecp.harness.states import Forged, MutationReady  # who only asks does not load what judges turns
 
     if not isinstance(ready, MutationReady):
@@ -71,9 +72,7 @@ def examine(tables: IssueTables, ready: MutationReady, issue: str, change: Gated
     judgement = ready.judgement  # of a forged right there is none
     intent = judgement.turn.evidence.mutation
     assert intent is not None  # or there were no right
-    evidence = Evidence(judgement.witness_id, intent)
-    check_intent(tables, evidence, issue, change)
-    return evidence
+    return Evidence(judgement.witness_id, intent)
 
 
 def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: GatedChange) -> None:
@@ -95,6 +94,8 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
     pinned = _PINNED.fullmatch(named[0])
     if (pinned[1] if pinned else named[0]) != demanded:
         raise Refused("mutation_subject_other", f"the evidence is no right to {demanded}")
+    if named[0] in intent.join_witness_refs:
+        raise Refused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
     if pinned and pinned[2] != snapshot(tables, demanded.removeprefix("issue://")):
         raise Refused("mutation_snapshot_changed", f"{demanded} is not what it was when the turn looked at it")
 
