@@ -12,8 +12,15 @@ from manglecp.wire.decoding import decode
 from manglecp.wire.faults import Fault
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+tricky = st.sampled_from(['":', '\\"', "a: ", ": ", '\\":'])
 documents = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), texts, st.sampled_from(['":', '\\"', "a: "])),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**60), 2**60),
+        texts,
+        st.sampled_from(['":', '\\"', "a: ", ": ", '\\":']),
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
     max_leaves=10,
 )
@@ -35,6 +42,8 @@ def test_characters_beyond_the_first_plane_survive() -> None:
         (b'{"a": 1, "a": 2}', "an object has the key 'a' twice"),
         (b'{"a": 1, "\\u0061": 2}', "an object has the key 'a' twice"),
         (b'[{"b": {"x": 1, "y": 2, "x" : 3}}]', "an object has the key 'x' twice"),
+        (rb'{"a\\": 1, "a\\": 2}', "an object has the key 'a\\' twice"),
+        (rb'[{"a": ":", "a": 1}, "\":", ":"]', "an object has the key 'a' twice"),
         (b'"\xff"', "not UTF-8: byte 0xff"),
         (b"[" * 100_000, "nested too deeply"),
         (b'"\\ud800"', "not JSON"),
