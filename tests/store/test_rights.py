@@ -71,6 +71,7 @@ def test_a_right_is_good_for_its_change(memory: IssueMemory, bench: Workbench, a
     assert event.mutation.witness_id == witness
     assert event.mutation.intent.instruction_ref == "instructions/tidy-up.json"
     assert event.mutation.intent.input_refs == (SUBJECTS[action],)
+    assert (event.mutation.session_refs, event.mutation.trajectory_refs) == (("session://orchard/12",), ())
     assert (event.mutation.before is None) == (action == "issue.discover")
     assert event.mutation.before != event.mutation.after
     with bench.store.reading() as tables:
@@ -185,6 +186,16 @@ def test_a_right_to_another_subject(memory: IssueMemory, bench: Workbench, actio
     with refused("mutation_subject_other"):
         CHANGES[action](memory, right)
     assert unchanged(bench)
+
+
+def test_an_intent_that_is_written_untidily(memory: IssueMemory, bench: Workbench) -> None:
+    document = turn("issue.close", " issue://a\n")
+    assert memory.close(ready_from(document), "kim", "a", Close()).status is Status.CLOSED
+    document = turn("issue.close", "issue://b")
+    document["evidence"]["mutation"]["kind"] = " Issue "
+    with refused("mutation_other"):
+        memory.close(ready_from(document), "kim", "b", Close())
+    assert bench.events() == 4
 
 
 def test_a_right_names_its_subject_alone(memory: IssueMemory, bench: Workbench) -> None:

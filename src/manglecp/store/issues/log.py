@@ -58,8 +58,8 @@ def replay(tables: IssueTables, event: Event) -> list[str]:
     """Carry out the change of an event and append the event as it is; everything that is wrong with it."""
     wrong: list[str] = []
     evidence = None
-    if event.mutation is not None:
-        evidence = Evidence(event.mutation.witness_id, event.mutation.intent)
+    if (known := event.mutation) is not None:
+        evidence = Evidence(known.witness_id, known.intent, known.session_refs, known.trajectory_refs)
     try:
         again = _carry_out(tables, event.at, event.actor, event.issue, event.change, evidence)
     except StoreError as error:
@@ -93,7 +93,7 @@ def _carry_out(
     if evidence is not None:
         after = snapshot(tables, issue)
         assert after is not None  # what was mutated is there
-        mutation = Mutation(witness_id=evidence.witness_id, intent=evidence.intent, before=before, after=after)
+        mutation = Mutation(**evidence._asdict(), before=before, after=after)
     return Event.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
 
 

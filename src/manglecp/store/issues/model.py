@@ -84,6 +84,9 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Of the turn. One turn mutates once."""
     intent: Intent
     """The mutation that was authorised: action, inputs, instruction, claims."""
+    session_refs: tuple[str, ...]
+    trajectory_refs: tuple[str, ...]
+    """Where the turn is told in full."""
     before: str | None
     """Digest of the issue's snapshot; null where there was no issue yet."""
     after: str

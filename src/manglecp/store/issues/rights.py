@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Evidence", "check_intent", "evidence_of", "spend", "subject"]
 
-LARGEST_INTENT: Final = 65_536
+LARGEST_EVIDENCE: Final = 65_536
 
 _SUBJECTS: Final = ("issue://", "dependency://")
 _PINNED: Final = re.compile(rf"(issue://{ID})@(sha256:[0-9a-f]{{64}})")
@@ -47,6 +47,8 @@ class Evidence(NamedTuple):
 
     witness_id: str
     intent: Intent
+    session_refs: tuple[str, ...]
+    trajectory_refs: tuple[str, ...]
 
 
 def subject(issue: str, change: GatedChange) -> str:
@@ -70,9 +72,9 @@ def evidence_of(ready: MutationReady) -> Evidence:
     if not isinstance(ready, MutationReady):
         raise Forged(f"a {type(ready).__name__} is no MutationReady")
     judgement = ready.judgement  # of a forged right there is none
-    intent = judgement.turn.evidence.mutation
-    assert intent is not None  # or there were no right
-    return Evidence(judgement.witness_id, intent)
+    turn = judgement.turn.evidence
+    assert turn.mutation is not None  # or there were no right
+    return Evidence(judgement.witness_id, turn.mutation, turn.session_refs, turn.trajectory_refs)
 
 
 def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: GatedChange) -> None:
@@ -83,7 +85,7 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
         raise Refused("mutation_other", f"the evidence is no right to {action}")
     if tables.is_spent(evidence.witness_id):
         raise Refused("mutation_evidence_spent", "this evidence has mutated something already; a turn mutates once")
-    _check_size(intent)
+    _check_size(evidence)
     named = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
     demanded = subject(issue, change)
     if len(named) != 1:
@@ -102,9 +104,13 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
 
 def spend(ready: MutationReady, change: GatedChange) -> None:
     """Use up a right that was examined."""
-    from manglecp.harness.states import redeem  # as above
+    from manglecp.harness.states import WrongMutation, redeem  # as above
 
-    redeem(ready, *_demanded(change))
+    kind, action = _demanded(change)
+    try:
+        redeem(ready, kind, action)
+    except WrongMutation:  # it takes the words of the intent as they were written
+        raise Refused("mutation_other", f"the evidence is no right to {action}") from None
 
 
 def _demanded(change: GatedChange) -> tuple[str, str]:
@@ -112,7 +118,7 @@ def _demanded(change: GatedChange) -> tuple[str, str]:
     return ("dependency" if isinstance(change, AddDependency | RemoveDependency) else "issue"), action_of(change)
 
 
-def _check_size(intent: Intent) -> None:
-    size = len(msgspec.json.encode(intent))
-    if size > LARGEST_INTENT:
-        raise Refused("mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_INTENT:,} are allowed")
+def _check_size(evidence: Evidence) -> None:
+    size = len(msgspec.json.encode(evidence))
+    if size > LARGEST_EVIDENCE:
+        raise Refused("mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_EVIDENCE:,} are allowed")

@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 import msgspec
 
 from manglecp.harness.canonical import canonical
-from manglecp.harness.rows import Mutation as Intent
 from manglecp.store.chain import EMPTY, Head
 from manglecp.store.errors import Unusable
 from manglecp.store.instants import Instant
@@ -90,12 +89,14 @@ _V1: Final = (
     """,
     """
     CREATE TABLE mutation (
-        witness_id TEXT PRIMARY KEY,
-        seq        INTEGER NOT NULL UNIQUE REFERENCES issue_event (seq),
-        issue_id   TEXT NOT NULL REFERENCES issue (id),
-        intent     TEXT NOT NULL,
-        before     TEXT,
-        after      TEXT NOT NULL
+        witness_id      TEXT PRIMARY KEY,
+        seq             INTEGER NOT NULL UNIQUE REFERENCES issue_event (seq),
+        issue_id        TEXT NOT NULL REFERENCES issue (id),
+        intent          TEXT NOT NULL,
+        session_refs    TEXT NOT NULL,
+        trajectory_refs TEXT NOT NULL,
+        before          TEXT,
+        after           TEXT NOT NULL
     ) STRICT
     """,
 )
@@ -107,6 +108,8 @@ _ISSUE: Final = (
     *("created_at", "updated_at", "closed_at", "born", "fence"),
 )
 _LEASE: Final = ("issue", "owner", "fence", "acquired_at", "expires_at", "renewed_at")
+_MUTATION: Final = ("witness_id", "intent", "session_refs", "trajectory_refs", "before", "after")
+_MUTATION_JSON: Final = ("intent", "session_refs", "trajectory_refs")
 _SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE)} FROM issue"
 _FRONTIER: Final = f"""
     {_SELECT_ISSUE}
@@ -216,26 +219,23 @@ class SqliteTables:
         return self._execute("SELECT 1 FROM mutation WHERE witness_id = ?", (witness_id,)).fetchone() is not None
 
     def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None:
+        values = {name: getattr(mutation, name) for name in _MUTATION}
+        values |= {name: _json(values[name]) for name in _MUTATION_JSON}
         self._execute(
-            "INSERT INTO mutation (witness_id, seq, issue_id, intent, before, after) VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                mutation.witness_id,
-                seq,
-                issue,
-                _json(msgspec.to_builtins(mutation.intent)),
-                mutation.before,
-                mutation.after,
-            ),
+            f"INSERT INTO mutation (seq, issue_id, {', '.join(_MUTATION)}) VALUES (?, ?{', ?' * len(_MUTATION)})",
+            (seq, issue, *values.values()),
         )
 
     def mutations(self) -> Iterator[tuple[int, str, Mutation]]:
-        rows = self._execute("SELECT seq, issue_id, witness_id, intent, before, after FROM mutation ORDER BY seq")
-        for seq, issue, witness_id, intent, before, after in rows:
+        rows = self._execute(f"SELECT seq, issue_id, {', '.join(_MUTATION)} FROM mutation ORDER BY seq")
+        for seq, issue, *row in rows:
+            values = dict(zip(_MUTATION, row, strict=True))
             try:
-                decoded = msgspec.json.decode(intent, type=Intent)
+                values |= {name: msgspec.json.decode(values[name]) for name in _MUTATION_JSON}
+                mutation = msgspec.convert(values, Mutation)
             except ValueError:
-                raise Unusable(f"the mutation of event {seq} is damaged: its intent is none any more") from None
-            yield seq, issue, Mutation(witness_id=witness_id, intent=decoded, before=before, after=after)
+                raise Unusable(f"the mutation of event {seq} is damaged: it is none any more") from None
+            yield seq, issue, mutation
 
     def head(self) -> Head:
         row = self._execute("SELECT seq, row_hash FROM issue_event ORDER BY seq DESC LIMIT 1").fetchone()
