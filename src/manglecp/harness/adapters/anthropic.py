@@ -1,0 +1,333 @@
+"""Logs of the Anthropic Messages API.
+
+A record is one of
+
+* an exchange, ``{"request": …, "response": …}``; either may stand alone, so that the stream events of a response can
+  follow its request line by line; ``session`` may name the conversation;
+* a response (``type`` is ``message``) or an event of a streamed one;
+* a transcript: ``{"messages": […]}``, a list of messages, or one message per line. Its replies have a stop reason only
+  if the log wrote it to the message.
+
+A response may be given as the message, as the list of its events, or as the text of its event stream. An ``error`` in
+place of a message is no reply: the same request is expected to be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from manglecp.harness.adapters.anthropic_stream import EVENTS, Stream
+from manglecp.harness.adapters.conversation import CODE_EXECUTION, Call, Caller, Event, Failure, Offer, Reply, Result
+from manglecp.harness.adapters.dialogue import Dialogue, Message, Part
+from manglecp.harness.adapters.digests import canonical_bytes
+from manglecp.harness.adapters.envelopes import failure_in
+from manglecp.harness.adapters.fields import array, each_object, entry, identifier, mapping, optional_text, texts_of
+from manglecp.harness.adapters.limits import LogLimits
+from manglecp.harness.adapters.offers import Tool, caller_kind, offer
+from manglecp.harness.adapters.records import stream_records
+from manglecp.harness.canonical import digest_text
+from manglecp.wire.decoding import JSON
+from manglecp.wire.faults import Fault
+
+__all__ = ["AnthropicLog"]
+
+_SERVED: Final = ("server_tool_use", "mcp_tool_use")
+_PROGRAMS: Final = ("code_execution", "bash_code_execution")
+_KINDS_BY_TYPE: Final = {
+    "bash_": "shell",
+    "text_editor_": "edit",
+    "tool_search_": "search",
+    CODE_EXECUTION: CODE_EXECUTION,
+}
+
+
+class AnthropicLog:
+    """Reads records in their order."""
+
+    def __init__(self, limits: LogLimits) -> None:
+        self._limits = limits
+        self._dialogue = Dialogue(_Messages(), limits)
+        self._stream = Stream()
+
+    def read(self, value: JSON, line: int) -> Iterator[Event]:
+        if type(value) is list:
+            self._dialogue.line = line
+            yield from self._dialogue.transcript({"messages": value})
+            return
+        record = entry(value)
+        kind = record.get("type")
+        if kind in EVENTS and kind != "message_start":
+            self._stream.take(record)
+            return
+        yield from self._streamed()
+        self._dialogue.line = line
+        if kind == "message_start":
+            self._stream.take(record)
+        elif "request" in record or "response" in record:
+            yield from self._exchange(record)
+        elif "messages" in record:
+            yield from self._dialogue.transcript(record)
+        elif kind == "message" and self._dialogue.asked:
+            yield self._reply(record)
+        elif "role" in record:
+            yield from self._dialogue.message(record)
+        else:
+            raise Fault("neither an exchange, nor a message, nor an event of a stream")
+
+    def finish(self) -> Iterator[Event]:
+        yield from self._streamed()
+        yield from self._dialogue.finish()
+
+    def _exchange(self, record: dict[str, Any]) -> Iterator[Event]:
+        request = mapping(record, "request")
+        if request is not None:
+            try:
+                body = entry(request.get("body", request), "body")
+                yield self._dialogue.request(body, optional_text(record, "session"))
+            except Fault as fault:
+                raise fault.inside("request") from None
+        try:
+            message = self._answer(record.get("response"))
+            if message is not None:
+                yield self._reply(message)
+        except Fault as fault:
+            raise fault.inside("response") from None
+
+    def _answer(self, response: JSON) -> dict[str, Any] | None:
+        """The message of a response; None if it is an error, or still to come."""
+        if response is None:
+            return None
+        if type(response) is str:
+            response = stream_records(response, self._limits)
+        if type(response) is list:
+            stream = Stream()
+            for i, event in enumerate(response):
+                stream.take(entry(event, i))
+            return stream.message()
+        message = entry(response)
+        message = entry(message.get("body", message), "body")
+        return None if message.get("type") == "error" or "error" in message else message
+
+    def _streamed(self) -> Iterator[Event]:
+        message, self._stream = self._stream.message(), Stream()
+        if message is not None:
+            yield self._reply(message)
+
+    def _reply(self, message: dict[str, Any]) -> Reply:
+        return self._dialogue.reply(
+            _parts(message), optional_text(message, "stop_reason"), optional_text(message, "model")
+        )
+
+
+class _Messages:
+    """What messages of this interface mean."""
+
+    list_name = "messages"
+    joined = False
+
+    def is_reply(self, message: Message) -> bool:
+        return message.get("role") == "assistant"
+
+    def is_system(self, message: Message) -> bool:
+        return message.get("role") == "system"
+
+    def texts(self, message: Message) -> list[str]:
+        return [text for _, block in _blocks(message) if type(text := block.get("text")) is str]
+
+    def results(self, message: Message) -> list[Result]:
+        found = []
+        for i, block in _blocks(message):
+            if block.get("type") == "tool_result":
+                try:
+                    found.append(_tool_result(block))
+                except Fault as fault:
+                    raise fault.inside("content", i) from None
+        return found
+
+    def parts(self, message: Message) -> Iterator[Part]:
+        return _parts(message)
+
+    def stop(self, message: Message) -> str | None:
+        return optional_text(message, "stop_reason")
+
+    def system(self, request: Message) -> list[str]:
+        system = request.get("system")
+        if type(system) is str:
+            return [system]
+        return [text for _, block in each_object(request, "system") if type(text := block.get("text")) is str]
+
+    def offer(self, request: Message) -> Offer:
+        return _offer(request)
+
+    def choice(self, request: Message) -> JSON:
+        """``tool`` is ``specific``; ``none`` forbids calls and is no choice of one."""
+        choice = mapping(request, "tool_choice") or {}
+        if choice.get("type") == "tool":
+            return {"mode": "specific", "toolName": choice.get("name")}
+        return None if choice.get("type") == "none" else choice.get("type")
+
+    def transport(self, request: Message) -> Mapping[str, Any] | None:
+        choice = mapping(request, "tool_choice") or {}
+        return {"parallelToolCalls": False} if choice.get("disable_parallel_tool_use") is True else None
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The content blocks; a text in their place is one of them."""
+    content = message.get("content")
+    if type(content) is str:
+        yield 0, {"type": "text", "text": content}
+    else:
+        yield from each_object(message, "content")
+
+
+def _parts(message: dict[str, Any]) -> Iterator[Part]:
+    """The parts of a reply that a turn consists of; what the model thinks is none of them."""
+    for i, block in _blocks(message):
+        kind = block.get("type")
+        try:
+            if kind == "text":
+                yield optional_text(block, "text") or ""
+            elif kind == "tool_use" or kind in _SERVED:
+                yield _call(block, served=kind in _SERVED)
+            elif type(kind) is str and kind.endswith("_tool_result"):
+                yield _served_result(block)
+        except Fault as fault:
+            raise fault.inside("content", i) from None
+
+
+def _call(block: dict[str, Any], *, served: bool) -> Call:
+    name = identifier(block, "name")
+    given = block.get("input")
+    return Call(
+        identifier(block, "id"),
+        name,
+        given,
+        kind="mcp" if block["type"] == "mcp_tool_use" else _kind(name) if served else "function",
+        valid=type(given) is dict,
+        served=served,
+        caller=_caller(block),
+    )
+
+
+def _kind(name: str) -> str:
+    """The kind of a tool that the provider runs, by its name."""
+    if name in _PROGRAMS:
+        return CODE_EXECUTION
+    if name == "text_editor_code_execution":
+        return "edit"
+    return "search" if name.startswith("tool_search_") else "function"
+
+
+def _caller(block: dict[str, Any]) -> Caller | None:
+    caller = mapping(block, "caller")
+    if caller is None:
+        return None
+    kind = caller_kind(identifier(caller, "type"))
+    return None if kind == "direct" else Caller(kind, optional_text(caller, "tool_id"))
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def _tool_result(block: dict[str, Any]) -> Result:
+    """A result that the client sends."""
+    content = block.get("content")
+    payload = "" if content is None else content
+    text = "\n".join(texts_of(_said(payload)))
+    failed = block.get("is_error") is True
+    return Result(
+        identifier(block, "tool_use_id"),
+        payload,
+        block,
+        "error" if failed else "ok",
+        failure_in(None, text) if failed else None,
+        _references(payload),
+    )
+
+
+def _served_result(block: dict[str, Any]) -> Result:
+    """A result of a tool that the provider ran. Errors are objects with an ``error_code``."""
+    content = block.get("content")
+    failed = block.get("is_error") is True or (type(content) is dict and "error_code" in content)
+    evidence: dict[str, Any] = {}
+    failure: Failure | None = None
+    if failed:
+        text = "\n".join(texts_of(_said(content)))
+        failure = failure_in(content, text if type(content) is not dict else _error_text(content))
+    elif type(content) is dict and type(content.get("stdout")) is str and type(content.get("stderr")) is str:
+        evidence["observation"] = {
+            "stdoutDigest": digest_text(content["stdout"]),
+            "stderrDigest": digest_text(content["stderr"]),
+        }
+    return Result(
+        identifier(block, "tool_use_id"),
+        content,
+        block,
+        "error" if failed else "ok",
+        failure,
+        _references(content),
+        evidence,
+    )
+
+
+def _error_text(content: dict[str, Any]) -> str:
+    """What the model was shown of an error without a message: the error itself."""
+    return canonical_bytes(content).decode()
+
+
+def _said(content: JSON) -> JSON:
+    """The texts of content blocks, without their types."""
+    if type(content) is not list:
+        return content
+    return [block.get("text") for block in content if type(block) is dict]
+
+
+def _references(content: JSON) -> tuple[str, ...] | None:
+    """The tools that a search found, if this is the result of one."""
+    if type(content) is dict and type(content.get("tool_references")) is list:
+        content = content["tool_references"]
+    if type(content) is not list:
+        return None
+    names = [
+        block["tool_name"]
+        for block in content
+        if type(block) is dict and block.get("type") == "tool_reference" and type(block.get("tool_name")) is str
+    ]
+    return tuple(names) or None
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def _offer(request: dict[str, Any]) -> Offer:
+    tools = []
+    closed = not request.get("mcp_servers")
+    for i, definition in each_object(request, "tools"):
+        try:
+            if "name" in definition:
+                tools.append(_tool(definition))
+            else:
+                closed = False  # a set of tools that a server names
+        except Fault as fault:
+            raise fault.inside("tools", i) from None
+    return offer(tools, closed=closed)
+
+
+def _tool(definition: dict[str, Any]) -> Tool:
+    name = identifier(definition, "name")
+    version = optional_text(definition, "type") or "custom"
+    kind = next((kind for start, kind in _KINDS_BY_TYPE.items() if version.startswith(start)), "function")
+    callers = [caller_kind(one) for one in array(definition, "allowed_callers") if type(one) is str]
+    return Tool(
+        name,
+        definition.get("input_schema", {"type": version, "name": name}),
+        kind,
+        definition.get("defer_loading") is True,
+        tuple(dict.fromkeys(callers)) or None,
+        tuple(array(definition, "input_examples")),
+        ("bash_code_execution", "text_editor_code_execution") if kind == CODE_EXECUTION else (),
+    )

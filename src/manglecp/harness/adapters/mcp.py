@@ -1,0 +1,164 @@
+"""Logs of MCP: JSON-RPC messages between a client and a server, in the order in which they were seen.
+
+A record is a message, a list of messages, or a message under ``message`` beside whatever a logger adds. What the model
+saw, and whether it went on, is not on this wire; it is missing from the evidence.
+
+Calls that are open at the same time are one turn, and it is over when none of them is open any more. Both sides number
+their requests as they like, so that one id may be open on both: what is asked within a request is answered within it,
+and a response belongs to the last request of its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from manglecp.harness.adapters.conversation import Call, Event, Failure, Offer, Reply, Result
+from manglecp.harness.adapters.envelopes import failure_in
+from manglecp.harness.adapters.fields import each_object, entry, identifier, mapping, optional_text
+from manglecp.harness.adapters.offers import Tool, offer
+from manglecp.wire.decoding import JSON
+from manglecp.wire.faults import Fault
+
+__all__ = ["McpLog"]
+
+_CALL: Final = "tools/call"
+_LIST: Final = "tools/list"
+_CANCELLED: Final = "notifications/cancelled"
+_THREAD: Final = 1
+
+
+class McpLog:
+    """Reads messages in their order."""
+
+    def __init__(self) -> None:
+        self._line = 0
+        self._open: dict[str | int, list[str]] = {}
+        """The methods of the requests that wait for a response, by their id; the last one is answered first."""
+        self._calls = 0
+        self._parts: list[Call | Result] = []
+        self._cancelled: set[str | int] = set()
+        self._listed: list[Tool] = []
+        self._offer: Offer | None = None
+
+    def read(self, value: JSON, line: int) -> Iterator[Event]:
+        self._line = line
+        if type(value) is list:
+            for i, message in enumerate(value):
+                try:
+                    yield from self._message(entry(message))
+                except Fault as fault:
+                    raise fault.inside(i) from None
+            return
+        record = entry(value)
+        if "jsonrpc" in record or "message" not in record:
+            yield from self._message(record)
+            return
+        try:
+            yield from self._message(entry(record["message"]))
+        except Fault as fault:
+            raise fault.inside("message") from None
+
+    def finish(self) -> Iterator[Event]:
+        """Calls that are still open have no result."""
+        if self._parts:
+            yield self._turn()
+
+    def _message(self, message: dict[str, Any]) -> Iterator[Event]:
+        method = optional_text(message, "method")
+        if method is not None and "id" in message:
+            self._request(method, message)
+        elif method is not None:
+            if method == _CANCELLED:
+                self._cancel(mapping(message, "params") or {})
+        elif "result" in message or "error" in message:
+            self._response(message)
+        else:
+            raise Fault("neither a request, nor a response, nor a notification")
+        if self._parts and not self._calls:
+            yield self._turn()
+
+    def _turn(self) -> Reply:
+        parts, self._parts, self._calls = tuple(self._parts), [], 0
+        return Reply(_THREAD, self._line, parts, "tool_use", offer=self._offer)
+
+    def _request(self, method: str, message: dict[str, Any]) -> None:
+        number = _id(message, "id")
+        params = mapping(message, "params") or {}
+        if method == _CALL:
+            try:
+                name = identifier(params, "name")
+            except Fault as fault:
+                raise fault.inside("params") from None
+            given = params.get("arguments")
+            valid = given is None or type(given) is dict
+            self._parts.append(Call(str(number), name, {} if given is None else given, "mcp", "function_call", valid))
+            self._calls += 1
+            self._cancelled.discard(number)
+        elif method == _LIST and params.get("cursor") is None:
+            self._listed = []
+        self._open.setdefault(number, []).append(method)
+
+    def _response(self, message: dict[str, Any]) -> None:
+        number = _id(message, "id")
+        methods = self._open.get(number)
+        method = methods.pop() if methods else None
+        if not methods:
+            self._open.pop(number, None)
+        if method == _LIST:
+            self._list(mapping(message, "result"))
+        elif method == _CALL:
+            self._calls -= 1
+            self._parts.append(_result(number, message))
+        elif method is None and number in self._cancelled:
+            self._cancelled.discard(number)  # too late; who cancels ignores what comes after
+        elif method is None:
+            self._parts.append(_result(number, message))  # nobody asked: an orphan
+
+    def _cancel(self, params: dict[str, Any]) -> None:
+        number = _id(params, "requestId")
+        methods = self._open.get(number)
+        if methods and _CALL in methods:
+            methods.remove(_CALL)
+            if not methods:
+                del self._open[number]
+            self._calls -= 1
+            self._cancelled.add(number)
+            reason = optional_text(params, "reason")
+            self._parts.append(Result(str(number), reason, params, "cancelled", Failure("cancelled", reason)))
+
+    def _list(self, result: dict[str, Any] | None) -> None:
+        """A page of the catalogue. It is the catalogue when the last page is there."""
+        if result is None:
+            return
+        for i, tool in each_object(result, "tools"):
+            try:
+                self._listed.append(Tool(identifier(tool, "name"), tool.get("inputSchema"), "mcp"))
+            except Fault as fault:
+                raise fault.inside("result", "tools", i) from None
+        if result.get("nextCursor") is None:
+            self._offer = offer(self._listed)
+
+
+def _id(holder: dict[str, Any], key: str) -> str | int:
+    number = holder.get(key)
+    if type(number) is int or (type(number) is str and number.strip()):
+        return number
+    raise Fault("an id is a text or a whole number").inside(key)
+
+
+def _result(number: str | int, message: dict[str, Any]) -> Result:
+    error = mapping(message, "error")
+    if error is not None:
+        return Result(str(number), error, message, "error", failure_in({"error": error}, ""))
+    result = mapping(message, "result") or {}
+    texts = [text for _, block in each_object(result, "content") if type(text := block.get("text")) is str]
+    payload = {name: value for name, value in result.items() if name != "_meta"}
+    failed = result.get("isError") is True
+    return Result(
+        str(number),
+        payload,
+        message,
+        "error" if failed else "ok",
+        failure_in(result.get("structuredContent"), "\n".join(texts)) if failed else None,
+    )

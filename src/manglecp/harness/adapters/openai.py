@@ -1,0 +1,171 @@
+"""Logs of the OpenAI APIs: Chat Completions and Responses.
+
+A record is one of
+
+* an exchange, ``{"request": …, "response": …}``, or either of them alone; ``session`` may name the conversation. A
+  request with ``input`` is one of the Responses API, one with ``messages`` of Chat Completions;
+* a completion, a response object, or a chunk or event of a streamed one;
+* a transcript: ``{"messages": […]}``, a list, or one message or item per line. It has no stop reasons.
+
+Of several choices the first is taken. The words for why a reply ended become those of the specification where there is
+one: ``tool_calls`` is ``tool_use``, ``stop`` is ``end_turn``, ``length`` is ``max_tokens``; others stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from manglecp.harness.adapters.conversation import Event
+from manglecp.harness.adapters.dialogue import Dialogue
+from manglecp.harness.adapters.fields import array, entry, identifier, mapping, optional_text
+from manglecp.harness.adapters.limits import LogLimits
+from manglecp.harness.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice
+from manglecp.harness.adapters.openai_responses import Items, ItemStream, parts_of_output, stop_of_response
+from manglecp.harness.adapters.records import stream_records
+from manglecp.wire.decoding import JSON
+from manglecp.wire.faults import Fault
+
+__all__ = ["OpenAILog"]
+
+_CHUNK: Final = "chat.completion.chunk"
+_COMPLETION: Final = "chat.completion"
+_RESPONSE: Final = "response"
+
+
+class OpenAILog:
+    """Reads records in their order. The two interfaces have conversations of their own."""
+
+    def __init__(self, limits: LogLimits) -> None:
+        self._limits = limits
+        self._chat = Dialogue(ChatMessages(), limits)
+        self._items = Dialogue(Items(), limits)
+        self._chunks = Chunks()
+        self._events = ItemStream()
+
+    def read(self, value: JSON, line: int) -> Iterator[Event]:
+        if type(value) is list:
+            self._at(line)
+            yield from self._transcript(value)
+            return
+        record = entry(value)
+        if record.get("object") == _CHUNK:
+            if self._chunks.is_of_another(record):
+                yield from self._streamed()
+            self._at(line)
+            self._chunks.take(record)
+        elif _is_event(record):
+            self._at(line)
+            self._events.take(record)
+            if self._events.ended:
+                yield from self._streamed()
+        else:
+            yield from self._streamed()
+            self._at(line)
+            yield from self._whole(record)
+
+    def finish(self) -> Iterator[Event]:
+        yield from self._streamed()
+        yield from self._chat.finish()
+        yield from self._items.finish()
+
+    def _at(self, line: int) -> None:
+        self._chat.line = self._items.line = line
+
+    def _whole(self, record: dict[str, Any]) -> Iterator[Event]:
+        """A record that is no part of a stream."""
+        if "request" in record or type(record.get("response")) in (dict, list, str):
+            yield from self._exchange(record)
+        elif record.get("object") in (_COMPLETION, _RESPONSE):
+            yield from self._answer(record)
+        elif "messages" in record:
+            yield from self._chat.transcript(record)
+        elif "role" in record and record.get("type", "message") == "message" and not _is_item(record):
+            yield from self._chat.message(record)
+        elif type(record.get("type")) is str:
+            yield from self._items.message(record)
+        else:
+            raise Fault("neither an exchange, nor a message or item, nor a part of a stream")
+
+    def _transcript(self, messages: list[Any]) -> Iterator[Event]:
+        """A list of messages, or of items: those have a type."""
+        if any(type(message) is dict and "type" in message for message in messages):
+            yield from self._items.transcript({"input": messages})
+        else:
+            yield from self._chat.transcript({"messages": messages})
+
+    def _exchange(self, record: dict[str, Any]) -> Iterator[Event]:
+        request = mapping(record, "request")
+        if request is not None:
+            try:
+                yield from self._request(entry(request.get("body", request), "body"), optional_text(record, "session"))
+            except Fault as fault:
+                raise fault.inside("request") from None
+        try:
+            yield from self._answer(record.get("response"))
+        except Fault as fault:
+            raise fault.inside("response") from None
+
+    def _request(self, request: dict[str, Any], session: str | None) -> Iterator[Event]:
+        if "input" not in request:
+            yield self._chat.request(request, session)
+            return
+        if type(request["input"]) is str:
+            request = {**request, "input": [{"role": "user", "content": request["input"]}]}
+        previous = optional_text(request, "previous_response_id")
+        conversation = request.get("conversation")
+        if type(conversation) is dict:
+            conversation = identifier(conversation, "id")
+        key = previous or conversation
+        yield self._items.request(request, session) if key is None else self._items.addition(request, str(key))
+
+    def _answer(self, response: JSON) -> Iterator[Event]:
+        """The reply in a response. An error is none: the same request is expected to be sent again."""
+        if type(response) is str:
+            response = list(stream_records(response, self._limits))
+        if response is None:
+            return
+        if type(response) is list:
+            for i, part in enumerate(response):
+                piece = entry(part, i)
+                (self._chunks if piece.get("object") == _CHUNK else self._events).take(piece)
+            yield from self._streamed()
+            return
+        answer = entry(response)
+        answer = entry(answer.get("body", answer), "body")
+        if "choices" in answer:
+            yield from self._completion(answer)
+        elif "output" in answer:
+            yield self._items.reply(
+                parts_of_output(array(answer, "output")),
+                stop_of_response(answer),
+                optional_text(answer, "model"),
+                optional_text(answer, "id"),
+            )
+        elif answer.get("error") is None:
+            raise Fault("neither choices, nor output, nor an error")
+
+    def _completion(self, answer: dict[str, Any]) -> Iterator[Event]:
+        choices = array(answer, "choices")
+        if choices:
+            choice = entry(choices[0], "choices", 0)
+            parts = parts_of_choice(choice)
+            yield self._chat.reply(parts, finished(choice), optional_text(answer, "model"))
+
+    def _streamed(self) -> Iterator[Event]:
+        completion, self._chunks = self._chunks.completion(), Chunks()
+        if completion is not None:
+            yield from self._completion(completion)
+        response, self._events = self._events.response(), ItemStream()
+        if response is not None:
+            yield from self._answer(response)
+
+
+def _is_event(record: dict[str, Any]) -> bool:
+    kind = record.get("type")
+    return type(kind) is str and (kind.startswith("response.") or (kind == "error" and "role" not in record))
+
+
+def _is_item(record: dict[str, Any]) -> bool:
+    """Whether a message is an item of the Responses API: its content has other types."""
+    return record.get("type") == "message"

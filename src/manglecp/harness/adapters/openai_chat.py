@@ -1,0 +1,194 @@
+"""Messages of the Chat Completions API, and its streamed chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from manglecp.harness.adapters.conversation import Call, Offer, Result
+from manglecp.harness.adapters.dialogue import Message, Part
+from manglecp.harness.adapters.envelopes import failure_in, reports_failure
+from manglecp.harness.adapters.fields import each_object, entry, identifier, mapping, optional_text, texts_of
+from manglecp.harness.adapters.offers import Tool, offer
+from manglecp.harness.adapters.records import parse
+from manglecp.wire.decoding import JSON
+from manglecp.wire.faults import Fault
+
+__all__ = [
+    "STOP_REASONS",
+    "ChatMessages",
+    "Chunks",
+    "arguments",
+    "choice_of",
+    "failed_result",
+    "finished",
+    "parts_of_choice",
+    "words",
+]
+
+STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
+_NESTING: Final = 100
+_MOST_CALLS: Final = 10_000
+
+
+class ChatMessages:
+    """What messages of this interface mean."""
+
+    list_name = "messages"
+    joined = False
+
+    def is_reply(self, message: Message) -> bool:
+        return message.get("role") == "assistant"
+
+    def is_system(self, message: Message) -> bool:
+        return message.get("role") in ("system", "developer")
+
+    def texts(self, message: Message) -> list[str]:
+        return [] if message.get("role") == "tool" else words(message.get("content"))
+
+    def results(self, message: Message) -> list[Result]:
+        if message.get("role") != "tool":
+            return []
+        return [failed_result(identifier(message, "tool_call_id"), message.get("content"), message)]
+
+    def parts(self, message: Message) -> Iterator[Part]:
+        yield from words(message.get("content"))
+        for i, call in each_object(message, "tool_calls"):
+            try:
+                yield _call(call)
+            except Fault as fault:
+                raise fault.inside("tool_calls", i) from None
+
+    def stop(self, message: Message) -> str | None:
+        return finished(message)
+
+    def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages stand in the list
+        return []
+
+    def offer(self, request: Message) -> Offer:
+        return offer(_tool(definition, i) for i, definition in each_object(request, "tools"))
+
+    def choice(self, request: Message) -> JSON:
+        return choice_of(request.get("tool_choice"))
+
+    def transport(self, request: Message) -> Mapping[str, Any] | None:
+        return {"parallelToolCalls": False} if request.get("parallel_tool_calls") is False else None
+
+
+class Chunks:
+    """Takes the chunks of one completion. Only the first choice is kept."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] | None = None
+        self._texts: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._finish: str | None = None
+
+    def is_of_another(self, chunk: dict[str, Any]) -> bool:
+        return self._first is not None and chunk.get("id") != self._first.get("id")
+
+    def take(self, chunk: dict[str, Any]) -> None:
+        self._first = self._first or chunk
+        for i, choice in each_object(chunk, "choices"):
+            if choice.get("index", 0) != 0:
+                continue
+            try:
+                self._finish = optional_text(choice, "finish_reason") or self._finish
+                self._delta(mapping(choice, "delta") or {})
+            except Fault as fault:
+                raise fault.inside("choices", i) from None
+
+    def completion(self) -> dict[str, Any] | None:
+        """The completion as far as it has come; None if there was no chunk."""
+        if self._first is None:
+            return None
+        calls = [
+            {
+                **call,
+                "function": {"name": call["function"]["name"], "arguments": "".join(call["function"]["arguments"])},
+            }
+            for _, call in sorted(self._calls.items())
+        ]
+        message = {"role": "assistant", "content": "".join(self._texts) or None, "tool_calls": calls or None}
+        return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
+
+    def _delta(self, delta: dict[str, Any]) -> None:
+        self._texts.append(optional_text(delta, "content") or "")
+        for i, piece in each_object(delta, "tool_calls"):
+            try:
+                self._piece(piece)
+            except Fault as fault:
+                raise fault.inside("delta", "tool_calls", i) from None
+
+    def _piece(self, piece: dict[str, Any]) -> None:
+        index = piece.get("index", 0)
+        if type(index) is not int or not 0 <= index < _MOST_CALLS:
+            raise Fault("a small whole number belongs here").inside("index")
+        call = self._calls.setdefault(
+            index, {"id": None, "type": "function", "function": {"name": None, "arguments": []}}
+        )
+        call["id"] = optional_text(piece, "id") or call["id"]
+        function = mapping(piece, "function") or {}
+        call["function"]["name"] = optional_text(function, "name") or call["function"]["name"]
+        call["function"]["arguments"].append(optional_text(function, "arguments") or "")
+
+
+def finished(choice: dict[str, Any]) -> str | None:
+    """Why a choice ended, in the words of the specification where it has one."""
+    reason = optional_text(choice, "finish_reason")
+    return None if reason is None else STOP_REASONS.get(reason, reason)
+
+
+def parts_of_choice(choice: dict[str, Any]) -> list[Part]:
+    return list(ChatMessages().parts(entry(choice.get("message"), "message")))
+
+
+def words(content: JSON) -> list[str]:
+    """The texts of a content, be it a text or a list of typed parts."""
+    if type(content) is str:
+        return [content]
+    parts = content if type(content) is list else []
+    return [text for part in parts if type(part) is dict and type(text := part.get("text")) is str]
+
+
+def arguments(text: str | None) -> tuple[JSON, bool]:
+    """The arguments of a call, and whether they are an object. What is no JSON stays text."""
+    try:
+        value = parse((text or "").encode(), _NESTING)
+    except Fault:
+        return text, False
+    return value, type(value) is dict
+
+
+def failed_result(call_id: str, content: JSON, shown: JSON) -> Result:
+    """A result, and whether it failed: the interface has no place to say so, but the result may say it itself."""
+    payload = "" if content is None else content
+    text = "\n".join(texts_of(payload) if type(payload) is not list else words(payload))
+    failed = reports_failure(None, text)
+    return Result(call_id, payload, shown, "error" if failed else "ok", failure_in(None, text) if failed else None)
+
+
+def choice_of(choice: JSON) -> JSON:
+    """``required`` is ``any``, a named function is ``specific``; ``none`` forbids calls and is no choice of one."""
+    if type(choice) is dict:
+        inner = choice.get("function")
+        name = inner.get("name") if type(inner) is dict else choice.get("name")
+        return {"mode": "specific", "toolName": name} if type(name) is str else None
+    return {"required": "any", "none": None}.get(choice, choice) if type(choice) is str else None
+
+
+def _call(call: dict[str, Any]) -> Call:
+    if (custom := mapping(call, "custom")) is not None:
+        return Call(identifier(call, "id"), identifier(custom, "name"), custom.get("input"), block="function_call")
+    function = entry(call.get("function"), "function")
+    given, valid = arguments(optional_text(function, "arguments"))
+    return Call(identifier(call, "id"), identifier(function, "name"), given, block="function_call", valid=valid)
+
+
+def _tool(definition: dict[str, Any], i: int) -> Tool:
+    try:
+        function = mapping(definition, "function") or mapping(definition, "custom") or definition
+        name = identifier(function, "name")
+    except Fault as fault:
+        raise fault.inside("tools", i) from None
+    return Tool(name, function.get("parameters", function.get("format")))
