@@ -20,6 +20,7 @@ VERBS: Final = {
     "query": "Evaluate a program and print the facts that match an atom.",
     "check": "Find what is wrong with a program, without evaluating it.",
     "fmt": "Lay out files in the usual way.",
+    "harness": "Make evidence of logs, and check the turns of an agent.",
     "issue": "Keep issues, claim them, and change them on the evidence of a turn.",
     "policy": "Show, pin, compare and promote policy packages.",
 }

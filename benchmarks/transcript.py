@@ -1,0 +1,112 @@
+"""A long transcript: 10,000 turns from log to verdict.
+
+Budget: 10 s and 300 MB, reading and judging together. The same work in three shapes: one conversation of 10,000 turns
+as one list of messages; the same, a message per line; and 500 conversations of 20 turns as exchanges, where every
+request repeats its conversation. Seconds are CPU seconds; each measurement runs in a process of its own, because its
+peak of memory is part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from _table import print_table
+
+from manglecp.harness.adapters import ingest
+from manglecp.harness.judging import judge
+
+TURNS = 10_000
+LENGTH = 20
+WORDS = [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in ("ner", "lation", "rt", "ndexed", "sses")] + [
+    "rel-4812",
+    "0x7f3a",
+]
+TOOLS = [
+    {
+        "name": f"tool{i}",
+        "description": "Read something.",
+        "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
+    }
+    for i in range(8)
+]
+
+
+def turns(count: int, rnd: random.Random, name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """A reply with two calls, and the message that answers it with a kilobyte each."""
+    for i in range(count):
+        calls = [f"toolu_{name}_{i}_{k}" for k in (0, 1)]
+        uses = [
+            {"type": "tool_use", "id": call, "name": f"tool{k}", "input": {"path": f"src/{i}/{rnd.choice(WORDS)}.py"}}
+            for k, call in enumerate(calls)
+        ]
+        results = [
+            {"type": "tool_result", "tool_use_id": call, "content": " ".join(rnd.choices(WORDS, k=140))}
+            for call in calls
+        ]
+        words = {"type": "text", "text": " ".join(rnd.choices(WORDS, k=40))}
+        reply = {"type": "message", "role": "assistant", "model": "m-1", "content": [words, *uses]}
+        yield {**reply, "stop_reason": "tool_use"}, {"role": "user", "content": results}
+
+
+def write_logs(folder: Path) -> None:
+    rnd = random.Random(1)
+    start = {"role": "user", "content": "Have a look at everything."}
+    messages = [start, *(message for pair in turns(TURNS, rnd, "a") for message in pair)]
+    (folder / "list.json").write_text(json.dumps({"tools": TOOLS, "system": "Be brief.", "messages": messages}))
+    (folder / "lines.jsonl").write_text("".join(json.dumps(message) + "\n" for message in messages))
+    with (folder / "exchanges.jsonl").open("w") as out:
+        for thread in range(TURNS // LENGTH):
+            known = [{"role": "user", "content": f"Have a look at part {thread}."}]
+            for reply, answer in turns(LENGTH, rnd, f"b{thread}"):
+                request = {"model": "m", "system": "Be brief.", "tools": TOOLS, "messages": known}
+                out.write(json.dumps({"request": request, "response": reply}) + "\n")
+                known = [*known, {"role": "assistant", "content": reply["content"]}, answer]
+
+
+def check(path: Path) -> None:
+    with path.open("rb") as log:
+        assert sum(1 for document in ingest(log, "anthropic") if judge(document).result) == TURNS
+
+
+def measured(path: Path) -> tuple[float, int]:
+    """CPU seconds and the peak of memory in MB, of a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_measure, (path,))
+
+
+def _measure(path: Path) -> tuple[float, int]:
+    start = time.process_time()
+    check(path)
+    return time.process_time() - start, _peak_kilobytes() >> 10
+
+
+def _peak_kilobytes() -> int:
+    """Of this process alone, where the system tells it; getrusage starts with what the parent held."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii").splitlines() if status.exists() else []
+    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if peak is None else int(peak)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_logs(folder)
+        rows = []
+        for path in sorted(folder.iterdir()):
+            seconds, peak = measured(path)
+            size = f"{path.stat().st_size / 1e6:,.0f} MB"
+            rows.append((path.name, size, f"{seconds:.1f}", "10", f"{peak:,}", "300"))
+        print_table((f"{TURNS:,} turns, judged", "log", "CPU seconds", "at most", "peak MB", "at most"), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""``manglecp harness``: turns from logs, and what the harness makes of them.
+
+Exit status: 0 every turn was accepted, 1 one was rejected, 2 a file cannot be read as what it should be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+from manglecp.cli.files import FILE, source_name
+from manglecp.cli.harness_files import INVALID, Unreadable, documents, judged, read_object, write_file
+from manglecp.cli.outputs import count, json_text, write_lines
+
+if TYPE_CHECKING:  # what judges is loaded by the verbs that judge
+    from manglecp.harness.judging import Judgement
+
+__all__ = ["command"]
+
+REJECTED: Final = 1
+SOURCES: Final = ("anthropic", "openai", "mcp", "jsonl")
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+@click.group("harness")
+def command() -> None:
+    """Check the turns of an agent: whether what they did is accounted for.
+
+    Exit status: 0 accepted, 1 rejected, 2 a file cannot be read as what it should be.
+    """
+
+
+def _of_a_log(*, required: bool) -> Callable[[_Command], _Command]:
+    """The options of verbs that read logs."""
+
+    def add(verb: _Command) -> _Command:
+        for option in (
+            click.option(
+                "--strict", is_flag=True, help="Leave out what is derived from the log and not recorded in it."
+            ),
+            click.option(
+                "--policy",
+                metavar="PACKAGE",
+                help="A policy package, or a JSON file of CallSpec fields and constraints; by default `observe`.",
+            ),
+            click.option("--from", "source", type=click.Choice(SOURCES), required=required, help="Who wrote the log."),
+        ):
+            verb = option(verb)
+        return verb
+
+    return add
+
+
+# --- ingest ----------------------------------------------------------------------------------------------------------
+
+
+@command.command("ingest")
+@click.argument("log", metavar="LOG", type=FILE)
+@_of_a_log(required=True)
+@click.option(
+    "--out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Where to; else standard output."
+)
+def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | None) -> None:
+    """Print the turns of LOG as evidence, one JSON document per line.
+
+    Each line is what `harness check --input` takes, and all of them are a log `--from jsonl`.
+    """
+    import msgspec
+
+    lines = (msgspec.json.encode(document).decode() for document in documents(log, source, policy, strict))
+    try:
+        if out is None:
+            write_lines(lines)
+        else:
+            write_file(out, lines)
+    except Unreadable as error:
+        error.tell(as_json=False)
+
+
+# --- check -----------------------------------------------------------------------------------------------------------
+
+
+@command.command("check")
+@click.option("--input", "file", metavar="FILE", type=FILE, help="The evidence of one turn; - is standard input.")
+@click.option("--log", metavar="LOG", type=FILE, help="A whole log; one line for each turn.")
+@_of_a_log(required=False)
+@click.option(
+    "--witness",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the witness of the turn, which `harness verify` judges again.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, or with --log one for each turn.")
+def check(
+    file: str | None,
+    log: str | None,
+    source: str | None,
+    policy: str | None,
+    strict: bool,
+    witness: Path | None,
+    as_json: bool,
+) -> None:
+    """Judge a turn, or every turn of a log."""
+    if (file is None) == (log is None):
+        raise click.UsageError("give either --input or --log")
+    try:
+        if log is not None:
+            if source is None:
+                raise click.UsageError(f"--log needs --from, one of {', '.join(SOURCES)}")
+            if witness is not None:
+                raise click.UsageError("--witness goes with --input")
+            _check_log(log, source, policy, strict, as_json)
+        elif file is not None:
+            if source or policy or strict:
+                raise click.UsageError("--from, --policy and --strict go with --log")
+            _check_turn(file, witness, as_json)
+    except Unreadable as error:
+        error.tell(as_json=as_json)
+
+
+def _check_turn(file: str, witness: Path | None, as_json: bool) -> None:
+    judgement = judged(read_object(file), source_name(file))
+    if witness is not None:
+        from manglecp.harness.witness import witness_of
+
+        write_file(witness, [json_text(witness_of(judgement))])
+    write_lines([json_text(judgement.as_json())] if as_json else _lines(judgement))
+    if judgement.result == "rejected":
+        raise click.exceptions.Exit(REJECTED)
+
+
+def _lines(judgement: Judgement) -> Iterator[str]:
+    """A verdict for people."""
+    yield f"{judgement.result}  {judgement.witness_id}"
+    for finding in judgement.findings:
+        yield f"{finding.failure.name}  {finding.where}"
+        yield f"    {finding.message}"
+        yield f"    fix: {finding.failure.remedy}"
+    if judgement.join_closed and judgement.findings:
+        yield "the join is closed; only the mutation is refused"
+
+
+def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json: bool) -> None:
+    counted = {"accepted": 0, "rejected": 0, "invalid": 0}
+
+    def shown() -> Iterator[str]:
+        for document in documents(log, source, policy, strict):
+            turn = document["turn"]
+            where = f"turn {turn['number']} (line {turn['line']})"
+            try:
+                judgement = judged(document, where)
+            except Unreadable as error:  # of one turn; the others have a verdict all the same
+                counted["invalid"] += 1
+                click.echo(f"error: {error}", err=True)
+                yield json_text({**turn, **error.as_json()}) if as_json else f"{where}: invalid"
+                continue
+            counted[judgement.result] += 1
+            if as_json:
+                yield json_text({**turn, **judgement.as_json()})
+            else:
+                yield f"{where}: {' '.join([judgement.result, *judgement.failure_classes])}"
+
+    try:
+        write_lines(shown())
+    finally:
+        told = [f"{number} {verdict}" for verdict, number in counted.items() if number]
+        click.echo(f"{count(sum(counted.values()), 'turn')}: {', '.join(told) or 'nothing to check'}", err=True)
+    if counted["invalid"]:
+        raise click.exceptions.Exit(INVALID)
+    if counted["rejected"]:
+        raise click.exceptions.Exit(REJECTED)
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------
+
+
+@command.command("verify")
+@click.argument("file", metavar="FILE", type=FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def verify(file: str, as_json: bool) -> None:
+    """Judge the rows of the witness in FILE again and say what differs from what it claims.
+
+    Exit status: 0 nothing differs, 1 something does, 2 FILE is no witness.
+    """
+    from manglecp.harness.errors import InvalidEvidence
+    from manglecp.harness.witness import verify as verified
+
+    try:
+        try:
+            outcome = verified(read_object(file))
+        except InvalidEvidence as error:
+            raise Unreadable(source_name(file), error.path, error.message) from None
+    except Unreadable as error:
+        error.tell(as_json=as_json)
+    if as_json:
+        write_lines([json_text(outcome.as_json())])
+    else:
+        write_lines(
+            [
+                *(
+                    f"{one.where}: {json_text(one.found)} is not {json_text(one.expected)}"
+                    for one in outcome.differences
+                ),
+                f"{'holds' if outcome.holds else 'does not hold'}  {outcome.judgement.witness_id}",
+                f"taken on record: {len(outcome.on_record)}",
+            ]
+        )
+    if not outcome.holds:
+        raise click.exceptions.Exit(REJECTED)
