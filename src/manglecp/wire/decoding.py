@@ -35,7 +35,9 @@ def decode(data: bytes) -> JSON:
         raise Fault(f"not JSON: {reason}", "write one JSON value, such as an object in braces") from None
     keys = _keys(decoded)
     if _at_most(data) != keys and _STRING.findall(data).count(b":") != keys:
-        raise Fault(f"an object has the key {shown(_repeated(data))} twice", "keep one of the two")
+        repeated = _repeated(data)
+        if repeated is not None:
+            raise Fault(f"an object has the key {shown(repeated)} twice", "keep one of the two")
     return decoded
 
 
@@ -62,8 +64,8 @@ def _keys(data: JSON) -> int:
     return count
 
 
-def _repeated(data: bytes) -> str:
-    """The first key that stands twice in one object."""
+def _repeated(data: bytes) -> str | None:
+    """The first key that stands twice in one object. Counting only says that it is worth looking."""
     found: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -74,4 +76,4 @@ def _repeated(data: bytes) -> str:
             seen.add(key)
 
     json.loads(data, object_pairs_hook=look)
-    return found[0]
+    return found[0] if found else None

@@ -51,7 +51,9 @@ class _Table:
         while block := self._block(_BLOCK):
             facts += self._facts(block, first_line)
             if len(facts) > self.limits.facts:
-                self.problems.add_line(f"more than {self.limits.facts:,} facts", first_line, "raise the limit")
+                self.problems.add_line(
+                    f"more than {self.limits.facts:,} facts", first_line, "split the file, or give larger FileLimits"
+                )
                 self.problems.refuse()
             first_line = self.rows.line_num + 1
         self.problems.settle()
@@ -84,7 +86,9 @@ class _Table:
             except csv.Error as error:
                 self.broken = str(error)  # to be reported when the rows before it have been looked at
         if self.broken is not None and not rows:
-            fix = 'a cell with a comma, a quote or a line end is written "like ""this"""'
+            fix: str | None = 'a cell with a comma, a quote or a line end is written "like ""this"""'
+            if "field limit" in self.broken:
+                self.broken, fix = f"a cell has more than {csv.field_size_limit():,} characters", None
             self.problems.add_line(f"not CSV: {self.broken}", max(1, self.rows.line_num), fix)
             self.problems.refuse()
         return rows

@@ -19,14 +19,16 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool
     for number, line in enumerate(lines(source.text), 1):
         try:
             if len(line) > limits.line:
-                raise Fault(f"a line of more than {limits.line:,} characters", "raise the limit")
+                raise Fault(
+                    f"a line of more than {limits.line:,} characters", "split the file, or give larger FileLimits"
+                )
             if not line.isspace():
                 facts.append(read_fact(decode(line.encode()), schemas, check=check))
         except Fault as fault:
             where = f"{fault.path}: " if fault.steps else ""
             problems.add_line(f"{where}{fault.message}", number, fault.fix)
         if len(facts) > limits.facts:
-            problems.add_line(f"more than {limits.facts:,} facts", number, "raise the limit")
+            problems.add_line(f"more than {limits.facts:,} facts", number, "split the file, or give larger FileLimits")
             problems.refuse()
     problems.settle()
     return facts

@@ -16,7 +16,12 @@ def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: boo
     text = parse_facts(source)
     problems = Problems(source, limits.errors)
     if len(text.facts) > limits.facts:
-        _complain(problems, text, limits.facts, Fault(f"more than {limits.facts:,} facts", "raise the limit"))
+        _complain(
+            problems,
+            text,
+            limits.facts,
+            Fault(f"more than {limits.facts:,} facts", "split the file, or give larger FileLimits"),
+        )
     _check(text, schemas, problems, check)
     problems.settle()
     return text.facts

@@ -25,7 +25,7 @@ def contents(path: Path, limits: FileLimits) -> bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         refuse(str(path), f"not a gzip file, or a damaged one: {error}", "pack it again, or drop the .gz from its name")
     if len(data) > limits.bytes:
-        refuse(str(path), f"more than {limits.bytes:,} bytes", "split the file, or raise the limit")
+        refuse(str(path), f"more than {limits.bytes:,} bytes", "split the file, or give larger FileLimits")
     return data
 
 

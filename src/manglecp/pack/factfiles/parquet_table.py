@@ -39,7 +39,7 @@ def read_parquet(
     try:
         parquet = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
         if parquet.metadata.num_rows > limits.facts:
-            refuse(file, f"more than {limits.facts:,} facts", "raise the limit")
+            refuse(file, f"more than {limits.facts:,} facts", "split the file, or give larger FileLimits")
         names = parquet.schema_arrow.names
         table_layout = layout(predicate, names, schemas)
         columns: list[list[Any]] = [[] for _ in names]
@@ -47,7 +47,7 @@ def read_parquet(
         for batch in parquet.iter_batches(_BATCH):
             unpacked += batch.nbytes
             if unpacked > limits.bytes:
-                refuse(file, f"more than {limits.bytes:,} bytes", "split the file, or raise the limit")
+                refuse(file, f"more than {limits.bytes:,} bytes", "split the file, or give larger FileLimits")
             for cells, column in zip(columns, batch.columns, strict=True):
                 cells += _plain(pyarrow, column)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:

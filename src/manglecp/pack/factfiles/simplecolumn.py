@@ -62,7 +62,7 @@ class _File:
         entries = [self._entry(line, schemas) for line in self._each(int(first))]
         self.problems.settle()
         if sum(count for _, count in entries) > self.limits.facts:
-            self._refuse(f"more than {self.limits.facts:,} facts", "raise the limit")
+            self._refuse(f"more than {self.limits.facts:,} facts", "split the file, or give larger FileLimits")
         return entries
 
     def _entry(self, line: str, schemas: Schemas) -> tuple[Schema, int]:
@@ -114,7 +114,9 @@ class _File:
         if len(taken) < count:
             self._refuse(f"the file ends {count - len(taken):,} lines too early", "the file is damaged: write it again")
         if taken and max(map(len, taken)) > self.limits.line:
-            self._refuse(f"a line of more than {self.limits.line:,} characters", "raise the limit")
+            self._refuse(
+                f"a line of more than {self.limits.line:,} characters", "split the file, or give larger FileLimits"
+            )
         return taken
 
     def _each(self, count: int) -> Iterator[str]:
