@@ -93,7 +93,7 @@ def found(tables: IssueTables, issue: str) -> Issue:
 
 
 def snapshot(tables: IssueTables, issue: str) -> str | None:
-    """The digest of an issue and of what it depends on; leases come and go without changing it."""
+    """The digest of an issue and of what it depends on. A claim changes it, a lease that is renewed does not."""
     one = tables.issue(issue)
     if one is None:
         return None
