@@ -283,9 +283,10 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     mutation than the one that was authorised; a refused one is not spent.
     """
     _registry.check(ready, MutationReady)
-    intent = ready.intent
-    if (intent.get("kind"), intent.get("action")) != (kind, action):
-        raise WrongMutation(f"authorised is {intent.get('kind')} {intent.get('action')}, not {kind} {action}")
     judgement = ready.judgement
+    intent = judgement.turn.evidence.mutation
+    assert intent is not None  # there is no MutationReady without one
+    if (intent.kind, intent.action) != (kind, action):
+        raise WrongMutation(f"authorised is {intent.kind} {intent.action}, not {kind} {action}")
     _registry.spend(ready)
     return judgement
