@@ -2,7 +2,7 @@
 
 A digest says ``sha256:`` and the hash of the canonical JSON of a value: object keys in the order of code points, no
 spaces, text as UTF-8, escapes only where JSON demands them. What could be written in two ways (exponents, minus zero,
-surrogates, numbers that are none) has no canonical form and is refused.
+surrogates, numbers that are none) has no canonical form and is refused, and so is what is nested very deep.
 
 Text is trimmed of Unicode white space and, where it is one of a set of words, put into ASCII lower case. Python's own
 ``strip`` and ``lower`` do more than that.
@@ -22,6 +22,8 @@ __all__ = ["Uncanonical", "canonical", "digest", "digest_text", "trim", "word"]
 # White_Space of Unicode. str.strip() also removes U+001C to U+001F.
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_DEEPEST: Final = 200
+"""Far less than what any parser or encoder of JSON can take, so that what has a form has it everywhere."""
 _UPPER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
@@ -61,10 +63,12 @@ def digest_text(text: str) -> str:
 
 def _check(value: Any) -> None:
     """Refuse what has no canonical form. Without recursion: a stranger decides how deep the value is."""
-    work: list[tuple[str, Any]] = [("", value)]
+    work: list[tuple[str, Any, int]] = [("", value, 0)]
     while work:
-        path, one = work.pop()
+        path, one, depth = work.pop()
         kind = type(one)
+        if depth > _DEEPEST:
+            raise Uncanonical("", f"nested more than {_DEEPEST} deep")
         if kind is str:
             if not one.isascii() and _SURROGATE.search(one):
                 raise Uncanonical(path, "a surrogate stands alone")
@@ -75,9 +79,9 @@ def _check(value: Any) -> None:
                 if not key.isascii():
                     raise Uncanonical(f"{path}/{key}", "a key has letters other than ASCII")
                 if type(part) is not str or not part.isascii():
-                    work.append((f"{path}/{key}", part))
+                    work.append((f"{path}/{key}", part, depth + 1))
         elif kind is list or kind is tuple:
-            work += [(f"{path}/{i}", part) for i, part in enumerate(one)]
+            work += [(f"{path}/{i}", part, depth + 1) for i, part in enumerate(one)]
         elif kind is float:
             if not math.isfinite(one) or (one == 0 and math.copysign(1, one) < 0) or "e" in repr(one):
                 raise Uncanonical(path, f"the number {one!r} can be written in more than one way")

@@ -59,9 +59,12 @@ class Finding:
         }
 
 
-def place(*steps: object) -> str:
+def place(rows: str, name: object) -> str:
     """A pointer to a row: the list and the id of the row in it."""
-    return "/".join(str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+    step = str(name)
+    if "~" in step or "/" in step:
+        step = step.replace("~", "~0").replace("/", "~1")
+    return f"{rows}/{step}"
 
 
 def ordered(findings: Iterable[Finding], call_id: str, join_digest: str | None) -> tuple[Finding, ...]:

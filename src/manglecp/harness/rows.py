@@ -179,7 +179,7 @@ class ErrorEnvelope(Record, frozen=True):
 
 
 def _envelope(row: dict[str, Any], limits: Limits) -> ErrorEnvelope | None:
-    if _status(row, limits) != "error":
+    if not any(row.get(name) is not None for name in _ERROR_MEMBERS) and _status(row, limits) != "error":
         return None
     raw = row.get("rawError")
     raw = raw if isinstance(raw, dict) else {}
@@ -205,6 +205,8 @@ def _envelope(row: dict[str, Any], limits: Limits) -> ErrorEnvelope | None:
     message = member(row, "errorMessage", a_text, limits)
     message_digest = member(row, "errorMessageDigest", a_text, limits)
     summary = member(row, "errorSummary", a_text, limits)
+    if _status(row, limits) != "error":
+        return None
     text = message or raw_message
     given = {
         "errorCode": code or any_code,

@@ -102,6 +102,8 @@ def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way
 
     ``under_way``: it has not ended yet, and how it ended need not be there.
     """
+    if not isinstance(document, Mapping):
+        raise InvalidEvidence("", "an object is expected")
     whole = dict(document)
     found = whole.get("evidence")
     if found is None:

@@ -128,7 +128,7 @@ def _compare(where: str, expected: Any, found: Any, differences: list[Difference
         where, one, other = waiting.pop()
         if isinstance(one, dict) and isinstance(other, dict):
             names = sorted({*one, *other}, reverse=True)
-            waiting += [(f"{where}/{place(name)}", one.get(name), other.get(name)) for name in names]
+            waiting += [(place(where, name), one.get(name), other.get(name)) for name in names]
         elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
             waiting += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(one, other, strict=True))])]
         elif one != other or type(one) is not type(other):

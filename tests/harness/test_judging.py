@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from manglecp.harness.classes import CLASSES, State
+from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.judging import judge, open_findings
+from tests.harness.evidence import MUTATION, VECTORS, changed, judged, turn
+
+
+@pytest.mark.req("HARN-01", "HARN-76")
+def test_join_and_mutation_follow_from_what_the_classes_block() -> None:
+    for vector in VECTORS.values():
+        found = judge(vector["input"])
+        blocked = {CLASSES[name].blocks for name in found.failure_classes}
+        assert found.join_closed is all(state is State.MUTATION_READY for state in blocked)
+        assert found.mutation_ready <= found.join_closed
+
+
+def test_the_answer_of_the_command() -> None:
+    found = judged(changed(turn(), MUTATION))
+    assert found.as_json() == {
+        "result": "accepted",
+        "failureClasses": [],
+        "joinClosed": True,
+        "mutationReady": True,
+        "digests": found.digests,
+        "witnessId": found.witness_id,
+        "findings": [],
+    }
+
+
+def until(*names: str) -> dict[str, Any]:
+    document = turn()
+    kept = {"callSpec", *names}
+    document["evidence"] = {name: rows for name, rows in document["evidence"].items() if name in kept}
+    return document
+
+
+@pytest.mark.req("HARN-01", "HARN-50")
+def test_a_turn_under_way_owes_nothing_of_later_states() -> None:
+    assert not open_findings(until(), State.CALL_SPEC)
+    assert not open_findings(until("toolRequests"), State.TOOL_REQUESTS)
+    assert not open_findings(until("toolRequests", "toolResults"), State.TOOL_RESULTS)
+    assert not open_findings(until("toolRequests", "toolResults", "toolUse"), State.TOOL_USE)
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "names"),
+    [
+        (State.CALL_SPEC, {"evidence.callSpec.riskTier": "x"}, ["governance.risk_tier_profile_missing"]),
+        (State.CALL_SPEC, {"evidence.callSpec.actionMode": "x"}, []),
+        (State.TOOL_REQUESTS, {"evidence.callSpec.actionMode": "x"}, ["tool.schema_invalid"]),
+        (State.TOOL_REQUESTS, {"toolConstraints.allowedTools": []}, ["tool.unknown_or_disallowed"]),
+        (State.TOOL_REQUESTS, {"evidence.toolResults": [{"toolCallId": "z"}]}, []),
+    ],
+)
+def test_what_blocks_a_state_blocks_it_early(state: State, changes: dict[str, Any], names: list[str]) -> None:
+    found = open_findings(changed(until("toolRequests"), changes), state)
+    assert [finding.failure.name for finding in found] == names
+
+
+def test_a_turn_that_ended_says_how() -> None:
+    with pytest.raises(InvalidEvidence) as caught:
+        judge(until("toolRequests"))
+    assert caught.value.path == "/evidence/protocolState"
