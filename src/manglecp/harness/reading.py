@@ -278,32 +278,40 @@ R = TypeVar("R", bound=Record)
 
 def reader_of(kind: type[R]) -> Read[R]:
     """The reader that the annotations of a record describe."""
-    plan: list[tuple[str, Read[Any], bool, bool]] = []
+    members: dict[str, tuple[int, Read[Any]]] = {}
+    computed: list[tuple[int, Read[Any]]] = []
+    needed: list[tuple[int, str]] = []
     empty: list[Any] = []
     hints = typing.get_type_hints(kind, include_extras=True)
-    for field in msgspec.structs.fields(kind):
+    for index, field in enumerate(msgspec.structs.fields(kind)):
         (how,) = [note for note in hints[field.name].__metadata__ if isinstance(note, (Member, Computed))]
-        plan.append((field.encode_name, how.read, isinstance(how, Computed), isinstance(how, Member) and how.required))
         empty.append(None if field.default is msgspec.NODEFAULT else field.default)
+        if isinstance(how, Computed):
+            computed.append((index, how.read))
+            continue
+        members[field.encode_name] = index, how.read
+        if how.required:
+            needed.append((index, field.encode_name))
 
     def read(value: Any, limits: Limits) -> R:
         if not isinstance(value, dict):
             raise InvalidEvidence("", "an object is expected")
         fields = empty.copy()
-        for index, (name, read_one, is_computed, is_required) in enumerate(plan):
-            if is_computed:
-                fields[index] = read_one(value, limits)
+        for name, found in value.items():  # there are fewer members than fields
+            if found is None or name not in members:
                 continue
-            found = value.get(name)
-            if found is not None:
-                try:
-                    found = read_one(found, limits)
-                except InvalidEvidence as bad:
-                    raise bad.under(name) from None
-            if found is not None:
-                fields[index] = found
-            elif is_required:
+            index, read_one = members[name]
+            try:
+                item = read_one(found, limits)
+            except InvalidEvidence as bad:
+                raise bad.under(name) from None
+            if item is not None:
+                fields[index] = item
+        for index, name in needed:
+            if fields[index] is None:
                 raise InvalidEvidence("", "is absent, blank or no text").under(name)
+        for index, read_one in computed:
+            fields[index] = read_one(value, limits)
         return kind(*fields)
 
     return read

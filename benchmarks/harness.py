@@ -1,0 +1,166 @@
+"""Judging turns: from a parsed document to the verdict with all its digests.
+
+Budget: 3,000 checks of a five-call turn per second on one core. The other rows say what the parts cost: policies and
+documents, arguments against schemas, a turn that is wrong everywhere, and verifying a witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from _table import best, print_table
+
+from manglecp.harness.canonical import digest
+from manglecp.harness.judging import judge
+from manglecp.harness.witness import verify, witness_of
+
+CALLS = [f"toolu_01A09q90qw90lq91781{i}" for i in range(5)]
+TURNS = 1_000
+
+
+def turn() -> dict[str, Any]:
+    """Five calls, answered, consumed and rendered; the loop goes on."""
+    call_spec = {
+        "callId": "turn-0001",
+        "modelRef": "model@2026-02-11",
+        "actionMode": "json",
+        "executionPattern": "single",
+        "normalizerId": "norm@2",
+        **{
+            name: digest(name)
+            for name in (
+                "mutationPolicyDigest",
+                "governancePolicyDigest",
+                "toolRenderProtocolDigest",
+                "reminderQueuePolicyDigest",
+                "stateViewPolicyDigest",
+                "decompositionPolicyDigest",
+            )
+        },
+    }
+    return {
+        "evidence": {
+            "callSpec": call_spec,
+            "toolRequests": [{"toolCallId": call, "toolName": "repo.grep"} for call in CALLS],
+            "toolResults": [{"toolCallId": call, "status": "ok", "resultDigest": digest(call)} for call in CALLS],
+            "toolUse": [
+                {"toolCallId": call, "disposition": "consumed", "resultDigest": digest(call)} for call in CALLS
+            ],
+            "toolRender": [
+                {
+                    "toolCallId": call,
+                    "operatorPayloadDigest": digest([call]),
+                    "reminderRenderDigest": digest([call, call]),
+                    "injectionPoint": "tool_response",
+                    "policyDigest": call_spec["toolRenderProtocolDigest"],
+                }
+                for call in CALLS
+            ],
+            "reminderQueue": [
+                {
+                    "queueId": "system",
+                    "reducedDigest": digest("reduced"),
+                    "policyDigest": call_spec["reminderQueuePolicyDigest"],
+                }
+            ],
+            "stateViews": [
+                {
+                    "viewId": "messages",
+                    "viewDigest": digest("messages"),
+                    "policyDigest": call_spec["stateViewPolicyDigest"],
+                }
+            ],
+            "protocolState": {"stopReason": "tool_use", "continuationAllowed": True},
+        }
+    }
+
+
+def governed() -> dict[str, Any]:
+    """The same under policies: allow-list, catalogue, stages, transport, truncation, a mutation with its claims."""
+    document = turn()
+    evidence = document["evidence"]
+    call_spec = evidence["callSpec"]
+    catalog = {"tools": [{"toolName": name, "schemaDigest": digest(name)} for name in ("repo.grep", "repo.patch")]}
+    stages = {"requiredStages": ["pre_flight", "input", "output"]}
+    call_spec |= {
+        "toolCatalogDigest": digest(catalog),
+        "guardrailStagePolicyDigest": digest(stages),
+        "toolPolicy": {"allowedTools": [{"toolName": "repo.grep"}]},
+        "toolTransportPolicy": {"parallelToolCalls": True, "ordering": "strict"},
+        "toolResponseTruncationPolicy": {"maxBytes": 8192, "marker": "[...]", "strategy": "middle"},
+        "stopPolicy": {"maxTurns": 50},
+    }
+    for index, call in enumerate(CALLS):
+        evidence["toolRequests"][index] |= {"callGroupId": "g", "ordinal": index, "toolKind": "function"}
+        evidence["toolResults"][index] |= {"sequence": index, "payloadBytes": 4000}
+        evidence["toolUse"][index]["mutationInputRef"] = f"note://{call}"
+    evidence |= {
+        "guardrailDecisions": [
+            {"stage": stage, "sequence": index, "outcome": "pass"}
+            for index, stage in enumerate(stages["requiredStages"])
+        ],
+        "mutation": {
+            "kind": "issue",
+            "action": "issue.update",
+            "inputRefs": [f"note://{call}" for call in CALLS],
+            "instructionRef": "instruction://1",
+            "capabilityClaims": ["capabilities.change_morphisms", "capabilities.change_morphisms.issue_update"],
+        },
+        "sessionRefs": ["session://1"],
+    }
+    return document | {
+        "policyDocuments": {"toolCatalog": catalog, "guardrailStagePolicy": stages},
+        "mutationConstraints": {"activePolicyDigest": call_spec["mutationPolicyDigest"]},
+    }
+
+
+def with_arguments() -> dict[str, Any]:
+    """The same with arguments that are held against the schema of their tool."""
+    document = governed()
+    schema = {
+        "type": "object",
+        "required": ["pattern"],
+        "properties": {"pattern": {"type": "string"}, "path": {"type": "string"}},
+        "additionalProperties": False,
+    }
+    document["evidence"]["callSpec"]["toolPolicy"] = {
+        "allowedTools": [{"toolName": "repo.grep", "inputSchema": schema}]
+    }
+    for row in document["evidence"]["toolRequests"]:
+        row["input"] = {"pattern": "fn main", "path": "src/"}
+    return document
+
+
+def wrong() -> dict[str, Any]:
+    """The same with nothing used, nothing rendered, nothing allowed and everything too large."""
+    document = governed()
+    document["evidence"] |= {"toolUse": [], "toolRender": []}
+    for row in document["evidence"]["toolResults"]:
+        row["payloadBytes"] = 9000
+    return document | {"toolConstraints": {"allowedTools": []}}
+
+
+def main() -> None:
+    witness = witness_of(judge(governed()))
+    measured: list[tuple[str, str, Callable[[Any], object], dict[str, Any]]] = [
+        ("five calls", "3,000", judge, turn()),
+        ("five calls under policies, ready to mutate", "3,000", judge, governed()),
+        ("the same with arguments against a schema", "", judge, with_arguments()),
+        ("the same, wrong in 25 places", "", judge, wrong()),
+        ("its witness verified", "", verify, witness),
+    ]
+    rows = []
+    for name, budget, check, document in measured:
+
+        def run(check: Callable[[Any], object] = check, document: dict[str, Any] = document) -> None:
+            for _ in range(TURNS):
+                check(document)
+
+        seconds = best(run) / TURNS
+        rows.append((name, f"{seconds * 1e6:.0f}", f"{1 / seconds:,.0f}", budget))
+    print_table(("what", "µs", "per second", "budget"), rows)
+
+
+if __name__ == "__main__":
+    main()
