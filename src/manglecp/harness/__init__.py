@@ -13,9 +13,10 @@ Three ideas:
 Data meets the modules in this order:
 
     canonical, classes         bytes and digests; states and classes
-    errors, reading            input that cannot be typed, with the path to it
-    rows, evidence             typed rows, normalised; a whole turn
-    policies in force          constraints, inline policies and verified documents (:mod:`.terms`)
+    errors, reading            input that cannot be typed, with the path to it; readers
+    call_spec, rows, evidence  under what a turn is made; its rows, normalised; all of them
+    constraints, documents     what is demanded explicitly, and by documents that are the pinned ones
+    terms, schemas, turn       what is in force; whether arguments fit; a turn as it is judged
     checks, findings           what is not met, and where
     digests, judging           the digest bundles; the verdict
     states, witness            the typestate; the record that can be verified without the payloads

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Uncanonical", "canonical", "digest", "digest_text", "trim", "word"]
+__all__ = ["Uncanonical", "canonical", "digest", "digest_bytes", "digest_text", "trim", "word"]
 
 # White_Space of Unicode. str.strip() also removes U+001C to U+001F.
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -53,12 +53,17 @@ def canonical(value: Any) -> bytes:
 
 def digest(value: Any) -> str:
     """``sha256:`` and the hash of the canonical JSON."""
-    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+    return digest_bytes(canonical(value))
 
 
 def digest_text(text: str) -> str:
     """The digest of a text itself, not of its JSON."""
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return digest_bytes(text.encode())
+
+
+def digest_bytes(data: bytes) -> str:
+    """The digest of bytes, which may be a canonical form."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def _check(value: Any) -> None:
@@ -77,9 +82,9 @@ def _check(value: Any) -> None:
                 if type(key) is not str:
                     raise Uncanonical(path, "a key is no text")
                 if not key.isascii():
-                    raise Uncanonical(f"{path}/{key}", "a key has letters other than ASCII")
+                    raise Uncanonical(f"{path}/{_step(key)}", "a key has letters other than ASCII")
                 if type(part) is not str or not part.isascii():
-                    work.append((f"{path}/{key}", part, depth + 1))
+                    work.append((f"{path}/{_step(key)}", part, depth + 1))
         elif kind is list or kind is tuple:
             work += [(f"{path}/{i}", part, depth + 1) for i, part in enumerate(one)]
         elif kind is float:
@@ -87,3 +92,8 @@ def _check(value: Any) -> None:
                 raise Uncanonical(path, f"the number {one!r} can be written in more than one way")
         elif one is not None and kind is not bool and kind is not int:
             raise Uncanonical(path, f"a {kind.__name__} is no JSON value")
+
+
+def _step(key: str) -> str:
+    """A key as a step of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key

@@ -14,8 +14,8 @@ from manglecp.harness.reading import (
     Limits,
     Member,
     Numbers,
+    Ordered,
     Record,
-    Sequence,
     Text,
     Texts,
     Whole,
@@ -188,7 +188,7 @@ class GovernanceProfile(Record, frozen=True):
     claim_id: Text = None
     claimed: Flag = None
     policy_provenance: Annotated[PolicyProvenance | None, one(PolicyProvenance)] = None
-    guardrail_stages: Sequence = None
+    guardrail_stages: Ordered = None
     eval_gate: Annotated[EvalGate | None, one(EvalGate)] = None
     eval_evidence: Annotated[EvalEvidence | None, one(EvalEvidence)] = None
     red_team_gate: Annotated[RedTeamGate | None, Computed(_red_team_gate)] = None

@@ -38,28 +38,33 @@ __all__ = [
     "Limits",
     "Listing",
     "Member",
-    "Number",
     "Numbers",
+    "Ordered",
     "Read",
     "Record",
     "RequiredText",
     "RequiredWord",
-    "Sequence",
     "Text",
     "Texts",
-    "TextsByName",
     "Verbatim",
     "Whole",
     "Word",
-    "Words",
+    "a_flag",
     "a_text",
+    "a_whole",
     "a_word",
+    "by_name",
     "each",
     "entries",
+    "form_of",
     "member",
     "one",
     "reader_of",
-    "size_of",
+    "texts",
+    "verbatim_object",
+    "words",
+    "words_by_name",
+    "words_by_word",
 ]
 
 
@@ -143,7 +148,7 @@ def a_whole(value: Any, _: Limits) -> int | None:
     return value
 
 
-def a_number(value: Any, limits: Limits) -> float | None:
+def _a_number(value: Any, limits: Limits) -> float | None:
     if type(value) is not float:
         return a_whole(value, limits)
     if not math.isfinite(value) or "e" in repr(value) or str(value) == "-0.0":
@@ -220,25 +225,21 @@ def by_name(read: Read[T | None], words: bool = False) -> Read[dict[str, T]]:
     return read_by_name
 
 
-def _as_it_came(value: Any, limits: Limits) -> Any:
-    """Any JSON, kept. It has to have a canonical form, because it enters a digest."""
-    size_of(value, limits)
-    return value
-
-
-def size_of(value: Any, limits: Limits) -> int:
-    """The bytes of the canonical form."""
+def form_of(value: Any, limits: Limits) -> bytes:
+    """The canonical form of any JSON."""
     try:
-        size = len(canonical(value))
+        form = canonical(value)
     except Uncanonical as bad:
         raise InvalidEvidence(bad.path, bad.reason) from None
-    if size > limits.verbatim:
-        raise InvalidEvidence("", f"{size:,} bytes; at most {limits.verbatim:,} are read")
-    return size
+    if len(form) > limits.verbatim:
+        raise InvalidEvidence("", f"{len(form):,} bytes; at most {limits.verbatim:,} are read")
+    return form
 
 
 def verbatim_object(value: Any, limits: Limits) -> Any:
-    return _as_it_came(_members(value, limits), limits)
+    """An object as it came. It has to have a canonical form, because it enters a digest."""
+    form_of(_members(value, limits), limits)
+    return value
 
 
 _texts: Final = each(a_text)
@@ -258,16 +259,13 @@ RequiredText: TypeAlias = Annotated[str, Member(a_text, required=True)]
 RequiredWord: TypeAlias = Annotated[str, Member(a_word, required=True)]
 Flag: TypeAlias = Annotated[bool | None, Member(a_flag)]
 Whole: TypeAlias = Annotated[int | None, Member(a_whole)]
-Number: TypeAlias = Annotated[float | None, Member(a_number)]
 Texts: TypeAlias = Annotated[tuple[str, ...], Member(texts)]
 """A set of texts. Not given is the same as empty."""
-Words: TypeAlias = Annotated[tuple[str, ...], Member(words)]
 Listing: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, once=False))]
 """Texts that are counted, so that repetitions stay."""
-Sequence: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
+Ordered: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
 """Words in their order."""
-TextsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(by_name(texts))]
-Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(by_name(a_number))]
+Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(by_name(_a_number))]
 Verbatim: TypeAlias = Annotated[dict[str, Any] | None, Member(verbatim_object)]
 
 

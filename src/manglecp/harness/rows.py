@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from manglecp.harness.canonical import digest, digest_text
+from manglecp.harness.canonical import digest_bytes, digest_text
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.reading import (
     Computed,
@@ -28,10 +28,10 @@ from manglecp.harness.reading import (
     a_whole,
     a_word,
     each,
+    form_of,
     member,
     one,
     reader_of,
-    size_of,
     verbatim_object,
 )
 
@@ -88,14 +88,12 @@ class SearchRef(Record, frozen=True):
 def _input_digest(row: dict[str, Any], limits: Limits) -> str | None:
     """Of the arguments, if they are there; they are what is judged. Otherwise the digest that was declared."""
     declared = member(row, "inputDigest", a_text, limits)
-    found = row.get("input")
-    return declared if found is None else _digest_of(found, "input", limits)
+    return declared if row.get("input") is None else digest_bytes(_form_of(row, "input", limits))
 
 
-def _digest_of(value: Any, name: str, limits: Limits) -> str:
+def _form_of(row: dict[str, Any], name: str, limits: Limits) -> bytes:
     try:
-        size_of(value, limits)
-        return digest(value)
+        return form_of(row[name], limits)
     except InvalidEvidence as bad:
         raise bad.under(name) from None
 
@@ -148,8 +146,9 @@ def _status(row: dict[str, Any], limits: Limits) -> Status:
 def _result_digest(row: dict[str, Any], limits: Limits) -> str | None:
     """The declared digest wins; otherwise it is computed."""
     declared = member(row, "resultDigest", a_text, limits)
-    payload = row.get("payload")
-    return declared if declared is not None or payload is None else _digest_of(payload, "payload", limits)
+    if declared is not None or row.get("payload") is None:
+        return declared
+    return digest_bytes(_form_of(row, "payload", limits))
 
 
 def _payload_bytes(row: dict[str, Any], limits: Limits) -> int | None:
@@ -158,13 +157,7 @@ def _payload_bytes(row: dict[str, Any], limits: Limits) -> int | None:
     payload = row.get("payload")
     if payload is None:
         return declared
-    if type(payload) is str:
-        seen = len(payload.encode("utf-8", "surrogatepass"))
-    else:
-        try:
-            seen = size_of(payload, limits)
-        except InvalidEvidence as bad:
-            raise bad.under("payload") from None
+    seen = len(payload.encode("utf-8", "replace") if type(payload) is str else _form_of(row, "payload", limits))
     return seen if declared is None else max(declared, seen)
 
 

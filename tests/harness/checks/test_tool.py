@@ -6,7 +6,7 @@ import pytest
 
 from manglecp.harness.canonical import digest
 from tests.harness.checks.cases import JOIN, accepts, raises
-from tests.harness.evidence import ABSENT, classes, turn
+from tests.harness.evidence import ABSENT, classes, judged, turn
 
 SCHEMA = "tool.schema_invalid"
 DISALLOWED = "tool.unknown_or_disallowed"
@@ -217,6 +217,13 @@ def test_any_needs_a_call() -> None:
 )  # fmt: skip
 def test_permission(changes: dict[str, Any], expected: set[str]) -> None:
     assert classes(turn(), changes) == expected
+
+
+@pytest.mark.req("FAIL-03", "HARN-50")
+def test_a_blocked_call_and_its_block_are_both_pointed_at() -> None:
+    """Otherwise taking the block away would mend the turn, and nobody would have complained about it."""
+    found = judged(turn(), {"evidence.guardrailDecisions": [BLOCK]}).findings
+    assert [finding.where for finding in found] == ["guardrailDecisions/1", "toolResults/a"]
 
 
 @pytest.mark.parametrize(
