@@ -18,8 +18,11 @@ setup-dev:
 	@$(SETUP) dev
 
 .PHONY: demo
-demo: setup-run ## evaluate a small program of rules and show what follows from it
-	.venv/bin/manglecp eval examples/first/incident.mg --now 2026-01-15T12:00:00Z --time
+DEMO := .venv/bin/manglecp eval examples/first/incident.mg --now 2026-01-15T12:00:00Z
+demo: setup-run ## evaluate a small program of rules, show what follows from it, and why
+	$(DEMO) --time
+	@echo
+	$(DEMO) --explain 'offered(/rollback,/payments)'
 
 .PHONY: test
 test: setup-dev ## everything that has to hold: lint, types, import contract, docs, tests with coverage
