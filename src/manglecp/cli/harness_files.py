@@ -92,7 +92,13 @@ def _policy(name: str | None) -> tuple[Any, str | None]:
     if name is None:
         return None, None
     if Path(name).is_file() or name == STDIN:
-        return read_object(name), None
+        from manglecp.harness.adapters.policies import CONSTRAINTS
+
+        given = read_object(name)
+        for member, value in given.items():
+            if member in CONSTRAINTS and not isinstance(value, dict):
+                raise Unreadable(source_name(name), f"/{member}", "an object belongs here")
+        return given, None
     from manglecp.cli.policy_files import default_pin, load_package, load_pin
     from manglecp.harness.policy import PolicyError
 

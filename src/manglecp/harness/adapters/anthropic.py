@@ -22,7 +22,16 @@ from manglecp.harness.adapters.conversation import CODE_EXECUTION, Call, Caller,
 from manglecp.harness.adapters.dialogue import Dialogue, Message, Part
 from manglecp.harness.adapters.digests import canonical_bytes
 from manglecp.harness.adapters.envelopes import failure_in
-from manglecp.harness.adapters.fields import array, each_object, entry, identifier, mapping, optional_text, texts_of
+from manglecp.harness.adapters.fields import (
+    array,
+    each_object,
+    entry,
+    identifier,
+    kind_of,
+    mapping,
+    optional_text,
+    texts_of,
+)
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.offers import Tool, caller_kind, offer
 from manglecp.harness.adapters.records import stream_records
@@ -56,7 +65,7 @@ class AnthropicLog:
             yield from self._dialogue.transcript({"messages": value})
             return
         record = entry(value)
-        kind = record.get("type")
+        kind = kind_of(record)
         if kind in EVENTS and kind != "message_start":
             self._stream.take(record)
             return
@@ -107,7 +116,7 @@ class AnthropicLog:
             return stream.message()
         message = entry(response)
         message = entry(message.get("body", message), "body")
-        return None if message.get("type") == "error" or "error" in message else message
+        return None if kind_of(message) == "error" or "error" in message else message
 
     def _streamed(self) -> Iterator[Event]:
         message, self._stream = self._stream.message(), Stream()
@@ -127,10 +136,10 @@ class _Messages:
     joined = False
 
     def is_reply(self, message: Message) -> bool:
-        return message.get("role") == "assistant"
+        return kind_of(message, "role") == "assistant"
 
     def is_system(self, message: Message) -> bool:
-        return message.get("role") == "system"
+        return kind_of(message, "role") == "system"
 
     def texts(self, message: Message) -> list[str]:
         return [text for _, block in _blocks(message) if type(text := block.get("text")) is str]
@@ -138,7 +147,7 @@ class _Messages:
     def results(self, message: Message) -> list[Result]:
         found = []
         for i, block in _blocks(message):
-            if block.get("type") == "tool_result":
+            if kind_of(block) == "tool_result":
                 try:
                     found.append(_tool_result(block))
                 except Fault as fault:
@@ -163,9 +172,9 @@ class _Messages:
     def choice(self, request: Message) -> JSON:
         """``tool`` is ``specific``; ``none`` forbids calls and is no choice of one."""
         choice = mapping(request, "tool_choice") or {}
-        if choice.get("type") == "tool":
+        if kind_of(choice) == "tool":
             return {"mode": "specific", "toolName": choice.get("name")}
-        return None if choice.get("type") == "none" else choice.get("type")
+        return None if kind_of(choice) == "none" else kind_of(choice)
 
     def transport(self, request: Message) -> Mapping[str, Any] | None:
         choice = mapping(request, "tool_choice") or {}
@@ -187,13 +196,13 @@ def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 def _parts(message: dict[str, Any]) -> Iterator[Part]:
     """The parts of a reply that a turn consists of; what the model thinks is none of them."""
     for i, block in _blocks(message):
-        kind = block.get("type")
+        kind = kind_of(block)
         try:
             if kind == "text":
                 yield optional_text(block, "text") or ""
             elif kind == "tool_use" or kind in _SERVED:
                 yield _call(block, served=kind in _SERVED)
-            elif type(kind) is str and kind.endswith("_tool_result"):
+            elif kind is not None and kind.endswith("_tool_result"):
                 yield _served_result(block)
         except Fault as fault:
             raise fault.inside("content", i) from None
@@ -295,7 +304,7 @@ def _references(content: JSON) -> tuple[str, ...] | None:
     names = [
         block["tool_name"]
         for block in content
-        if type(block) is dict and block.get("type") == "tool_reference" and type(block.get("tool_name")) is str
+        if type(block) is dict and kind_of(block) == "tool_reference" and type(block.get("tool_name")) is str
     ]
     return tuple(names) or None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from manglecp.harness.adapters.fields import array, entry, mapping, optional_text
+from manglecp.harness.adapters.fields import array, entry, kind_of, mapping, optional_text
 from manglecp.harness.adapters.records import parse
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault
@@ -41,7 +41,7 @@ class Stream:
         self._pieces: dict[tuple[int, str], list[str]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
-        kind = event.get("type")
+        kind = kind_of(event)
         if kind == "message_start":
             if self._message is not None:
                 raise Fault("a message starts within another")
@@ -77,7 +77,7 @@ class Stream:
         block = self._blocks.get(index)
         if block is None:
             raise Fault("a part of a block that has not started").inside("index")
-        kind = delta.get("type")
+        kind = kind_of(delta)
         if kind == "input_json_delta":
             self._append(index, "input", optional_text(delta, "partial_json"))
         elif kind in _APPENDED:

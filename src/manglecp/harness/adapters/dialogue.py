@@ -8,7 +8,7 @@ the messages until there. A :class:`Dialect` says what messages of a provider me
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 from manglecp.harness.adapters.conversation import Call, Event, Offer, Prompt, Reply, Result
@@ -129,7 +129,9 @@ class Dialogue:
         """A request that holds only what is new, to the conversation of this key."""
         thread, known = self._threads.named(key)
         thread.messages = ()
-        return self._asked(thread, request, array(request, self._dialect.list_name), 0, echoes=known)
+        prompt = self._asked(thread, request, array(request, self._dialect.list_name), 0, echoes=known)
+        # What an unknown conversation is answered was asked before the log began.
+        return prompt if known else replace(prompt, results=())
 
     def reply(self, parts: Iterable[Part], stop: str | None, model: str | None, key: str | None = None) -> Reply:
         """The answer to the last request; additions may refer to it by the key."""

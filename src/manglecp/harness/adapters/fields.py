@@ -11,7 +11,7 @@ from typing import Any
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault
 
-__all__ = ["array", "each_object", "entry", "identifier", "mapping", "optional_text", "texts_of"]
+__all__ = ["array", "each_object", "entry", "identifier", "kind_of", "mapping", "optional_text", "texts_of"]
 
 
 def entry(value: JSON, *steps: str | int) -> dict[str, Any]:
@@ -47,6 +47,12 @@ def identifier(holder: dict[str, Any], key: str) -> str:
     if type(value) is not str or not value.strip():
         raise Fault(f"{key} is missing, or no text").inside(key)
     return value
+
+
+def kind_of(holder: dict[str, Any], key: str = "type") -> str | None:
+    """The word by which an object says what it is; what is no text says nothing."""
+    value = holder.get(key)
+    return value if type(value) is str else None
 
 
 def optional_text(holder: dict[str, Any], key: str) -> str | None:

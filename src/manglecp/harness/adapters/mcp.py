@@ -92,7 +92,7 @@ class McpLog:
                 raise fault.inside("params") from None
             given = params.get("arguments")
             valid = given is None or type(given) is dict
-            self._parts.append(Call(str(number), name, {} if given is None else given, "mcp", "function_call", valid))
+            self._parts.append(Call(_name(number), name, {} if given is None else given, "mcp", "function_call", valid))
             self._calls += 1
             self._cancelled.discard(number)
         elif method == _LIST and params.get("cursor") is None:
@@ -125,7 +125,7 @@ class McpLog:
             self._calls -= 1
             self._cancelled.add(number)
             reason = optional_text(params, "reason")
-            self._parts.append(Result(str(number), reason, params, "cancelled", Failure("cancelled", reason)))
+            self._parts.append(Result(_name(number), reason, params, "cancelled", Failure("cancelled", reason)))
 
     def _list(self, result: dict[str, Any] | None) -> None:
         """A page of the catalogue. It is the catalogue when the last page is there."""
@@ -147,16 +147,21 @@ def _id(holder: dict[str, Any], key: str) -> str | int:
     raise Fault("an id is a text or a whole number").inside(key)
 
 
+def _name(number: str | int) -> str:
+    """The id as the evidence names it: the texts of numbers are other ids than the numbers."""
+    return f'"{number}"' if type(number) is str and number.lstrip("-").isdecimal() else str(number)
+
+
 def _result(number: str | int, message: dict[str, Any]) -> Result:
     error = mapping(message, "error")
     if error is not None:
-        return Result(str(number), error, message, "error", failure_in({"error": error}, ""))
+        return Result(_name(number), error, message, "error", failure_in({"error": error}, ""))
     result = mapping(message, "result") or {}
     texts = [text for _, block in each_object(result, "content") if type(text := block.get("text")) is str]
     payload = {name: value for name, value in result.items() if name != "_meta"}
     failed = result.get("isError") is True
     return Result(
-        str(number),
+        _name(number),
         payload,
         message,
         "error" if failed else "ok",

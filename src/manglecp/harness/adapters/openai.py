@@ -5,7 +5,8 @@ A record is one of
 * an exchange, ``{"request": …, "response": …}``, or either of them alone; ``session`` may name the conversation. A
   request with ``input`` is one of the Responses API, one with ``messages`` of Chat Completions;
 * a completion, a response object, or a chunk or event of a streamed one;
-* a transcript: ``{"messages": […]}``, a list, or one message or item per line. It has no stop reasons.
+* a transcript: ``{"messages": […]}``, a list, or one message or item per line: items have a type. It has no stop
+  reasons.
 
 Of several choices the first is taken. The words for why a reply ended become those of the specification where there is
 one: ``tool_calls`` is ``tool_use``, ``stop`` is ``end_turn``, ``length`` is ``max_tokens``; others stay as they are.
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from manglecp.harness.adapters.conversation import Event
 from manglecp.harness.adapters.dialogue import Dialogue
-from manglecp.harness.adapters.fields import array, entry, identifier, mapping, optional_text
+from manglecp.harness.adapters.fields import array, entry, identifier, kind_of, mapping, optional_text
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice
 from manglecp.harness.adapters.openai_responses import Items, ItemStream, parts_of_output, stop_of_response
@@ -49,7 +50,7 @@ class OpenAILog:
             yield from self._transcript(value)
             return
         record = entry(value)
-        if record.get("object") == _CHUNK:
+        if kind_of(record, "object") == _CHUNK:
             if self._chunks.is_of_another(record):
                 yield from self._streamed()
             self._at(line)
@@ -76,13 +77,13 @@ class OpenAILog:
         """A record that is no part of a stream."""
         if "request" in record or type(record.get("response")) in (dict, list, str):
             yield from self._exchange(record)
-        elif record.get("object") in (_COMPLETION, _RESPONSE):
+        elif kind_of(record, "object") in (_COMPLETION, _RESPONSE):
             yield from self._answer(record)
         elif "messages" in record:
             yield from self._chat.transcript(record)
-        elif "role" in record and record.get("type", "message") == "message" and not _is_item(record):
+        elif "role" in record and "type" not in record:
             yield from self._chat.message(record)
-        elif type(record.get("type")) is str:
+        elif kind_of(record) is not None:
             yield from self._items.message(record)
         else:
             raise Fault("neither an exchange, nor a message or item, nor a part of a stream")
@@ -128,7 +129,7 @@ class OpenAILog:
         if type(response) is list:
             for i, part in enumerate(response):
                 piece = entry(part, i)
-                (self._chunks if piece.get("object") == _CHUNK else self._events).take(piece)
+                (self._chunks if kind_of(piece, "object") == _CHUNK else self._events).take(piece)
             yield from self._streamed()
             return
         answer = entry(response)
@@ -162,10 +163,5 @@ class OpenAILog:
 
 
 def _is_event(record: dict[str, Any]) -> bool:
-    kind = record.get("type")
-    return type(kind) is str and (kind.startswith("response.") or (kind == "error" and "role" not in record))
-
-
-def _is_item(record: dict[str, Any]) -> bool:
-    """Whether a message is an item of the Responses API: its content has other types."""
-    return record.get("type") == "message"
+    kind = kind_of(record) or ""
+    return kind.startswith("response.") or kind == "error"

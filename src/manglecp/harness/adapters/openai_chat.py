@@ -8,7 +8,7 @@ from typing import Any, Final
 from manglecp.harness.adapters.conversation import Call, Offer, Result
 from manglecp.harness.adapters.dialogue import Message, Part
 from manglecp.harness.adapters.envelopes import failure_in, reports_failure
-from manglecp.harness.adapters.fields import each_object, entry, identifier, mapping, optional_text, texts_of
+from manglecp.harness.adapters.fields import each_object, entry, identifier, kind_of, mapping, optional_text, texts_of
 from manglecp.harness.adapters.offers import Tool, offer
 from manglecp.harness.adapters.records import parse
 from manglecp.wire.decoding import JSON
@@ -38,16 +38,16 @@ class ChatMessages:
     joined = False
 
     def is_reply(self, message: Message) -> bool:
-        return message.get("role") == "assistant"
+        return kind_of(message, "role") == "assistant"
 
     def is_system(self, message: Message) -> bool:
-        return message.get("role") in ("system", "developer")
+        return kind_of(message, "role") in ("system", "developer")
 
     def texts(self, message: Message) -> list[str]:
-        return [] if message.get("role") == "tool" else words(message.get("content"))
+        return [] if kind_of(message, "role") == "tool" else words(message.get("content"))
 
     def results(self, message: Message) -> list[Result]:
-        if message.get("role") != "tool":
+        if kind_of(message, "role") != "tool":
             return []
         return [failed_result(identifier(message, "tool_call_id"), message.get("content"), message)]
 

@@ -13,7 +13,7 @@ from manglecp.harness.adapters.conversation import CODE_EXECUTION, Call, Caller,
 from manglecp.harness.adapters.dialogue import Message, Part
 from manglecp.harness.adapters.digests import canonical_bytes, digest_of
 from manglecp.harness.adapters.envelopes import failure_in
-from manglecp.harness.adapters.fields import each_object, entry, identifier, mapping, optional_text
+from manglecp.harness.adapters.fields import each_object, entry, identifier, kind_of, mapping, optional_text
 from manglecp.harness.adapters.offers import Tool, caller_kind, offer
 from manglecp.harness.adapters.openai_chat import arguments, choice_of, failed_result, words
 from manglecp.harness.canonical import digest_text
@@ -47,23 +47,21 @@ class Items:
     joined = True
 
     def is_reply(self, message: Message) -> bool:
-        kind = message.get("type", "message")
+        kind = _type(message)
         if kind == "message":
-            return message.get("role") == "assistant"
-        return type(kind) is str and not kind.endswith("_output") and kind != "mcp_approval_response"
+            return kind_of(message, "role") == "assistant"
+        return not kind.endswith("_output") and kind != "mcp_approval_response"
 
     def is_system(self, message: Message) -> bool:
-        return message.get("role") in ("system", "developer")
+        return kind_of(message, "role") in ("system", "developer")
 
     def texts(self, message: Message) -> list[str]:
-        return words(message.get("content")) if message.get("type", "message") == "message" else []
+        return words(message.get("content")) if _type(message) == "message" else []
 
     def results(self, message: Message) -> list[Result]:
-        kind = message.get("type")
-        if type(kind) is not str or not kind.endswith(_OUTPUT):
+        if not _type(message).endswith(_OUTPUT):
             return []
-        result = failed_result(identifier(message, "call_id"), message.get("output"), message)
-        return [result]
+        return [failed_result(identifier(message, "call_id"), message.get("output"), message)]
 
     def parts(self, message: Message) -> Iterator[Part]:
         return _parts(message)
@@ -80,7 +78,7 @@ class Items:
         closed = True
         for i, definition in each_object(request, "tools"):
             try:
-                if definition.get("type") == "mcp":
+                if kind_of(definition) == "mcp":
                     closed = False  # a server names its tools
                 else:
                     tools.append(_tool(definition))
@@ -104,7 +102,7 @@ class ItemStream:
         self._items: dict[int, dict[str, Any]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
-        kind = event.get("type")
+        kind = kind_of(event)
         if (response := mapping(event, "response")) is not None:
             self._response = response
             self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
@@ -125,7 +123,7 @@ def stop_of_response(response: dict[str, Any]) -> str | None:
     """A completed response stops for its calls if it has any; an incomplete one has a reason of its own."""
     status = optional_text(response, "status")
     if status == "completed":
-        calls = any(item.get("type") in _CLIENT for _, item in each_object(response, "output"))
+        calls = any(kind_of(item) in _CLIENT for _, item in each_object(response, "output"))
         return "tool_use" if calls else "end_turn"
     if status == "incomplete":
         reason = optional_text(mapping(response, "incomplete_details") or {}, "reason")
@@ -143,13 +141,18 @@ def parts_of_output(items: list[Any]) -> list[Part]:
     return found
 
 
+def _type(item: dict[str, Any]) -> str:
+    """What an item is; messages need not say it."""
+    return (kind_of(item) or "") if "type" in item else "message"
+
+
 def _parts(item: dict[str, Any]) -> Iterator[Part]:
-    kind = item.get("type", "message")
+    kind = _type(item)
     if kind == "message":
         yield from words(item.get("content"))
     elif kind in _CLIENT:
         yield _client_call(item)
-    elif type(kind) is str and kind.endswith(_CALL):
+    elif kind.endswith(_CALL):
         yield _served_call(item)
         yield _served_result(item)
 

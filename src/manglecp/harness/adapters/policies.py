@@ -60,6 +60,9 @@ def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = 
         return base
     fields = {name: value for name, value in policy.items() if name not in CONSTRAINTS}
     constraints = {name: value for name, value in policy.items() if name in CONSTRAINTS}
+    for name, value in constraints.items():
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{name} of a policy is no object")
     # Documents of observe would drift from digests that the mapping replaces; without them nothing is compared.
     kept = base.constraints if not fields else {}
     return Binding({**base.fields, **fields}, {**kept, **constraints})

@@ -74,7 +74,7 @@ def parse(data: bytes, nesting: int) -> JSON:
     """Strict JSON of bounded depth, or a :class:`Fault`."""
     value = decode(data)
     level: list[Any] = [value]
-    for _ in range(nesting + 1):
+    for _ in range(nesting):
         level = [
             part
             for item in level
