@@ -12,6 +12,7 @@ from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.judging import judge
 from manglecp.harness.reading import Limits
 from manglecp.harness.turn import read_turn
+from manglecp.harness.witness import verify
 from tests.harness.evidence import ABSENT, changed, judged, turn
 
 GUARDRAIL = {"evidence.guardrailDecisions": [{"stage": "input", "sequence": 1}]}
@@ -185,6 +186,14 @@ def refused_whole(document: dict[str, Any]) -> str:
     with pytest.raises(InvalidEvidence) as caught:
         judge(document)
     return caught.value.path
+
+
+@pytest.mark.parametrize("document", [None, [], "text", 5])
+def test_a_document_is_an_object(document: Any) -> None:
+    for read in (judge, verify):
+        with pytest.raises(InvalidEvidence) as caught:
+            read(document)
+        assert (caught.value.path, str(caught.value)) == ("", "/: an object is expected")
 
 
 def test_limits() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.harness.canonical import trim
+from manglecp.harness.canonical import trim, word
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import Documents, read_documents
 from manglecp.harness.errors import InvalidEvidence
@@ -84,7 +84,7 @@ class Turn:
         edge = self.edges.get(request.tool_call_id)
         if edge is not None:
             return edge.caller_kind or PROGRAM
-        return request.caller_id or "direct"
+        return "direct" if request.caller_id is None else word(request.caller_id)
 
     @property
     def direct(self) -> Iterator[ToolRequest]:
@@ -102,6 +102,8 @@ def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way
 
     ``under_way``: it has not ended yet, and how it ended need not be there.
     """
+    if not isinstance(document, Mapping):
+        raise InvalidEvidence("", "an object is expected")
     if not isinstance(document, Mapping):
         raise InvalidEvidence("", "an object is expected")
     whole = dict(document)

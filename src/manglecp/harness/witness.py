@@ -81,6 +81,8 @@ def witness_of(judgement: Judgement) -> dict[str, Any]:
 
 def verify(witness: Mapping[str, Any], limits: Limits = LIMITS) -> Verification:
     """Conclude again from the rows of a witness; :class:`.InvalidEvidence` if they are no rows."""
+    if not isinstance(witness, Mapping):
+        raise InvalidEvidence("", "an object is expected")
     turn = _recorded_turn(witness.get("turn"), limits)
     judgement = conclude(turn)
     expected = witness_of(judgement)

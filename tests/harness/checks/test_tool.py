@@ -240,7 +240,7 @@ def test_a_blocked_call_and_its_block_are_both_pointed_at() -> None:
         raises("parent is no program", EDGE, result__callerEdge=EDGED,
                evidence__toolRequests__1__toolKind="function"),
         raises("another child", EDGE, result__callerEdge={**EDGED, "childToolCallId": "z"}),
-        raises("program without an edge", EDGE, request__callerId="code_execution"),
+        raises("program without an edge", EDGE, request__callerId="Code_Execution"),
         raises("kind of the edge may not call", CALLER, result__callerEdge=EDGED,
                request__callerId="direct", tools__allowedCallers={"grep": ["direct"]}),
     ],

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from manglecp.harness.canonical import digest, word
+from manglecp.harness.canonical import digest
 from manglecp.harness.classes import CLASSES
 from manglecp.harness.findings import Finding, place
 from manglecp.harness.rows import ToolRequest, ToolResult, Truncation
@@ -227,7 +227,7 @@ def callers(turn: Turn) -> Iterator[Finding]:
         yield Finding(_CALLER, "callSpec/allowedCallersDigest", "another list of callers is expected")
     for row in turn.evidence.tool_requests:
         allowed = turn.terms.allowed_callers.get(row.tool_name)
-        if allowed is not None and word(turn.caller(row)) not in allowed:
+        if allowed is not None and turn.caller(row) not in allowed:
             where = place("toolRequests", row.tool_call_id)
             yield Finding(_CALLER, where, f"{row.tool_name} is not to be called by {turn.caller(row)}")
 
@@ -242,10 +242,9 @@ def caller_edges(turn: Turn) -> Iterator[Finding]:
         if edge.child_tool_call_id not in (None, name):
             yield Finding(_EDGE, where, f"the edge leads to {edge.child_tool_call_id}")
     for row in turn.evidence.tool_requests:
-        if row.caller_id is not None and word(row.caller_id) == PROGRAM:
-            name = row.tool_call_id
-            if name in turn.results and name not in turn.edges:
-                yield Finding(_EDGE, place("toolResults", name), "a program made the call, and no edge says which")
+        name = row.tool_call_id
+        if turn.caller(row) == PROGRAM and name in turn.results and name not in turn.edges:
+            yield Finding(_EDGE, place("toolResults", name), "a program made the call, and no edge says which")
 
 
 # --- width ---------------------------------------------------------------------------------------------------------
