@@ -14,7 +14,8 @@ Data meets the modules in this order:
 
     canonical, classes         bytes and digests; states and classes
     errors, reading            input that cannot be typed, with the path to it; readers
-    call_spec, rows, evidence  under what a turn is made; its rows, normalised; all of them
+    call_spec, envelope, rows  under what a turn is made; typed errors; rows, normalised
+    evidence                   all rows of a turn, each once
     constraints, documents     what is demanded explicitly, and by documents that are the pinned ones
     terms, schemas, turn       what is in force; whether arguments fit; a turn as it is judged
     checks, findings           what is not met, and where

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from manglecp.harness.canonical import digest_bytes, digest_text
+from manglecp.harness.canonical import digest_bytes
+from manglecp.harness.envelope import ERROR_MEMBERS, ErrorEnvelope, read_envelope
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.reading import (
     Computed,
@@ -23,7 +24,6 @@ from manglecp.harness.reading import (
     Texts,
     Whole,
     Word,
-    a_flag,
     a_text,
     a_whole,
     a_word,
@@ -43,7 +43,6 @@ __all__ = [
     "ContextAccess",
     "Continuity",
     "Decomposition",
-    "ErrorEnvelope",
     "GuardrailDecision",
     "Handoff",
     "Mutation",
@@ -126,8 +125,6 @@ _STATUS: Final[dict[str | None, Status]] = {
     "denied": "error",
     "pending": "pending", "running": "running", "streaming": "streaming",
 }  # fmt: skip
-_ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessageDigest", "rawError", "errorSummary")
-_NO_CODE: Final = "unknown_error"
 
 
 def _status(row: dict[str, Any], limits: Limits) -> Status:
@@ -137,7 +134,7 @@ def _status(row: dict[str, Any], limits: Limits) -> Status:
         return known
     said = member(row, "status", a_word, limits)
     if said is None and (stated is None or type(stated) is str):
-        return "error" if any(row.get(name) is not None for name in _ERROR_MEMBERS) else "ok"
+        return "error" if any(row.get(name) is not None for name in ERROR_MEMBERS) else "ok"
     if said not in _STATUS:
         raise InvalidEvidence("/status", f"{stated!r:.80} is no status")
     return _STATUS[said]
@@ -161,58 +158,13 @@ def _payload_bytes(row: dict[str, Any], limits: Limits) -> int | None:
     return seen if declared is None else max(declared, seen)
 
 
-class ErrorEnvelope(Record, frozen=True):
-    """The three parts of a typed error. Gaps are filled, and named in ``gaps``: a filled gap is not an envelope."""
-
-    error_code: str
-    retryable: bool
-    error_message_digest: str
-    gaps: tuple[str, ...] = ()
-    error_summary_digest: str | None = None
-
-
-def _envelope(row: dict[str, Any], limits: Limits) -> ErrorEnvelope | None:
-    if not any(row.get(name) is not None for name in _ERROR_MEMBERS) and _status(row, limits) != "error":
-        return None
-    raw = row.get("rawError")
-    raw = raw if isinstance(raw, dict) else {}
-
-    def of_raw(*names: str) -> tuple[str | None, str | None]:
-        """What is hashed, and what is judged: a blank first name hides the second one only from the hash."""
-        try:
-            found = [member(raw, name, a_text, limits) for name in names]
-        except InvalidEvidence as bad:
-            raise bad.under("rawError") from None
-        hashed = found[0] if raw.get(names[0]) is not None else found[1]
-        return hashed, found[0] or found[1]
-
-    raw_code, any_code = of_raw("errorCode", "code")
-    raw_message, any_message = of_raw("errorMessage", "message")
-    code = member(row, "errorCode", a_text, limits)
-    retryable = member(row, "retryable", a_flag, limits)
-    if retryable is None:
-        try:
-            retryable = member(raw, "retryable", a_flag, limits)
-        except InvalidEvidence as bad:
-            raise bad.under("rawError") from None
-    message = member(row, "errorMessage", a_text, limits)
-    message_digest = member(row, "errorMessageDigest", a_text, limits)
-    summary = member(row, "errorSummary", a_text, limits)
-    if _status(row, limits) != "error":
-        return None
-    text = message or raw_message
-    given = {
-        "errorCode": code or any_code,
-        "retryable": retryable is not None,
-        "errorMessage": message or message_digest or any_message,
-    }
-    return ErrorEnvelope(
-        code or raw_code or _NO_CODE,
-        bool(retryable),
-        digest_text(text) if text else message_digest or digest_text(""),
-        tuple(name for name, value in given.items() if not value),
-        None if summary is None else digest_text(summary),
-    )
+def _error(row: dict[str, Any], limits: Limits) -> ErrorEnvelope | None:
+    """The envelope of an error. What speaks of errors is read on any row, and kept only on those that are some."""
+    if _status(row, limits) == "error":
+        return read_envelope(row, limits)
+    if any(row.get(name) is not None for name in ERROR_MEMBERS):
+        read_envelope(row, limits)
+    return None
 
 
 class Provenance(Record, frozen=True):
@@ -267,7 +219,7 @@ class ToolResult(Record, frozen=True):
     status: Annotated[Status, Computed(_status)]
     result_digest: Annotated[str | None, Computed(_result_digest)] = None
     payload_bytes: Annotated[int | None, Computed(_payload_bytes)] = None
-    error: Annotated[ErrorEnvelope | None, Computed(_envelope)] = None
+    error: Annotated[ErrorEnvelope | None, Computed(_error)] = None
     provenance: Annotated[Provenance | None, one(Provenance)] = None
     observation: Annotated[Observation | None, one(Observation)] = None
     caller_edge: Annotated[CallerEdge | None, one(CallerEdge)] = None

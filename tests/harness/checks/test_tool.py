@@ -65,6 +65,10 @@ def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
                tools__parserProfiles=[]),
         raises("adapter not of the policy", SCHEMA, call__actionMode="text", request__parserProfileId="p",
                call__toolPolicy={"parserProfileId": "q"}),
+        raises("policy without adapter", SCHEMA, call__actionMode="text",
+               call__toolPolicy={"allowedTools": [{"toolName": "grep"}]}),
+        accepts("adapter where the policy names none", call__actionMode="text", request__parserProfileId="p",
+                call__toolPolicy={"allowedTools": [{"toolName": "grep"}]}),
         accepts("adapter named", call__actionMode="text", request__parserProfileId="p"),
         accepts("adapter registered", call__actionMode="text", request__parserProfileId="p",
                 tools__parserProfiles=["p"]),
@@ -80,6 +84,7 @@ def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
         raises("token delta wrong", SCHEMA,
                result__tokenUsage={"unfilteredTokens": 9, "filteredTokens": 4, "deltaTokens": 4}),
         raises("token delta of nothing", SCHEMA, result__tokenUsage={"deltaTokens": 4, "filteredTokens": 4}),
+        raises("token delta of half", SCHEMA, result__tokenUsage={"deltaTokens": 4, "unfilteredTokens": 4}),
         accepts("token delta right",
                 result__tokenUsage={"unfilteredTokens": 9, "filteredTokens": 4, "deltaTokens": 5}),
         accepts("tokens without delta", result__tokenUsage={"unfilteredTokens": 9}),
@@ -146,6 +151,7 @@ def test_one_call_per_action_unless_it_is_code(mode: str, expected: set[str]) ->
 def test_any_needs_a_call() -> None:
     document = turn(toolRequests=[], toolResults=[], toolUse=[], toolRender=[])
     assert classes(document, {"evidence.callSpec.toolChoice": "any"}) == {SCHEMA}
+    assert classes(document, {"evidence.callSpec.toolChoice": "auto"}) == set()
     assert classes(document) == set()
 
 
@@ -285,6 +291,7 @@ def test_a_parallel_pattern_is_forbidden_with_the_rest() -> None:
     changes = {"evidence.callSpec.parallelPolicy": "forbid", "evidence.callSpec.executionPattern": "parallel"}
     assert classes(turn(), changes) == {PARALLEL}
     assert classes(turn(), {"evidence.callSpec.executionPattern": "parallel"}) == set()
+    assert classes(turn(), changes | {"evidence.callSpec.parallelPolicy": "allow"}) == set()
 
 
 @pytest.mark.parametrize(
