@@ -80,7 +80,7 @@ def context_filter(turn: Turn) -> Iterator[Finding]:
         where, usage = place("toolResults", row.tool_call_id), row.token_usage
         metered = usage is not None and usage.unfiltered_tokens is not None and usage.filtered_tokens is not None
         if policy.mode == "required":
-            if not metered or (usage is not None and usage.filter_applied is False):
+            if not metered:
                 yield Finding(_QUEUE, where, "the result had to be filtered, and no meter shows it")
         elif usage is not None and usage.filter_applied:
             yield Finding(_QUEUE, where, "the result was filtered, and must not be")
