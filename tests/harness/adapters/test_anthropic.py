@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from manglecp.harness.adapters import LogError, LogLimits
+from manglecp.harness.adapters.anthropic_stream import Stream
 from manglecp.harness.errors import InvalidEvidence
+from manglecp.wire.faults import Fault
 from tests.harness.adapters.checking import (
     MODEL,
     classes,
@@ -129,6 +131,48 @@ class TestForms:
         ]
         assert without_places(turns(lines(as_list))) == without_places(turns(EXCHANGES))
 
+    def test_what_a_stream_may_also_hold(self) -> None:
+        citation = {"type": "char_location", "cited_text": "x"}
+        whole = message(
+            {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
+            {"type": "text", "text": "Here.", "citations": [citation]},
+            tool_use("toolu_1", "ping") | {"input": {}},
+        )
+        events: list[dict[str, Any]] = [
+            {"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Hm."}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "abc"}},
+            {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": 1, "delta": {"type": "citations_delta", "citation": citation}},
+            {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Here."}},
+            {"type": "content_block_start", "index": 2, "content_block": whole["content"][2]},
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+            {"type": "message_stop"},
+        ]
+        stream = Stream()
+        assert stream.message() is None
+        for event in events:
+            stream.take(event)
+        assert stream.message() == whole
+
+    @pytest.mark.parametrize(
+        ("event", "path"),
+        [
+            ({"type": "message_start", "message": {}}, "$"),
+            ({"type": "content_block_start", "index": -1, "content_block": {}}, "$.index"),
+            ({"type": "content_block_delta", "index": 7, "delta": {}}, "$.index"),
+            ({"type": "content_block_start", "index": 0}, "$.content_block"),
+            ({"type": "unheard_of"}, "$.type"),
+        ],
+    )
+    def test_events_that_make_no_sense(self, event: dict[str, Any], path: str) -> None:
+        stream = Stream()
+        stream.take({"type": "message_start", "message": {}})
+        with pytest.raises(Fault) as refused:
+            stream.take(event)
+        assert refused.value.path == path
+
     def test_request_and_response_on_lines_of_their_own(self) -> None:
         records = [json.loads(line) for line in EXCHANGES.splitlines()]
         apart = [part for r in records for part in ({"request": r["request"]}, r["response"])]
@@ -181,6 +225,20 @@ class TestForms:
         failed = [part for r in records for part in ({"request": r["request"], "response": overloaded}, r)]
         assert without_places(turns(lines(failed))) == without_places(turns(lines(records)))
 
+    def test_a_request_sent_again_after_an_error_is_the_same_request(self) -> None:
+        records = exchanges(message(text("ok"), stop="end_turn"), "And now?", message(text("ok"), stop="end_turn"))
+        failed = [records[0], {"request": records[1]["request"], "response": {"error": {}}}, records[1]]
+        first, _ = turns(lines(failed))
+        assert first["evidence"]["protocolState"]["continuationAllowed"] is False
+
+    def test_replies_to_messages_on_lines_begin_on_their_line(self) -> None:
+        transcript = [
+            {"role": "user", "content": "Hello?"},
+            message(text("Hello.")),
+            {"role": "user", "content": "Bye."},
+        ]
+        assert turns(lines(transcript))[0]["turn"] == {"number": 1, "line": 2}
+
 
 class TestProgramsAndSearches:
     DOCUMENTS = turns(log("anthropic-programmatic.jsonl"))
@@ -232,6 +290,12 @@ class TestProgramsAndSearches:
         last = turns(lines(records))[-1]
         assert last["evidence"]["protocolState"]["stopReason"] == "pause_turn"
         assert classes(last) == ("tool.join_incomplete", "tool.result_missing")
+
+    def test_a_pause_in_a_transcript(self) -> None:
+        served = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+        found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+        pause, rest = message(served, stop="pause_turn"), message(found, text("There."), stop="end_turn")
+        assert verdicts(lines([{"role": "user", "content": "Search."}, pause, rest])) == [()]
 
     def test_numbers_without_a_canonical_form_are_carried_as_text(self) -> None:
         record = exchanges(message({**tool_use("toolu_1"), "input": {"eps": 1e-7, "größe": 1}}))
@@ -305,7 +369,7 @@ class TestFailures:
         assert verdicts(lines(other)) == [("tool.unknown_or_disallowed",)]
 
     def test_arguments_that_were_cut_off(self) -> None:
-        events = [
+        events: list[dict[str, Any]] = [
             {"type": "message_start", "message": message(stop=None)},
             {"type": "content_block_start", "index": 0, "content_block": {**tool_use("toolu_1"), "input": {}}},
             {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"a'}},
@@ -397,6 +461,9 @@ class TestHorizon:
         ),
         ({"response": {"content": [{"type": "tool_use", "id": "a"}]}}, "$.response.content[0].name", "name is missing"),
         ({"messages": [{"role": "assistant", "content": [1]}]}, "$.messages[0].content[0]", "an object"),
+        ([{"role": "assistant", "content": [1]}], "$[0].content[0]", "an object"),
+        ({"request": {"body": {"messages": 3}}}, "$.request.body.messages", "a list"),
+        ({"response": [{"type": "ping"}, {"type": "x"}]}, "$.response[1]", "a part of a message"),
         ({"hello": 1}, "$", "neither an exchange"),
         ("hello", "$", "an object"),
         ({"type": "content_block_stop", "index": 0}, "$", "a part of a message that has not started"),

@@ -32,6 +32,49 @@ class TestChat:
     def test_streamed(self) -> None:
         assert without_places(read(log("openai-chat-stream.sse"))) == without_places(read(CHAT))
 
+    def test_streamed_as_a_list_or_as_text(self) -> None:
+        requests = [json.loads(line)["request"] for line in CHAT.splitlines()]
+        streams: list[bytes] = []
+        for line in log("openai-chat-stream.sse").splitlines(keepends=True):
+            if line.startswith(b"{"):
+                streams.append(b"")
+            else:
+                streams[-1] += line
+        as_text = [{"request": r, "response": s.decode()} for r, s in zip(requests, streams, strict=True)]
+        as_list = [
+            {"request": r, "response": [json.loads(e[6:]) for e in s.splitlines() if e.startswith(b"data: {")]}
+            for r, s in zip(requests, streams, strict=True)
+        ]
+        for form in (as_text, as_list):
+            assert without_places(read(lines(form))) == without_places(read(CHAT))
+
+    def test_request_and_completion_on_lines_of_their_own(self) -> None:
+        records = [json.loads(line) for line in CHAT.splitlines()]
+        apart = [part for r in records for part in ({"request": {"body": r["request"]}}, r["response"])]
+        assert without_places(read(lines(apart))) == without_places(read(CHAT))
+
+    def test_chunks_of_another_completion(self) -> None:
+        chunk = {"object": "chat.completion.chunk", "id": "a", "choices": [{"delta": {}, "finish_reason": "stop"}]}
+        other = {"index": 1, "delta": {"content": 1}}  # another choice is not looked at
+        assert verdicts(lines([chunk, {**chunk, "id": "b", "choices": [*chunk["choices"], other]}]), "openai") == [
+            (),
+            (),
+        ]
+
+    def test_custom_tools(self) -> None:
+        record = json.loads(CHAT.splitlines()[0])
+        custom = {"id": "call_1", "type": "custom", "custom": {"name": "run_sql", "input": "select 1"}}
+        record["response"]["choices"][0]["message"]["tool_calls"] = [custom]
+        record["request"]["tools"].append({"type": "custom", "custom": {"name": "run_sql"}})
+        (document,) = read(lines([record]))
+        assert rows(document, "toolRequests")["call_1"]["input"] == "select 1"
+        assert classes(document) == ("tool.join_incomplete", "tool.result_missing")
+
+    def test_an_error_is_no_reply(self) -> None:
+        record = json.loads(CHAT.splitlines()[0])
+        failed = {"request": record["request"], "response": {"error": {"code": "rate_limit_exceeded"}}}
+        assert without_places(read(lines([failed, record]))) == without_places(read(lines([record])))
+
     @pytest.mark.parametrize(
         ("reason", "stop"),
         [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "content_filter"), (None, "unrecorded")],
@@ -107,6 +150,28 @@ class TestResponses:
         for one, other in zip(documents, read(RESPONSES), strict=True):
             assert one["evidence"]["toolResults"] == other["evidence"]["toolResults"]
 
+    def test_a_stream_that_was_cut_off(self) -> None:
+        events = log("openai-responses-stream.sse").splitlines(keepends=True)
+        cut = b"".join(events[: events.index(b"event: response.completed\n")])
+        (document,) = read(cut)
+        assert document["evidence"]["protocolState"]["stopReason"] == "unrecorded"
+        assert len(document["evidence"]["toolRequests"]) == 2
+
+    def test_a_conversation_that_the_provider_keeps(self) -> None:
+        records = [json.loads(line) for line in RESPONSES.splitlines()]
+        for record in records:
+            record["request"].pop("previous_response_id", None)
+            record["request"]["conversation"] = {"id": "conv_1"}
+        assert without_places(read(lines(records))) == without_places(read(RESPONSES))
+
+    def test_a_shell_owes_its_boundary(self) -> None:
+        record = json.loads(RESPONSES.splitlines()[0])
+        shell = {"type": "local_shell_call", "id": "ls_1", "call_id": "call_1", "action": {"command": ["ls"]}}
+        record["response"]["output"] = [shell]
+        output = {"type": "local_shell_call_output", "call_id": "call_1", "output": "a.py"}
+        following = {"request": {"input": [output], "previous_response_id": "resp_001"}}
+        assert verdicts(lines([record, following]), "openai") == [("runtime.shell_boundary_violation",)]
+
     def test_a_transcript_of_items(self) -> None:
         records = [json.loads(line) for line in RESPONSES.splitlines()]
         items = [{"type": "message", "role": "user", "content": "Hello?"}]
@@ -142,10 +207,14 @@ class TestResponses:
     ("record", "path"),
     [
         ({"request": {"messages": [{"role": "tool", "content": "x"}]}}, "$.request.messages[0].tool_call_id"),
-        ({"response": {"choices": [{"message": 1}]}}, "$.response.message"),
+        ({"response": {"choices": [{"message": 1}]}}, "$.response.choices[0].message"),
         ({"response": {"output": [{"type": "function_call"}]}}, "$.response.output[0].name"),
         ({"response": {}}, "$.response"),
-        ({"object": "chat.completion.chunk", "choices": [{"delta": {"content": 1}}]}, "$.choices[0].content"),
+        ({"response": {"body": {"choices": [1]}}}, "$.response.body.choices[0]"),
+        ({"request": {"body": {"messages": 1}}}, "$.request.body.messages"),
+        ({"response": [1]}, "$.response[0]"),
+        ([{"role": "tool"}], "$[0].tool_call_id"),
+        ({"object": "chat.completion.chunk", "choices": [{"delta": {"content": 1}}]}, "$.choices[0].delta.content"),
         ({"a": 1}, "$"),
     ],
 )

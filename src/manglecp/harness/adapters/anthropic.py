@@ -31,6 +31,7 @@ from manglecp.harness.adapters.fields import (
     mapping,
     optional_text,
     texts_of,
+    unwrapped,
 )
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.offers import Tool, caller_kind, offer
@@ -76,7 +77,7 @@ class AnthropicLog:
         elif "request" in record or "response" in record:
             yield from self._exchange(record)
         elif "messages" in record:
-            yield from self._dialogue.transcript(record)
+            yield from self._dialogue.transcript(record, "messages")
         elif kind == "message" and self._dialogue.asked:
             yield self._reply(record)
         elif "role" in record:
@@ -89,34 +90,37 @@ class AnthropicLog:
         yield from self._dialogue.finish()
 
     def _exchange(self, record: dict[str, Any]) -> Iterator[Event]:
-        request = mapping(record, "request")
-        if request is not None:
+        steps: tuple[str, ...] = ()
+        if record.get("request") is not None:
             try:
-                body = entry(request.get("body", request), "body")
-                yield self._dialogue.request(body, optional_text(record, "session"))
+                request, steps = unwrapped(record["request"])
+                yield self._dialogue.request(request, optional_text(record, "session"))
             except Fault as fault:
-                raise fault.inside("request") from None
+                raise fault.inside("request", *steps) from None
+        if record.get("response") is None:
+            return
+        steps = ()
         try:
-            message = self._answer(record.get("response"))
+            message, steps = self._answer(record["response"])
             if message is not None:
                 yield self._reply(message)
         except Fault as fault:
-            raise fault.inside("response") from None
+            raise fault.inside("response", *steps) from None
 
-    def _answer(self, response: JSON) -> dict[str, Any] | None:
-        """The message of a response; None if it is an error, or still to come."""
-        if response is None:
-            return None
+    def _answer(self, response: JSON) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+        """The message of a response, None if it is an error, and the way to it."""
         if type(response) is str:
             response = stream_records(response, self._limits)
         if type(response) is list:
             stream = Stream()
             for i, event in enumerate(response):
-                stream.take(entry(event, i))
-            return stream.message()
-        message = entry(response)
-        message = entry(message.get("body", message), "body")
-        return None if kind_of(message) == "error" or "error" in message else message
+                try:
+                    stream.take(entry(event))
+                except Fault as fault:
+                    raise fault.inside(i) from None
+            return stream.message(), ()
+        message, steps = unwrapped(response)
+        return None if kind_of(message) == "error" or "error" in message else message, steps
 
     def _streamed(self) -> Iterator[Event]:
         message, self._stream = self._stream.message(), Stream()

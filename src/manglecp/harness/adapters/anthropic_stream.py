@@ -28,7 +28,6 @@ EVENTS: Final = frozenset(
     }
 )
 _APPENDED: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-_NESTING: Final = 100
 _MOST_BLOCKS: Final = 10_000
 
 
@@ -99,6 +98,6 @@ def _index(event: dict[str, Any]) -> int:
 
 def _arguments(text: str) -> JSON:
     try:
-        return parse(text.encode(), _NESTING)
+        return parse(text.encode())
     except (Fault, UnicodeEncodeError):
         return text

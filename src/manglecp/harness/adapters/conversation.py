@@ -85,7 +85,6 @@ class Prompt:
     """What a request adds to a thread."""
 
     thread: int
-    line: int
     view: str
     """The digest of its message list."""
     queue: str
@@ -95,6 +94,8 @@ class Prompt:
     """Whether the user says something new."""
     echoes: bool = False
     """Whether it holds the last reply, so that what follows comes after that reply."""
+    repeats: bool = False
+    """Whether it is the same request once more, and adds nothing."""
     model: str | None = None
     offer: Offer | None = None
     choice: JSON = None

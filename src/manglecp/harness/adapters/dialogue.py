@@ -98,6 +98,8 @@ class _Transcript:
     gathered: _Gathered
     reply: list[Message] = field(default_factory=list)
     """Messages of the model that are one reply, as far as they have come."""
+    line: int = 0
+    """Where the reply began."""
 
 
 class Dialogue:
@@ -123,7 +125,8 @@ class Dialogue:
         """A request that repeats its conversation."""
         messages = array(request, self._dialect.list_name)
         thread, known = self._threads.continued(messages, session)
-        return self._asked(thread, request, messages, known, echoes=known > 0)
+        prompt = self._asked(thread, request, messages, known, echoes=known > 0)
+        return replace(prompt, repeats=True) if 0 < known == len(messages) else prompt
 
     def addition(self, request: Message, key: str) -> Prompt:
         """A request that holds only what is new, to the conversation of this key."""
@@ -163,8 +166,8 @@ class Dialogue:
 
     # --- transcripts -------------------------------------------------------------------------------------------------
 
-    def transcript(self, request: Message) -> Iterator[Event]:
-        """A whole conversation as one list."""
+    def transcript(self, request: Message, *steps: str) -> Iterator[Event]:
+        """A whole conversation as one list; ``steps`` lead to it in its record."""
         thread = self._threads.begin()
         thread.history = History(self._dialect.system(request))
         transcript = _Transcript(thread, request, _Gathered(echoes=False))
@@ -172,7 +175,7 @@ class Dialogue:
             try:
                 yield from self._told(transcript, entry(message))
             except Fault as fault:
-                raise fault.inside(self._dialect.list_name, i) from None
+                raise fault.inside(*steps, i) from None
         yield from self._ended(transcript)
 
     def message(self, message: Message) -> Iterator[Event]:
@@ -197,7 +200,7 @@ class Dialogue:
         else:
             yield self._prompt(transcript.thread, transcript.request, transcript.gathered)
             transcript.gathered = _Gathered(echoes=True)
-            transcript.reply = [message]
+            transcript.reply, transcript.line = [message], self.line
         transcript.thread.history.append(message, self._queued(message, texts))
 
     def _ended(self, transcript: _Transcript) -> Iterator[Event]:
@@ -212,7 +215,7 @@ class Dialogue:
         last = messages[-1]
         parts = [part for message in messages for part in self._dialect.parts(message)]
         model = optional_text(last, "model") or optional_text(transcript.request, "model")
-        return Reply(transcript.thread.number, self.line, tuple(parts), self._dialect.stop(last), model)
+        return Reply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
 
     # --- both --------------------------------------------------------------------------------------------------------
 
@@ -225,16 +228,15 @@ class Dialogue:
     def _prompt(self, thread: Thread, request: Message, gathered: _Gathered) -> Prompt:
         return Prompt(
             thread.number,
-            self.line,
             thread.history.view,
             thread.history.queue,
             tuple(gathered.results),
             gathered.speaks,
             gathered.echoes,
-            optional_text(request, "model"),
-            self._offer(request),
-            self._dialect.choice(request),
-            self._dialect.transport(request),
+            model=optional_text(request, "model"),
+            offer=self._offer(request),
+            choice=self._dialect.choice(request),
+            transport=self._dialect.transport(request),
         )
 
     def _offer(self, request: Message) -> Offer | None:

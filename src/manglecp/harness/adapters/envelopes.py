@@ -50,7 +50,6 @@ RETRYABLE: Final = dict.fromkeys(_NEVER, False) | dict.fromkeys(_AGAIN, True)
 
 _CODES: Final = ("errorCode", "error_code", "code", "type")
 _MESSAGES: Final = ("errorMessage", "error_message", "message")
-_NESTING: Final = 100
 
 
 def retryable(code: str | None) -> bool | None:
@@ -94,7 +93,7 @@ def _object(payload: JSON, text: str) -> dict[str, Any]:
     if not text.lstrip().startswith("{"):
         return {}
     try:
-        value = parse(text.encode(), _NESTING)
+        value = parse(text.encode())
     except Fault:
         return {}
     return value if type(value) is dict else {}

@@ -11,7 +11,17 @@ from typing import Any
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault
 
-__all__ = ["array", "each_object", "entry", "identifier", "kind_of", "mapping", "optional_text", "texts_of"]
+__all__ = [
+    "array",
+    "each_object",
+    "entry",
+    "identifier",
+    "kind_of",
+    "mapping",
+    "optional_text",
+    "texts_of",
+    "unwrapped",
+]
 
 
 def entry(value: JSON, *steps: str | int) -> dict[str, Any]:
@@ -19,6 +29,12 @@ def entry(value: JSON, *steps: str | int) -> dict[str, Any]:
     if type(value) is not dict:
         raise Fault("an object belongs here").inside(*steps)
     return value
+
+
+def unwrapped(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The body of a request or response, which some loggers put under ``body``, and the way to it."""
+    outer = entry(value)
+    return (entry(outer["body"], "body"), ("body",)) if "body" in outer else (outer, ())
 
 
 def mapping(holder: dict[str, Any], key: str) -> dict[str, Any] | None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["LogLimits"]
+__all__ = ["NESTING", "LogLimits"]
+
+NESTING: Final = 100
+"""How deep JSON may be nested, also where it is the text of an argument or a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +19,7 @@ class LogLimits:
     """Bytes of one line, or of a document that spans lines."""
     total: int = 8 << 30
     """Bytes of the whole log."""
-    nesting: int = 100
-    """How deep JSON may be nested."""
+    nesting: int = NESTING
     horizon: int = 64
     """Turns that wait for what follows them: their results, and whether the results are used later."""
     searched: int = 1 << 16

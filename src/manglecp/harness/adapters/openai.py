@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from manglecp.harness.adapters.conversation import Event
 from manglecp.harness.adapters.dialogue import Dialogue
-from manglecp.harness.adapters.fields import array, entry, identifier, kind_of, mapping, optional_text
+from manglecp.harness.adapters.fields import array, entry, identifier, kind_of, optional_text, unwrapped
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice
 from manglecp.harness.adapters.openai_responses import Items, ItemStream, parts_of_output, stop_of_response
@@ -80,7 +80,7 @@ class OpenAILog:
         elif kind_of(record, "object") in (_COMPLETION, _RESPONSE):
             yield from self._answer(record)
         elif "messages" in record:
-            yield from self._chat.transcript(record)
+            yield from self._chat.transcript(record, "messages")
         elif "role" in record and "type" not in record:
             yield from self._chat.message(record)
         elif kind_of(record) is not None:
@@ -96,14 +96,15 @@ class OpenAILog:
             yield from self._chat.transcript({"messages": messages})
 
     def _exchange(self, record: dict[str, Any]) -> Iterator[Event]:
-        request = mapping(record, "request")
-        if request is not None:
+        steps: tuple[str, ...] = ()
+        if record.get("request") is not None:
             try:
-                yield from self._request(entry(request.get("body", request), "body"), optional_text(record, "session"))
+                request, steps = unwrapped(record["request"])
+                yield from self._request(request, optional_text(record, "session"))
             except Fault as fault:
-                raise fault.inside("request") from None
+                raise fault.inside("request", *steps) from None
         try:
-            yield from self._answer(record.get("response"))
+            yield from self._response(record.get("response"))
         except Fault as fault:
             raise fault.inside("response") from None
 
@@ -120,22 +121,32 @@ class OpenAILog:
         key = previous or conversation
         yield self._items.request(request, session) if key is None else self._items.addition(request, str(key))
 
-    def _answer(self, response: JSON) -> Iterator[Event]:
-        """The reply in a response. An error is none: the same request is expected to be sent again."""
-        if type(response) is str:
-            response = list(stream_records(response, self._limits))
+    def _response(self, response: JSON) -> Iterator[Event]:
+        """The reply in a response, whole or as its stream."""
         if response is None:
             return
-        if type(response) is list:
-            for i, part in enumerate(response):
-                piece = entry(part, i)
-                (self._chunks if kind_of(piece, "object") == _CHUNK else self._events).take(piece)
-            yield from self._streamed()
+        if type(response) is str:
+            response = stream_records(response, self._limits)
+        if type(response) is not list:
+            answer, steps = unwrapped(response)
+            try:
+                yield from self._answer(answer)
+            except Fault as fault:
+                raise fault.inside(*steps) from None
             return
-        answer = entry(response)
-        answer = entry(answer.get("body", answer), "body")
+        for i, part in enumerate(response):
+            try:
+                piece = entry(part)
+                (self._chunks if kind_of(piece, "object") == _CHUNK else self._events).take(piece)
+            except Fault as fault:
+                raise fault.inside(i) from None
+        yield from self._streamed()
+
+    def _answer(self, answer: dict[str, Any]) -> Iterator[Event]:
+        """A reply. An error is none: the same request is expected to be sent again."""
         if "choices" in answer:
-            yield from self._completion(answer)
+            if array(answer, "choices"):
+                yield self._completion(answer)
         elif "output" in answer:
             yield self._items.reply(
                 parts_of_output(array(answer, "output")),
@@ -146,17 +157,17 @@ class OpenAILog:
         elif answer.get("error") is None:
             raise Fault("neither choices, nor output, nor an error")
 
-    def _completion(self, answer: dict[str, Any]) -> Iterator[Event]:
-        choices = array(answer, "choices")
-        if choices:
-            choice = entry(choices[0], "choices", 0)
-            parts = parts_of_choice(choice)
-            yield self._chat.reply(parts, finished(choice), optional_text(answer, "model"))
+    def _completion(self, answer: dict[str, Any]) -> Event:
+        try:
+            choice = entry(answer["choices"][0])
+            return self._chat.reply(parts_of_choice(choice), finished(choice), optional_text(answer, "model"))
+        except Fault as fault:
+            raise fault.inside("choices", 0) from None
 
     def _streamed(self) -> Iterator[Event]:
         completion, self._chunks = self._chunks.completion(), Chunks()
         if completion is not None:
-            yield from self._completion(completion)
+            yield self._completion(completion)
         response, self._events = self._events.response(), ItemStream()
         if response is not None:
             yield from self._answer(response)

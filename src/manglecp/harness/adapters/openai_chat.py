@@ -27,7 +27,6 @@ __all__ = [
 ]
 
 STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
-_NESTING: Final = 100
 _MOST_CALLS: Final = 10_000
 
 
@@ -113,17 +112,17 @@ class Chunks:
         return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
 
     def _delta(self, delta: dict[str, Any]) -> None:
-        self._texts.append(optional_text(delta, "content") or "")
-        for i, piece in each_object(delta, "tool_calls"):
-            try:
-                self._piece(piece)
-            except Fault as fault:
-                raise fault.inside("delta", "tool_calls", i) from None
+        try:
+            self._texts.append(optional_text(delta, "content") or "")
+            for i, piece in each_object(delta, "tool_calls"):
+                self._piece(piece, i)
+        except Fault as fault:
+            raise fault.inside("delta") from None
 
-    def _piece(self, piece: dict[str, Any]) -> None:
+    def _piece(self, piece: dict[str, Any], i: int) -> None:
         index = piece.get("index", 0)
         if type(index) is not int or not 0 <= index < _MOST_CALLS:
-            raise Fault("a small whole number belongs here").inside("index")
+            raise Fault("a small whole number belongs here").inside("tool_calls", i, "index")
         call = self._calls.setdefault(
             index, {"id": None, "type": "function", "function": {"name": None, "arguments": []}}
         )
@@ -154,7 +153,7 @@ def words(content: JSON) -> list[str]:
 def arguments(text: str | None) -> tuple[JSON, bool]:
     """The arguments of a call, and whether they are an object. What is no JSON stays text."""
     try:
-        value = parse((text or "").encode(), _NESTING)
+        value = parse((text or "").encode())
     except Fault:
         return text, False
     return value, type(value) is dict

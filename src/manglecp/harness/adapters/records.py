@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from manglecp.harness.adapters.limits import LogLimits
+from manglecp.harness.adapters.limits import NESTING, LogLimits
 from manglecp.wire.decoding import JSON, decode
 from manglecp.wire.faults import Fault
 
@@ -50,10 +50,8 @@ class Record(NamedTuple):
 
 def records(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[Record]:
     """The records of a log, or a :class:`LogError` where it is damaged."""
-    lines = ((number, line) for number, line in _lines(log, limits) if number == 1 or line)
+    lines = ((number, line) for number, line in _lines(log, limits) if line)
     first = next(lines, None)
-    while first is not None and not first[1]:
-        first = next(lines, None)
     if first is None:
         return
     if first[1] in (b"{", b"["):
@@ -70,7 +68,7 @@ def stream_records(text: str, limits: LogLimits) -> list[JSON]:
         raise Fault(f"line {error.line} of the stream: {error.message}") from None
 
 
-def parse(data: bytes, nesting: int) -> JSON:
+def parse(data: bytes, nesting: int = NESTING) -> JSON:
     """Strict JSON of bounded depth, or a :class:`Fault`."""
     value = decode(data)
     level: list[Any] = [value]
@@ -107,7 +105,7 @@ def _events(lines: Iterable[tuple[int, bytes]], limits: LogLimits) -> Iterator[R
             data = line[len(_DATA) :].strip()
             if data and data != _DONE:
                 yield Record(number, _value(data, number, limits))
-        elif line and not line.startswith(_OTHER_FIELDS):
+        elif not line.startswith(_OTHER_FIELDS):
             yield Record(number, _value(line, number, limits))
 
 

@@ -78,6 +78,8 @@ class Turns:
         if turn is None:
             thread.early += prompt.results
             return
+        if prompt.repeats:
+            return
         thread.resumes = prompt.echoes and not prompt.speaks and turn.has_open_served_calls()
         for result in prompt.results:
             self._result(thread, turn, result)
