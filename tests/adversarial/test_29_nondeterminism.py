@@ -40,7 +40,7 @@ def wanted() -> bytes:
     return first
 
 
-@pytest.mark.parametrize("seed", range(1, 20))
+@pytest.mark.parametrize("seed", range(1, 9))
 def test_no_byte_differs(seed: int, wanted: bytes) -> None:
     assert output(seed, seed) == wanted
 

@@ -49,7 +49,7 @@ class Answer:
 
 def externals_of(program: Program) -> Externals:
     """Answers to those external predicates that the program has."""
-    return {p.name: EXTERNALS[p.name] for p in program.predicates.values() if p.external}
+    return {p.name: EXTERNALS[p.name] for p in program.predicates.values() if p.external and p.name in EXTERNALS}
 
 
 def oracle(program: Program, now: int, limits: Limits | None = None) -> Answer:

@@ -138,11 +138,11 @@ def test_what_was_found_counts_though_not_everything_was_looked_at() -> None:
 
 def test_where_there_are_few_facts_all_are_tried() -> None:
     """A dense closure has more ways than facts."""
-    hops = "".join(f"hop({i}, {(7 * i) % 23})." for i in range(22))
+    hops = "".join(f"hop({i}, {(2 * i) % 13})." for i in range(12))
     text = f"{hops} far(X, Y) :- hop(X, Y). far(X, Z) :- far(X, Y), far(Y, Z). n(99)."
     found = asked(text, "far(99,1)")
     assert found.complete
-    back = {1, 10, 8, 11, 18, 19, 6, 14, 2, 20, 16}  # from where there is a way to 1
+    back = {1, 7, 10, 5, 9, 11}  # from where there is a way to 1
     assert {facts[0].text for facts in found.would_unlock} == {f"hop(99,{i})" for i in back}
 
 
