@@ -47,6 +47,21 @@ def test_a_turn_under_way_owes_nothing_of_later_states() -> None:
     assert not open_findings(until("toolRequests", "toolResults", "toolUse"), State.TOOL_USE)
 
 
+def test_branches_may_still_come() -> None:
+    """Until the turn has ended there can be too many of them, and not too few."""
+    under_way = until("toolRequests")
+    expected = "evidence.callSpec.parallelPolicy.expectedBranches"
+    assert not open_findings(changed(under_way, {expected: 2}), State.TOOL_REQUESTS)
+    assert not open_findings(changed(under_way, {expected: 1}), State.TOOL_REQUESTS)
+    assert open_findings(changed(under_way, {expected: 0}), State.TOOL_REQUESTS)
+    assert judged(turn(), {expected: 2}).failure_classes == ("tool.parallel_policy_violation",)
+
+
+def test_a_stop_policy_waits_for_the_stop() -> None:
+    stop = {"evidence.callSpec.stopPolicy": {"maxTurns": 0, "requireCheckpoint": True}}
+    assert not open_findings(changed(until("toolRequests"), stop), State.TOOL_USE)
+
+
 @pytest.mark.parametrize(
     ("state", "changes", "names"),
     [

@@ -77,6 +77,8 @@ def test_what_the_model_is_shown(changes: dict[str, Any], expected: set[str]) ->
                 result__tokenUsage={**METERED, "filterApplied": False}),
         accepts("required and metered", call__preContextFilterPolicy={"mode": "required"},
                 result__tokenUsage=METERED),
+        raises("required of a tool that nobody called", "tool.result_orphan", "tool.join_incomplete",
+               call__preContextFilterPolicy={"mode": "required", "tools": ["grep"]}, evidence__toolRequests=[]),
         accepts("required of another tool", call__preContextFilterPolicy={"mode": "required", "tools": ["sed"]}),
         accepts("allowed", call__preContextFilterPolicy={"mode": "allowed"}, result__tokenUsage=METERED),
         accepts("no mode", call__preContextFilterPolicy={"tools": ["grep"]}, result__tokenUsage=METERED),

@@ -212,6 +212,13 @@ def test_trace_mode(changes: dict[str, Any], expected: set[str]) -> None:
     assert classes({**turn(), "governanceProfile": PROFILE}, changes) == expected
 
 
+@pytest.mark.req("FAIL-34")
+def test_each_export_is_pointed_at() -> None:
+    changes = {"evidence.callSpec.observabilityMode": "disabled", "evidence.traceExports": [{"sink": "s"}, {}]}
+    found = judged({**turn(), "governanceProfile": PROFILE}, changes).findings
+    assert [finding.where for finding in found] == ["traceExports/", "traceExports/s"]
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

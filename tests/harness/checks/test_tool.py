@@ -52,6 +52,8 @@ def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
         raises("pin of the policy differs", SCHEMA, call__toolPolicy=PINNED, request__schemaDigest="sha256:t"),
         raises("pin in force differs", SCHEMA, tools__schemaDigests={"grep": "s"}, request__schemaDigest="t"),
         accepts("pins agree", call__toolPolicy=PINNED, request__schemaDigest="sha256:s"),
+        accepts("pin of another tool of the policy", request__schemaDigest="t", call__toolPolicy={"allowedTools": [
+            {"toolName": "grep"}, {"toolName": "sed", "schemaDigest": "s"}]}),
         accepts("pin of another tool", tools__schemaDigests={"sed": "s"}, request__schemaDigest="t"),
         raises("arguments do not fit", SCHEMA, call__toolPolicy=PINNED, request__input={"q": 1}),
         accepts("arguments fit", call__toolPolicy=PINNED, request__input={"p": 1}),
@@ -303,6 +305,10 @@ def test_a_parallel_pattern_is_forbidden_with_the_rest() -> None:
         raises("still running", "tool.result_missing", JOIN, "tool.use_unknown_result", result__status="running"),
         raises("orphan", "tool.result_orphan", JOIN, evidence__toolRequests=[]),
         raises("no use", "tool.use_missing", JOIN, evidence__toolUse=[]),
+        raises("retry of what never ended is a matter of the join", "tool.result_missing", JOIN,
+               "tool.use_unknown_result", result__status="running", use__disposition="retry_scheduled"),
+        raises("retry of what never came is a matter of the join", "tool.result_missing", JOIN,
+               "tool.use_without_result", evidence__toolResults=[], use__disposition="retry_scheduled"),
         raises("another digest", "tool.use_unknown_result", JOIN, use__resultDigest="x"),
         raises("a digest where there is none", "tool.use_unknown_result", JOIN, result__resultDigest=ABSENT),
         accepts("no digest cited", use__resultDigest=ABSENT),
@@ -319,6 +325,13 @@ def test_a_parallel_pattern_is_forbidden_with_the_rest() -> None:
 @pytest.mark.req("HARN-65")
 def test_join(changes: dict[str, Any], expected: set[str]) -> None:
     assert classes(turn(), changes) == expected
+
+
+@pytest.mark.req("FAIL-10")
+def test_an_open_branch_is_pointed_at() -> None:
+    rows = [{"branchId": "b/1", "joinClosed": False}, {"joinClosed": False}]
+    found = judged(turn(), {"evidence.branchJoins": rows}).findings
+    assert [finding.where for finding in found] == ["branchJoins/", "branchJoins/b~11"]
 
 
 @pytest.mark.parametrize(
@@ -344,6 +357,10 @@ def test_join(changes: dict[str, Any], expected: set[str]) -> None:
                result__payload="ten bytes!", result__payloadBytes=1),
         raises("the payload is JSON", TRUNCATION, call__toolResponseTruncationPolicy={"maxBytes": 9},
                result__payload={"k": [1, 2, 3]}),
+        accepts("said to be uncut, and small", result__truncation={"truncated": False}, result__payloadBytes=10),
+        accepts("large without a budget", call__toolResponseTruncationPolicy={"marker": "…"}, result__payloadBytes=10),
+        accepts("cut to the budget", call__toolResponseTruncationPolicy={**CUTTING, "maxBytes": 400},
+                result__truncation=CUT),
         accepts("cut as the policy says", call__toolResponseTruncationPolicy=CUTTING, result__truncation=CUT),
         accepts("large and cut", call__toolResponseTruncationPolicy=CUTTING, result__truncation=CUT,
                 result__payloadBytes=900),
@@ -367,6 +384,8 @@ def test_join(changes: dict[str, Any], expected: set[str]) -> None:
                truncationConstraints={"marker": "~"}, result__truncation=CUT),
         raises("no head", TRUNCATION, call__toolResponseTruncationPolicy=CUTTING,
                result__truncation={**CUT, "headBytes": 0, "tailBytes": 400}),
+        raises("no head recorded", TRUNCATION, call__toolResponseTruncationPolicy=CUTTING,
+               result__truncation=without(CUT, "headBytes")),
         raises("no tail", TRUNCATION, call__toolResponseTruncationPolicy=CUTTING,
                result__truncation={**without(CUT, "tailBytes"), "headBytes": 400}),
         raises("head and tail do not sum", TRUNCATION, call__toolResponseTruncationPolicy=CUTTING,
