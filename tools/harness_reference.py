@@ -11,17 +11,17 @@ HEAD = """# States and classes of a turn
 
 <!-- Written by tools/harness_reference.py from manglecp.harness.classes; edit those. -->
 
-A turn goes through six states, and each is made only from the one before it. Below each state stand the classes that keep a turn
-from reaching it.
+A turn goes through six states, and each is made only from the one before it. Below each state stand the classes that
+keep a turn from reaching it.
 
 ```
 {diagram}```
 
-A turn is *closed* if none of the classes at JoinClosed or above it is active; it may *mutate* if no class is active at all and it says
-what it wants to mutate. The classes at MutationReady forbid only the mutation.
+A turn is *closed* if none of the classes at JoinClosed or above it is active; it may *mutate* if no class is active at
+all and it says what it wants to mutate. The classes at MutationReady forbid only the mutation.
 
-What may be tried again: *evidence* means that the missing evidence can be gathered and the same turn checked again; *turn* that
-another model turn can be spent on it, with the typed failure; *never* that a human has to look.
+What may be tried again: *evidence* means that the missing evidence can be gathered and the same turn checked again;
+*turn* that another model turn can be spent on it, with the typed failure; *never* that a human has to look.
 
 """
 RETRIES = {Retry.EVIDENCE: "evidence", Retry.TURN: "turn", Retry.NEVER: "never"}

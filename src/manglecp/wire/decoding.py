@@ -48,7 +48,7 @@ def _at_most(data: bytes) -> int | None:
     """
     if rb'\\":' in data or _SPACED.search(data):
         return None
-    return data.count(b'":') - data.count(rb'\":')
+    return data.count(b'":') - data.count(rb"\":")
 
 
 def _keys(data: JSON) -> int:
