@@ -24,4 +24,5 @@ class InvalidEvidence(ValueError):
     def under(self, step: str | int) -> InvalidEvidence:
         """The same, seen from one step further out. Readers know only where they are; the path grows on the way up."""
         self.path = f"/{str(step).replace('~', '~0').replace('/', '~1')}{self.path}"
+        self.args = (self.path, self.message)
         return self

@@ -294,6 +294,9 @@ def reader_of(kind: type[R]) -> Read[R]:
     def read(value: Any, limits: Limits) -> R:
         if not isinstance(value, dict):
             raise InvalidEvidence("", "an object is expected")
+        for _, name in needed:  # first, so that what is said does not depend on the order of the members
+            if value.get(name) is None:
+                raise InvalidEvidence("", "is absent").under(name)
         fields = empty.copy()
         for name, found in value.items():  # there are fewer members than fields
             if found is None or name not in members:
@@ -307,7 +310,7 @@ def reader_of(kind: type[R]) -> Read[R]:
                 fields[index] = item
         for index, name in needed:
             if fields[index] is None:
-                raise InvalidEvidence("", "is absent, blank or no text").under(name)
+                raise InvalidEvidence("", "is blank or no text").under(name)
         for index, read_one in computed:
             fields[index] = read_one(value, limits)
         return kind(*fields)
