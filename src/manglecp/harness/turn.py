@@ -104,8 +104,6 @@ def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way
     """
     if not isinstance(document, Mapping):
         raise InvalidEvidence("", "an object is expected")
-    if not isinstance(document, Mapping):
-        raise InvalidEvidence("", "an object is expected")
     whole = dict(document)
     found = whole.get("evidence")
     if found is None:

@@ -76,6 +76,8 @@ def test_package(changes: dict[str, Any], expected: set[str]) -> None:
         raises("one missing", MISSING, evidence__guardrailDecisions=decided("pre_flight", "input")),
         raises("demanded", MISSING, governanceConstraints={"requiredControls": ["guardrailStages"]}),
         raises("demanded by stages", MISSING, governanceConstraints={"requiredGuardrailStages": ["input"]}),
+        raises("a stage of one's own demanded", MISSING, governanceConstraints={"requiredGuardrailStages": ["audit"]},
+               evidence__guardrailDecisions=decided(*STAGES)),
         accepts("demanded and decided", governanceConstraints={"requiredGuardrailStages": ["Input"]},
                 evidence__guardrailDecisions=decided("input")),
         accepts("declared", governanceProfile__guardrailStages=STAGES),

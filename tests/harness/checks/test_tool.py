@@ -150,6 +150,12 @@ def test_one_call_per_action_unless_it_is_code(mode: str, expected: set[str]) ->
     assert classes(turn("a", "b"), {**changes, "evidence.toolRequests.1.actionIndex": None}) == set()
 
 
+def test_schemas_without_calls() -> None:
+    assert (
+        classes(turn(toolRequests=None, toolResults=[], toolUse=[]), {"evidence.callSpec.toolPolicy": PINNED}) == set()
+    )
+
+
 def test_any_needs_a_call() -> None:
     document = turn(toolRequests=[], toolResults=[], toolUse=[], toolRender=[])
     assert classes(document, {"evidence.callSpec.toolChoice": "any"}) == {SCHEMA}
