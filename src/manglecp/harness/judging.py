@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -23,7 +24,7 @@ class Judgement:
     """What follows from the evidence of a turn. The same evidence always gives an equal judgement."""
 
     findings: tuple[Finding, ...]
-    digests: dict[str, str]
+    digests: Mapping[str, str]
     witness_id: str
     turn: Turn
 
@@ -63,7 +64,7 @@ class Judgement:
             "failureClasses": list(self.failure_classes),
             "joinClosed": self.join_closed,
             "mutationReady": self.mutation_ready,
-            "digests": self.digests,
+            "digests": dict(self.digests),
             "witnessId": self.witness_id,
             "findings": [finding.as_json() for finding in self.findings],
         }
@@ -81,7 +82,7 @@ def conclude(turn: Turn) -> Judgement:
     findings = ordered(found, turn.call.call_id, digests["joinSetDigest"])
     classes = _classes(findings)
     digests |= bundle_v2(turn, dict(digests), classes)
-    return Judgement(findings, digests, witness_id(digests, classes), turn)
+    return Judgement(findings, MappingProxyType(digests), witness_id(digests, classes), turn)
 
 
 def open_findings(document: Mapping[str, Any], upto: State, limits: Limits = LIMITS) -> Sequence[Finding]:

@@ -28,7 +28,7 @@ from manglecp.harness.canonical import digest, digest_text
 from manglecp.harness.classes import State
 from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
 from manglecp.harness.handoff import artifact_rows, obstacles_to_hand_over
-from manglecp.harness.judging import open_findings
+from manglecp.harness.judging import Judgement, open_findings
 from manglecp.harness.obstacles import Lookup, Obstacle
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.retry import Decision
@@ -158,6 +158,7 @@ class Turn:
         self.call_spec = dict(call_spec)
         self.attempts = 0
         self.closed: JoinClosed | None = None
+        self._judgement: Judgement | None = None
         self.obstacles_to_go_on: tuple[Obstacle, ...] = ()
         self._evidence: dict[str, Any] = {
             "callSpec": self.call_spec,
@@ -269,6 +270,7 @@ class Turn:
         ``go_on`` is what the loop wants. Whether it may is decided by the stop policy and the protocol state policy.
         """
         self.attempts += 1
+        self.closed = self._judgement = None
         policies = self.session._stop_policy, self.session.policy.contents.get("protocol", {})
         ended: dict[str, Any] = {
             "stop_reason": stop_reason,
@@ -293,6 +295,7 @@ class Turn:
             self._classes = tuple(sorted({finding.failure.name for finding in blocked.findings}))
             raise
         self._classes = ()
+        self._judgement = self.closed.judgement
         return self.closed
 
     def retry(self) -> Decision:
@@ -305,9 +308,8 @@ class Turn:
             return
         self._ended = True
         judged = {}
-        if self.closed is not None:
-            judgement = self.closed.judgement
-            judged = {"witnessId": judgement.witness_id, "digests": judgement.digests}
+        if self._judgement is not None:
+            judged = {"witnessId": self._judgement.witness_id, "digests": dict(self._judgement.digests)}
         self.session._record(
             {
                 "kind": "turn",

@@ -23,11 +23,12 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, Self, TypeAlias, final
+from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar, final
 
 import msgspec
 
 from manglecp.harness.classes import State
+from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.findings import Finding
 from manglecp.harness.judging import Judgement, judge, open_findings
 
@@ -46,6 +47,7 @@ __all__ = [
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row]
+_T = TypeVar("_T", bound="_Stage")
 _NOTHING: Final[Row] = MappingProxyType({})
 
 
@@ -67,25 +69,38 @@ class WrongMutation(ValueError):
     """A mutation other than the one that was authorised."""
 
 
+class _Issued(NamedTuple):
+    """What a transition issued: which state it was, the evidence and, where there is one, the judgement."""
+
+    kind: type[_Stage]
+    document: bytes
+    judgement: Judgement | None
+
+
 class _Registry:
-    """The instances that transitions issued. Private: to be in it is what it means to be a state."""
+    """The instances that transitions issued, with all that they stand for.
+
+    Private: to be in it is what it means to be a state. An instance itself holds nothing that could be tampered with.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._issued: weakref.WeakSet[_Stage] = weakref.WeakSet()
+        self._issued: weakref.WeakKeyDictionary[_Stage, _Issued] = weakref.WeakKeyDictionary()
 
-    def issue(self, stage: _Stage) -> None:
+    def issue(self, stage: _Stage, issued: _Issued) -> None:
         with self._lock:
-            self._issued.add(stage)
+            self._issued[stage] = issued
 
-    def check(self, stage: object, kind: type[_Stage]) -> None:
-        if type(stage) is not kind or stage not in self._issued:
+    def find(self, stage: object, kind: type[_Stage]) -> _Issued:
+        issued = self._issued.get(stage) if isinstance(stage, _Stage) else None
+        if issued is None or issued.kind is not kind or type(stage) is not kind:
             raise Forged(f"this is no {kind.__name__} that a turn has reached")
+        return issued
 
-    def spend(self, stage: MutationReady) -> None:
+    def spend(self, stage: _Stage, kind: type[_Stage]) -> None:
         with self._lock:
-            self.check(stage, MutationReady)
-            self._issued.discard(stage)
+            self.find(stage, kind)
+            del self._issued[stage]
 
 
 _registry: Final = _Registry()
@@ -94,8 +109,7 @@ _registry: Final = _Registry()
 class _Stage:
     """What the six types share: evidence that nobody can change, and no way to make one by hand."""
 
-    __slots__ = ("__weakref__", "_document")
-    _document: bytes
+    __slots__ = ("__weakref__",)
 
     def __new__(cls, *_: object, **__: object) -> Self:
         raise Forged(f"{cls.__name__} is made by the step before it, never by hand")
@@ -125,8 +139,7 @@ class _Stage:
     @property
     def document(self) -> dict[str, Any]:
         """The evidence so far, in the shape that :func:`.judging.judge` takes; a copy."""
-        _registry.check(self, type(self))
-        found: dict[str, Any] = msgspec.json.decode(self._document)
+        found: dict[str, Any] = msgspec.json.decode(_registry.find(self, type(self)).document)
         return found
 
     def _with(self, evidence: Mapping[str, object]) -> dict[str, Any]:
@@ -143,14 +156,21 @@ class _Stage:
         return document
 
 
-def _issue(kind: type[Any], document: Mapping[str, Any], **more: object) -> Any:
-    """The only constructor. What a stage holds is written once, here."""
+def _issue(kind: type[_T], document: Mapping[str, Any], judgement: Judgement | None = None) -> _T:
+    """The only constructor."""
+    try:
+        encoded = msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        raise InvalidEvidence("", "a surrogate stands alone in a text") from None
     stage = object.__new__(kind)
-    object.__setattr__(stage, "_document", msgspec.json.encode(document))
-    for name, value in more.items():
-        object.__setattr__(stage, name, value)
-    _registry.issue(stage)
+    _registry.issue(stage, _Issued(kind, encoded, judgement))
     return stage
+
+
+def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
+    judgement = _registry.find(stage, kind).judgement
+    assert judgement is not None  # these two are issued with one
+    return judgement
 
 
 def _reach(state: State, document: Mapping[str, Any]) -> None:
@@ -171,15 +191,13 @@ class CallSpec(_Stage):
         """``constraints`` are the objects beside ``evidence``: ``toolConstraints``, ``policyDocuments`` and so on."""
         document = {**constraints, "evidence": {"callSpec": dict(call_spec)}}
         _reach(State.CALL_SPEC, document)
-        issued: CallSpec = _issue(CallSpec, document)
-        return issued
+        return _issue(CallSpec, document)
 
     def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
         """What the model asked for, with the guardrail decisions before it runs."""
         document = self._with({**evidence, "toolRequests": list(rows)})
         _reach(State.TOOL_REQUESTS, document)
-        issued: ToolRequests = _issue(ToolRequests, document)
-        return issued
+        return _issue(ToolRequests, document)
 
 
 @final
@@ -192,8 +210,7 @@ class ToolRequests(_Stage):
         """What came back, with artifacts, accesses and further guardrail decisions."""
         document = self._with({**evidence, "toolResults": list(rows)})
         _reach(State.TOOL_RESULTS, document)
-        issued: ToolResults = _issue(ToolResults, document)
-        return issued
+        return _issue(ToolResults, document)
 
 
 @final
@@ -206,8 +223,7 @@ class ToolResults(_Stage):
         """What became of each result."""
         document = self._with({**evidence, "toolUse": list(rows)})
         _reach(State.TOOL_USE, document)
-        issued: ToolUse = _issue(ToolUse, document)
-        return issued
+        return _issue(ToolUse, document)
 
 
 @final
@@ -223,51 +239,50 @@ class ToolUse(_Stage):
         blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
         if blocking:
             raise Blocked(State.JOIN_CLOSED, blocking)
-        issued: JoinClosed = _issue(JoinClosed, document, _judgement=judgement)
-        return issued
+        return _issue(JoinClosed, document, judgement)
 
 
 @final
 class JoinClosed(_Stage):
     """A turn whose requests, results and uses match, under its policies."""
 
-    __slots__ = ("_judgement",)
-    _judgement: Judgement
+    __slots__ = ()
 
     @property
     def judgement(self) -> Judgement:
-        _registry.check(self, JoinClosed)
-        return self._judgement
+        return _judged(self, JoinClosed)
 
     def authorize(self, mutation: Row | None = None, constraints: Row = _NOTHING) -> MutationReady:
         """The right to carry out one mutation: the given one, or the one that the evidence already holds.
 
+        One turn authorises one mutation, so this state is spent by it.
         ``constraints`` are those that only who judges the mutation knows, above all ``mutationConstraints`` with the
-        active policy digest. They are added to those of the turn, and replace none but ``mutationConstraints``.
+        active policy digest. They are added to those of the turn and cannot take any of them back.
         """
         document = self._with({"mutation": None if mutation is None else dict(mutation)})
-        for name in constraints:
-            if name in document and name != "mutationConstraints":
+        for name, given in constraints.items():
+            if name not in document:
+                document[name] = given
+            elif name == "mutationConstraints":
+                document[name] = _stricter(document[name] or {}, given)
+            else:
                 raise ValueError(f"{name} is part of the turn and cannot be replaced")
-        document.update(constraints)
         judgement = judge(document)
         if judgement.findings or not judgement.mutation_ready:
             raise Blocked(State.MUTATION_READY, judgement.findings)
-        issued: MutationReady = _issue(MutationReady, document, _judgement=judgement)
-        return issued
+        _registry.spend(self, JoinClosed)  # one turn, one mutation
+        return _issue(MutationReady, document, judgement)
 
 
 @final
 class MutationReady(_Stage):
     """The right to carry out one mutation, once."""
 
-    __slots__ = ("_judgement",)
-    _judgement: Judgement
+    __slots__ = ()
 
     @property
     def judgement(self) -> Judgement:
-        _registry.check(self, MutationReady)
-        return self._judgement
+        return _judged(self, MutationReady)
 
     @property
     def intent(self) -> dict[str, Any]:
@@ -276,17 +291,23 @@ class MutationReady(_Stage):
         return found
 
 
+def _stricter(turn: Row, judge: Row) -> Row:
+    """What both demand of a mutation; which policy is active, only who judges it knows."""
+    claims = [rows["requiredCapabilityClaims"] for rows in (turn, judge) if rows.get("requiredCapabilityClaims")]
+    both = {"requiredCapabilityClaims": [claim for some in claims for claim in some]} if claims else {}
+    return {**turn, **judge, **both}
+
+
 def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     """Spend the right for a mutation of this kind and action; the judgement it rests on.
 
     Whoever carries out mutations calls this first. It is refused for a forged right, a second time, and for any other
     mutation than the one that was authorised; a refused one is not spent.
     """
-    _registry.check(ready, MutationReady)
-    judgement = ready.judgement
+    judgement = _judged(ready, MutationReady)
     intent = judgement.turn.evidence.mutation
     assert intent is not None  # there is no MutationReady without one
     if (intent.kind, intent.action) != (kind, action):
         raise WrongMutation(f"authorised is {intent.kind} {intent.action}, not {kind} {action}")
-    _registry.spend(ready)
+    _registry.spend(ready, MutationReady)
     return judgement

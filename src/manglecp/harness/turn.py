@@ -27,6 +27,7 @@ class Turn:
     """Everything that the checks may ask."""
 
     __slots__ = (
+        "_frozen",
         "call",
         "constraints",
         "continuing",
@@ -51,6 +52,7 @@ class Turn:
         schema_verdicts: Mapping[str, bool],
         limits: Limits = LIMITS,
     ) -> None:
+        self._frozen = False
         self.evidence = evidence
         self.call = evidence.call_spec
         self.constraints = constraints
@@ -78,6 +80,13 @@ class Turn:
                 self.unfinished.add(row.tool_call_id)
             if row.caller_edge is not None:
                 self.edges[row.tool_call_id] = row.caller_edge
+        self._frozen = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """A turn that was judged stays the turn that was judged."""
+        if getattr(self, "_frozen", False):
+            raise AttributeError("a turn does not change")
+        object.__setattr__(self, name, value)
 
     def caller(self, request: ToolRequest) -> str:
         """Who made the call: as its edge says, else as the request says, else the model directly."""
