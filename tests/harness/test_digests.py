@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.harness.canonical import digest, digest_text
 from manglecp.harness.judging import judge
-from tests.harness.evidence import MUTATION, VECTORS, changed, judged, turn
+from tests.harness.evidence import ABSENT, MUTATION, VECTORS, changed, judged, turn
 
 EMPTY = digest([])
 
@@ -89,35 +89,54 @@ def test_the_shape_of_each_v1_row() -> None:
     assert found["handoffDigest"] == digest({"target": "t", "requiredArtifactRefs": ["x", "y"]})
 
 
-def test_the_join_digest_has_25_members() -> None:
-    document = turn("a", "b")
-    evidence = document["evidence"]
-    evidence["toolUse"].pop()
-    evidence["toolRender"].pop(0)
-    evidence["toolUse"].append({"toolCallId": "z", "disposition": "observed"})
-    found = judge(document).digests
+UNREADY = {"continuationContextReady": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "members"),
+    [
+        ({}, {}),
+        ({"evidence.toolUse.1": ABSENT}, {"usedCallIds": ["a"], "missingUseCallIds": ["b"]}),
+        ({"evidence.toolUse.2": {"toolCallId": "z", "disposition": "observed"}},
+         {"usedCallIds": ["a", "b", "z"], "unknownUseCallIds": ["z"]}),
+        ({"evidence.toolRequests.0": ABSENT}, {"requestedCallIds": ["b"], "orphanResultCallIds": ["a"]}),
+        ({"evidence.toolResults.0": ABSENT, "evidence.toolUse.0": ABSENT},
+         {"resultCallIds": ["b"], "missingResultCallIds": ["a"], "usedCallIds": ["b"]}),
+        ({"evidence.toolRender.0": ABSENT}, {"renderCallIds": ["b"], "missingRenderCallIds": ["a"], **UNREADY}),
+        ({"evidence.reminderQueue": []}, {"queueIds": [], "queueReductionPresent": False, **UNREADY}),
+        ({"evidence.stateViews": []}, {"stateViewIds": [], "stateViewPresent": False, **UNREADY}),
+        ({"evidence.toolRender.0.policyDigest": "x"}, {"renderPolicyValid": False, **UNREADY}),
+        ({"evidence.reminderQueue.0.policyDigest": "x"}, {"queuePolicyValid": False, **UNREADY}),
+        ({"evidence.stateViews.0.policyDigest": "x"}, {"stateViewPolicyValid": False, **UNREADY}),
+        ({"evidence.stateViews": [], "evidence.toolUse": [], "evidence.protocolState.continuationAllowed": False},
+         {"stateViewIds": [], "stateViewPresent": False, "usedCallIds": [], "missingUseCallIds": ["a", "b"]}),
+    ],
+)  # fmt: skip
+def test_the_join_digest_has_25_members(changes: dict[str, Any], members: dict[str, Any]) -> None:
+    found = judged(turn("a", "b"), changes).digests
     names = ("request", "result", "use", "toolRender", "reminderQueue", "stateView")
-    join: dict[str, Any] = {f"{name}SetDigest": found[f"{name}SetDigest"] for name in names}
-    join |= {
-        "protocolStateDigest": digest({"stopReason": "tool_use", "continuationAllowed": True}),
+    join = {
+        **{f"{name}SetDigest": found[f"{name}SetDigest"] for name in names},
+        "protocolStateDigest": found["protocolStateDigest"],
         "handoffDigest": None,
         "requestedCallIds": ["a", "b"],
         "resultCallIds": ["a", "b"],
-        "usedCallIds": ["a", "z"],
-        "renderCallIds": ["b"],
+        "usedCallIds": ["a", "b"],
+        "renderCallIds": ["a", "b"],
         "queueIds": ["q"],
         "stateViewIds": ["v"],
         "missingResultCallIds": [],
         "orphanResultCallIds": [],
-        "missingUseCallIds": ["b"],
-        "unknownUseCallIds": ["z"],
-        "missingRenderCallIds": ["a"],
+        "missingUseCallIds": [],
+        "unknownUseCallIds": [],
+        "missingRenderCallIds": [],
         "queueReductionPresent": True,
         "stateViewPresent": True,
         "renderPolicyValid": True,
         "queuePolicyValid": True,
         "stateViewPolicyValid": True,
-        "continuationContextReady": False,
+        "continuationContextReady": True,
+        **members,
     }
     assert len(join) == 25
     assert found["joinSetDigest"] == digest(join)

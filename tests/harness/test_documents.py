@@ -7,6 +7,7 @@ import pytest
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical import digest
 from manglecp.harness.documents import DOCUMENTS
+from manglecp.harness.errors import InvalidEvidence
 from tests.harness.evidence import MUTATION, PROFILE, changed, classes, turn
 
 DRIFT = {
@@ -117,6 +118,12 @@ def test_members_are_replaced_one_by_one() -> None:
     assert classes(turn(), under("handoffContract", document, **explicit)) == {"handoff.return_path_missing"}
 
 
+def test_a_verified_document_has_to_be_readable() -> None:
+    with pytest.raises(InvalidEvidence) as caught:
+        classes(turn(), under("deferPolicy", {"deferred": ["sed", ["grep"]]}))
+    assert caught.value.path == "/policyDocuments/deferPolicy/deferred/1"
+
+
 def test_a_drifted_document_supplies_nothing() -> None:
     changes = {"policyDocuments.deferPolicy": {"deferred": ["grep"]}, "evidence.callSpec.deferPolicyDigest": "x"}
     assert classes(turn(), changes) == {"tool.discovery_mismatch"}
@@ -127,6 +134,7 @@ def test_a_contract_binds_who_hands_over() -> None:
     contract = under("handoffContract", {"requireReturnPath": True})
     assert classes(turn(), contract) == set()
     assert classes(turn(), {**contract, "evidence.handoff": PACKET}) == {"handoff.return_path_missing"}
+    assert classes(turn(), {**contract, **MUTATION}) == set()
     transfer = {**MUTATION, "evidence.mutation.kind": "transfer"}
     assert classes(turn(), {**contract, **transfer}) == {"handoff.return_path_missing", "handoff.target_not_allowed"}
 

@@ -57,6 +57,9 @@ def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
         accepts("pin of another tool", tools__schemaDigests={"sed": "s"}, request__schemaDigest="t"),
         raises("arguments do not fit", SCHEMA, call__toolPolicy=PINNED, request__input={"q": 1}),
         accepts("arguments fit", call__toolPolicy=PINNED, request__input={"p": 1}),
+        accepts("arguments of a tool without a schema", call__toolPolicy={"allowedTools": [
+            {"toolName": "grep"}, {"toolName": "sed", "inputSchema": {"required": ["p"]}}]}, request__input={"q": 1}),
+        accepts("arguments beside an empty place", call__toolPolicy=PINNED, evidence__toolRequests__1=None),
         accepts("no arguments recorded", call__toolPolicy=PINNED, request__input=None),
         raises("free text", SCHEMA, request__sourceBlock=" Free_Text"),
         accepts("structured block", request__sourceBlock="tool_use"),
@@ -255,6 +258,8 @@ def test_a_blocked_call_and_its_block_are_both_pointed_at() -> None:
                evidence__toolRequests__1__toolKind="function"),
         raises("another child", EDGE, result__callerEdge={**EDGED, "childToolCallId": "z"}),
         raises("program without an edge", EDGE, request__callerId="Code_Execution"),
+        accepts("kind of the edge may call", result__callerEdge={**EDGED, "callerKind": "Agent"},
+                tools__allowedCallers={"grep": ["agent"]}),
         raises("kind of the edge may not call", CALLER, result__callerEdge=EDGED,
                request__callerId="direct", tools__allowedCallers={"grep": ["direct"]}),
     ],
