@@ -87,6 +87,8 @@ def test_the_shape_of_each_v1_row() -> None:
         [{"viewId": "v", "viewDigest": "sha256:state", "policyDigest": "sha256:view", "sourceRefs": ["y", "z"]}]
     )
     assert found["handoffDigest"] == digest({"target": "t", "requiredArtifactRefs": ["x", "y"]})
+    bare = judge(turn(handoff={"target": "t", "requiredArtifactRefs": [], "returnPathRef": "r"})).digests
+    assert bare["handoffDigest"] == digest({"target": "t", "returnPathRef": "r"})
 
 
 UNREADY = {"continuationContextReady": False}
