@@ -12,8 +12,8 @@ from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.judging import judge
 from manglecp.harness.reading import Limits
 from manglecp.harness.turn import read_turn
-from manglecp.harness.witness import verify
-from tests.harness.evidence import ABSENT, changed, judged, turn
+from manglecp.harness.witness import verify, witness_of
+from tests.harness.evidence import ABSENT, VECTORS, changed, judged, turn
 
 GUARDRAIL = {"evidence.guardrailDecisions": [{"stage": "input", "sequence": 1}]}
 
@@ -155,12 +155,7 @@ def test_members_that_are_one_after_trimming() -> None:
     ("path", "value", "where"),
     [
         ("evidence.callSpec.callId", "\ud800", "/evidence/callSpec/callId"),
-        ("evidence.toolResults.0", {"toolCallId": "a", "payload": [1e-7]}, "/evidence/toolResults/0/payload/0"),
         ("evidence.toolRequests.0.input", {"x": float("nan")}, "/evidence/toolRequests/0/input/x"),
-        ("evidence.toolRequests.0.input", {"ä": 1}, "/evidence/toolRequests/0/input/ä"),
-        ("evidence.toolRequests.0.ordinal", 2**63, "/evidence/toolRequests/0/ordinal"),
-        ("policyDocuments.toolCatalog", {"x": -0.0}, "/policyDocuments/toolCatalog/x"),
-        ("governanceProfile.evalGate", {"metrics": {"f1": 1e-9}}, "/governanceProfile/evalGate/metrics/f1"),
         ("evidence.toolRequests.0.input", {1: 2}, "/evidence/toolRequests/0/input"),
         ("evidence.toolRequests.0.input", {"x": b"bytes"}, "/evidence/toolRequests/0/input/x"),
     ],
@@ -238,8 +233,39 @@ def test_statuses(written: str | None, status: str) -> None:
     assert row("toolResults", status=written)["status"] == status
 
 
-@pytest.mark.parametrize("member", ["errorCode", "errorMessage", "errorMessageDigest", "rawError", "errorSummary"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"evidence.toolResults.0.payload": [1e-7, -0.0, {"größe": 2**70}]},
+        {"evidence.toolRequests.0.input": {"ä": 1, "eps": 1e300}},
+        {"evidence.toolRequests.0.ordinal": 2**63},
+        {"evidence.toolRequests.0.input": {"n": 10**400}},
+    ],
+)
+def test_unusual_numbers_and_keys_are_evidence_too(changes: dict[str, Any]) -> None:
+    judgement = judged(turn(), {"evidence.toolUse.0.resultDigest": ABSENT, **changes})
+    assert judgement.result == "accepted"
+    assert verify(witness_of(judgement)).holds
+
+
+@pytest.mark.parametrize("score", [1, 0, -1, 1.0, 1e-9, -0.0])
+def test_a_score_is_a_number_however_it_is_written(score: float) -> None:
+    document = VECTORS["019-accept-governance-policy-promotion"]["input"]
+    judgement = judged(document, {"governanceProfile.evalGate.metrics.precision": score})
+    assert verify(witness_of(judgement)).holds
+    assert (judgement.result == "accepted") == (score >= 0.9)
+
+
+@pytest.mark.parametrize(
+    "given", [{"rawError": "boom"}, {"rawError": 7}, {"errorCode": "  "}, {"retryable": "yes"}, {"errorMessage": None}]
+)
+def test_what_counts_as_not_given_makes_no_error(given: dict[str, Any]) -> None:
+    assert row("toolResults", status=None, **given)["status"] == "ok"
+
+
+@pytest.mark.parametrize("member", ["errorCode", "errorMessage", "errorMessageDigest", "errorSummary"])
 def test_a_row_with_an_error_member_is_an_error(member: str) -> None:
+    assert row("toolResults", status=None, rawError={})["status"] == "error"
     assert row("toolResults", status=None, **{member: "x"})["status"] == "error"
     assert row("toolResults", status=None, retryable=False)["status"] == "error"
     assert row("toolResults", status="ok", **{member: "x"})["status"] == "ok"

@@ -1,8 +1,9 @@
 """Bytes that two implementations agree on, and digests of them.
 
 A digest says ``sha256:`` and the hash of the canonical JSON of a value: object keys in the order of code points, no
-spaces, text as UTF-8, escapes only where JSON demands them. What could be written in two ways (exponents, minus zero,
-surrogates, numbers that are none) has no canonical form and is refused, and so is what is nested very deep.
+spaces, text as UTF-8, escapes only where JSON demands them. Numbers that implementations write in different ways (those
+with an exponent, and minus zero) are carried as text. Lone surrogates and numbers that are none have no canonical form
+and are refused, and so is what is nested very deep.
 
 Text is trimmed of Unicode white space and, where it is one of a set of words, put into ASCII lower case. Python's own
 ``strip`` and ``lower`` do more than that.
@@ -47,7 +48,8 @@ def word(text: str) -> str:
 
 def canonical(value: Any) -> bytes:
     """The canonical JSON of a value made of dictionaries, lists, texts, numbers, booleans and None."""
-    _check(value)
+    if _check(value):
+        value = _carried(value)
     return msgspec.json.encode(value, order="sorted")
 
 
@@ -66,8 +68,12 @@ def digest_bytes(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def _check(value: Any) -> None:
-    """Refuse what has no canonical form. Without recursion: a stranger decides how deep the value is."""
+def _check(value: Any) -> bool:
+    """Refuse what has no canonical form; is there a number to be carried as text?
+
+    Without recursion: a stranger decides how deep the value is.
+    """
+    carry = False
     work: list[tuple[str, Any, int]] = [("", value, 0)]
     while work:
         path, one, depth = work.pop()
@@ -81,19 +87,43 @@ def _check(value: Any) -> None:
             for key, part in one.items():
                 if type(key) is not str:
                     raise Uncanonical(path, "a key is no text")
-                if not key.isascii():
-                    raise Uncanonical(f"{path}/{_step(key)}", "a key has letters other than ASCII")
+                if not key.isascii() and _SURROGATE.search(key):
+                    raise Uncanonical(path, "a surrogate stands alone in a key")
                 if type(part) is not str or not part.isascii():
                     work.append((f"{path}/{_step(key)}", part, depth + 1))
         elif kind is list or kind is tuple:
             work += [(f"{path}/{i}", part, depth + 1) for i, part in enumerate(one)]
         elif kind is float:
-            if not math.isfinite(one) or (one == 0 and math.copysign(1, one) < 0) or "e" in repr(one):
-                raise Uncanonical(path, f"the number {one!r} can be written in more than one way")
+            if not math.isfinite(one):
+                raise Uncanonical(path, f"{one!r} is no number")
+            carry = carry or _is_carried(one)
         elif one is not None and kind is not bool and kind is not int:
             raise Uncanonical(path, f"a {kind.__name__} is no JSON value")
+    return carry
 
 
 def _step(key: str) -> str:
     """A key as a step of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
+
+
+def _is_carried(number: float) -> bool:
+    return "e" in repr(number) or (number == 0 and math.copysign(1, number) < 0)
+
+
+def _carried(value: Any) -> Any:
+    """A copy with such numbers as texts. Built from the leaves up, without recursion."""
+    root: list[Any] = [value]
+    work: list[tuple[Any, Any]] = [(root, 0)]
+    while work:
+        holder, place = work.pop()
+        one = holder[place]
+        if type(one) is float and _is_carried(one):
+            holder[place] = repr(one)
+        elif type(one) is dict:
+            holder[place] = copy = dict(one)
+            work += [(copy, key) for key in copy]
+        elif type(one) is list or type(one) is tuple:
+            holder[place] = items = list(one)
+            work += [(items, number) for number in range(len(items))]
+    return root[0]

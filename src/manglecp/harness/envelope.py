@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from manglecp.harness.canonical import digest_text
 from manglecp.harness.reading import Computed, Flag, Limits, Member, Read, Record, Text, a_text, member, reader_of
 
-__all__ = ["ERROR_MEMBERS", "ErrorEnvelope", "read_envelope"]
+__all__ = ["ERROR_MEMBERS", "ErrorEnvelope", "read_envelope", "speaks_of_an_error"]
 
 ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessageDigest", "rawError", "errorSummary")
 """The members of a row that speak of an error."""
@@ -65,6 +65,14 @@ class _ErrorMembers(Record, frozen=True):
 
 
 _read_members: Final[Read[_ErrorMembers]] = reader_of(_ErrorMembers)
+
+
+def speaks_of_an_error(row: dict[str, Any], limits: Limits) -> bool:
+    """Is a member of an error given? What is blank or of another kind is not."""
+    if all(row.get(name) is None for name in ERROR_MEMBERS):
+        return False
+    found = _read_members(row, limits)
+    return found != _ErrorMembers() or isinstance(row.get("rawError"), dict)
 
 
 def read_envelope(row: dict[str, Any], limits: Limits) -> ErrorEnvelope:

@@ -143,17 +143,13 @@ def a_whole(value: Any, _: Limits) -> int | None:
     if type(value) is not int:
         _no_container(value, "a number")
         return None
-    if not -(2**63) <= value < 2**63:
-        raise InvalidEvidence("", "the number does not fit into 64 bits")
-    return value
+    return value if -(2**63) <= value < 2**63 else None
 
 
 def _a_number(value: Any, limits: Limits) -> float | None:
-    if type(value) is not float:
-        return a_whole(value, limits)
-    if not math.isfinite(value) or "e" in repr(value) or str(value) == "-0.0":
-        raise InvalidEvidence("", f"the number {value!r} can be written in more than one way")
-    return value
+    """As a float, however it was written: a score of 1 is a score of 1.0."""
+    number = value if type(value) is float else a_whole(value, limits)
+    return None if number is None or not math.isfinite(number) else float(number)
 
 
 # --- lists and objects ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from manglecp.harness.canonical import digest_bytes
-from manglecp.harness.envelope import ERROR_MEMBERS, ErrorEnvelope, read_envelope
+from manglecp.harness.envelope import ERROR_MEMBERS, ErrorEnvelope, read_envelope, speaks_of_an_error
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.reading import (
     Computed,
@@ -134,7 +134,7 @@ def _status(row: dict[str, Any], limits: Limits) -> Status:
         return known
     said = member(row, "status", a_word, limits)
     if said is None and (stated is None or type(stated) is str):
-        return "error" if any(row.get(name) is not None for name in ERROR_MEMBERS) else "ok"
+        return "error" if speaks_of_an_error(row, limits) else "ok"
     if said not in _STATUS:
         raise InvalidEvidence("/status", f"{stated!r:.80} is no status")
     return _STATUS[said]

@@ -70,8 +70,8 @@ class Terms:
         self.deferred_tools = _first(tool.deferred_tools, verified("deferPolicy"), "deferred") or ()
         self.allowed_callers = _first(tool.allowed_callers, verified("allowedCallers"), "tools") or {}
         self.role_scopes = _first(constraints.context_constraints.role_scopes, verified("contextScope"), "roles")
-        self.compaction = _merged(
-            constraints.runtime_constraints.compaction or CompactionTerms(), verified("compactionPolicy")
+        self.compaction = (
+            constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms()
         )
         self.decomposition = _merged(constraints.decomposition_constraints, verified("decompositionPolicy"))
         # A contract binds who hands over. Constraints are demands, and bind in any case.
@@ -83,7 +83,7 @@ class Terms:
         self.eval_thresholds = (
             _first(governance and governance.eval_thresholds, verified("evalGatePolicy"), "thresholds") or {}
         )
-        self.red_team = _merged((governance and governance.red_team) or RedTeamTerms(), verified("redTeamPolicy"))
+        self.red_team = (governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms()
         self.required_claims = _first(
             constraints.mutation_constraints.required_capability_claims,
             verified("mutationPolicy"),

@@ -91,14 +91,15 @@ class Turn:
     def caller(self, request: ToolRequest) -> str:
         """Who made the call: as its edge says, else as the request says, else the model directly."""
         edge = self.edges.get(request.tool_call_id)
-        if edge is not None:
-            return edge.caller_kind or PROGRAM
+        if edge is not None and edge.caller_kind is not None:
+            return edge.caller_kind
         return "direct" if request.caller_id is None else word(request.caller_id)
 
     @property
     def direct(self) -> Iterator[ToolRequest]:
         """The calls that the model made itself. What a program calls is part of the program."""
-        return (row for row in self.evidence.tool_requests if self.caller(row) != PROGRAM)
+        rows = self.evidence.tool_requests
+        return (row for row in rows if row.tool_call_id not in self.edges and self.caller(row) != PROGRAM)
 
     @property
     def context_owed(self) -> bool:

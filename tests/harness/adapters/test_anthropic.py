@@ -297,10 +297,10 @@ class TestProgramsAndSearches:
         pause, rest = message(served, stop="pause_turn"), message(found, text("There."), stop="end_turn")
         assert verdicts(lines([{"role": "user", "content": "Search."}, pause, rest])) == [()]
 
-    def test_numbers_without_a_canonical_form_are_carried_as_text(self) -> None:
+    def test_unusual_numbers_and_keys_are_kept(self) -> None:
         record = exchanges(message({**tool_use("toolu_1"), "input": {"eps": 1e-7, "größe": 1}}))
         (document,) = turns(lines(record))
-        assert document["evidence"]["toolRequests"][0]["input"] == '{"eps":1e-07,"gr\\u00f6\\u00dfe":1}'
+        assert document["evidence"]["toolRequests"][0]["input"] == {"eps": 1e-7, "größe": 1}
         assert classes(document) == ("tool.join_incomplete", "tool.result_missing")
 
 

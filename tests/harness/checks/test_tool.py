@@ -248,8 +248,10 @@ def test_a_blocked_call_and_its_block_are_both_pointed_at() -> None:
     [
         accepts("child of a program", result__callerEdge=EDGED),
         accepts("edge that names its child", result__callerEdge={**EDGED, "childToolCallId": "a"}),
-        accepts("edge without a kind", result__callerEdge={"parentToolCallId": "b"}, tools__allowedCallers={
-            "grep": ["code_execution"]}),
+        accepts("edge without a kind", result__callerEdge={"parentToolCallId": "b"}, request__callerId="agent7",
+                tools__allowedCallers={"grep": ["agent7"]}),
+        raises("edge without a kind, by nobody", CALLER, result__callerEdge={"parentToolCallId": "b"},
+               tools__allowedCallers={"grep": ["code_execution"]}),
         raises("parent unknown", EDGE, result__callerEdge={**EDGED, "parentToolCallId": "z"}),
         raises("no parent", EDGE, result__callerEdge={"callerKind": "code_execution"}),
         raises("parent is itself", EDGE, result__callerEdge={**EDGED, "parentToolCallId": "a"},

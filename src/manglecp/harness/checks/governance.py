@@ -8,6 +8,7 @@ identity, a word on the call that is none, a verified guardrail document, and th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from manglecp.harness.classes import CLASSES
@@ -63,8 +64,13 @@ def governance(turn: Turn) -> Iterator[Finding]:
     if gate.profile.claim_id not in (None, _CLAIM):
         yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {gate.profile.claim_id} is not known")
         return
-    for control in (_package, _stages, _eval_gate, _lineage, _red_team, _self_evolution, _trace_mode, _risk_tier):
+    for control in (_package, _stages, _trace_mode, _risk_tier):
         yield from control(gate)
+    for control in (_eval_gate, _lineage, _red_team, _self_evolution):
+        for finding in control(gate):
+            yield finding
+            if gate.promotes:  # what the promotion owes is the promotion's fault too
+                yield replace(finding, where="mutation")
 
 
 def _package(gate: _Gate) -> Iterator[Finding]:
@@ -97,6 +103,9 @@ def _stages(gate: _Gate) -> Iterator[Finding]:
             missing = True
             yield Finding(_STAGE_MISSING, place("guardrailDecisions", stage), "the stage has no decision")
     if missing:
+        for row in decisions or ():  # had nobody decided anything, nothing might be owed
+            where = place("guardrailDecisions", row.sequence)
+            yield Finding(_STAGE_MISSING, where, "it decides, and a required stage does not")
         return
     if declared is not None and declared != required:
         yield Finding(_STAGE_ORDER, "governanceProfile/guardrailStages", "the list is not the required one")

@@ -6,6 +6,7 @@ The contract is the constraints in force: explicit ones bind always, those of a 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from manglecp.harness.classes import CLASSES
@@ -57,6 +58,7 @@ def packet(turn: Turn) -> Iterator[Finding]:
     if terms.require_artifact_existence:
         for ref in wanted.union(found.required_artifact_refs) - _existing(turn):
             yield Finding(_ARTIFACT, place("artifacts", ref), "the artifact does not exist, or has no digest")
+            yield Finding(_ARTIFACT, "handoff", f"{ref} does not exist, or has no digest")
     for name in terms.required_packet_fields or ():
         if name not in _PACKET_FIELDS or not getattr(found, _PACKET_FIELDS[name]):
             yield Finding(_ARTIFACT, place("handoff", name), "the packet lacks a demanded field")
@@ -64,16 +66,25 @@ def packet(turn: Turn) -> Iterator[Finding]:
 
 def no_packet(turn: Turn) -> Iterator[Finding]:
     """What is demanded of a packet is not met by having none."""
-    terms, intent = turn.terms.handoff, turn.evidence.mutation
     if turn.evidence.handoff is not None:
         return
+    intent = turn.evidence.mutation
+    transfer = intent is not None and intent.kind == "transfer"
+    for finding in _demanded(turn, transfer):
+        yield finding
+        if transfer:  # without it the contract of a document would demand nothing
+            yield replace(finding, where="mutation")
+
+
+def _demanded(turn: Turn, transfer: bool) -> Iterator[Finding]:
+    terms = turn.terms.handoff
     if terms.required_artifact_refs or terms.required_packet_fields:
         yield Finding(_ARTIFACT, "handoff", "the contract demands a packet, and there is none")
     if terms.allowed_targets or (terms.allowed_targets_by_role or {}).get(turn.call.orchestration_role or ""):
         yield Finding(_TARGET, "handoff", "the contract names targets, and there is no packet")
     if terms.require_return_path:
         yield Finding(_RETURN, "handoff", "the contract demands a return path, and there is no packet")
-    if intent is not None and intent.kind == "transfer":
+    if transfer:
         yield Finding(_TARGET, "handoff", "a transfer without a packet")
 
 
@@ -84,8 +95,10 @@ def descent(turn: Turn) -> Iterator[Finding]:
         return
     if continuity.handoff_ref is None:
         yield Finding(_ARTIFACT, "continuity", "the turn goes on from a handoff that it does not name")
-    for ref in set(continuity.artifact_refs) - _existing(turn):
+    known = {row.ref for row in turn.evidence.artifacts if row.digest is not None}
+    for ref in set(continuity.artifact_refs) - known:
         yield Finding(_ARTIFACT, place("artifacts", ref), "the turn goes on from an artifact that is not there")
+        yield Finding(_ARTIFACT, "continuity", f"{ref} is not there")
 
 
 CHECKS: Final = (contract, packet, no_packet, descent)

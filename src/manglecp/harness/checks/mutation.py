@@ -72,6 +72,7 @@ def use_evidence(turn: Turn) -> Iterator[Finding]:
             if not row.provenance:
                 where = place("toolUse", row.tool_call_id)
                 yield Finding(_EVIDENCE, where, "the result was consumed, and nothing says by what")
+                yield Finding(_EVIDENCE, "mutation", f"nothing says by what {row.tool_call_id} was consumed")
     for ref in set(intent.input_refs) - covered:
         yield Finding(_EVIDENCE, "mutation", f"no consumed result leads to {ref}")
     if not evidence.session_refs and not evidence.trajectory_refs:
