@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from manglecp.cli import harness_files
 from tests.cli.conftest import Run
 from tests.harness.adapters.checking import LOGS, exchanges, lines, message, tool_result, tool_use
 
@@ -35,6 +36,15 @@ class TestCheck:
         assert answer["witnessId"].startswith("jw1_")
         assert answer["digests"]["joinSetDigest"].startswith("sha256:")
         assert run("harness", "check", "--input", "-", "--json", stdin=json.dumps(turn)).stdout == shown.stdout
+
+    def test_what_is_too_large_is_no_evidence(
+        self, run: Run, turn: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(harness_files, "LARGEST_TURN", 100)
+        for name, stdin in (("turn.json", None), ("-", json.dumps(turn))):
+            shown = run("harness", "check", "--input", name, stdin=stdin)
+            assert shown.exit_code == 2
+            assert "has more than 100 bytes" in shown.stderr
 
     def test_rejected(self, run: Run, write: Write, turn: dict[str, Any]) -> None:
         turn["evidence"]["toolUse"] = []

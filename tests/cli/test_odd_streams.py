@@ -18,7 +18,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
 def test_closed_and_full_streams(tmp_path: Path) -> None:
     (tmp_path / "a.mg").write_text("p(1).\n")
     full = shell("manglecp eval a.mg > /dev/full", tmp_path)
-    assert full.returncode == 1
+    assert full.returncode == 2
     assert full.stderr.startswith(b"Error: cannot write the answer")
     assert shell("manglecp check a.mg >&-", tmp_path).stderr == b""
     closed = shell("manglecp eval - <&-", tmp_path)

@@ -224,7 +224,7 @@ def test_a_promotion_that_is_refused_leaves_the_pin_alone(
         "mutation.capability_claim_missing",
         "mutation.use_evidence_missing",
     ]
-    assert [finding["class"] for finding in document["findings"]] == document["failureClasses"]
+    assert sorted({finding["class"] for finding in document["findings"]}) == document["failureClasses"]
     assert len(document["notes"]) == 1
     assert PIN.read_bytes() == before
     assert sorted(path.name for path in Path().iterdir() if path.name.startswith("tmp")) == []

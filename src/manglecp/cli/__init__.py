@@ -27,6 +27,12 @@ VERBS: Final = {
 INTERRUPTED: Final = 130
 
 
+class Trouble(click.ClickException):
+    """What keeps a verb from giving any answer. Its exit status is none that an answer has."""
+
+    exit_code = 2
+
+
 class _Verbs(click.Group):
     """Knows its commands by name and by the line that describes them; that is enough for ``--help``."""
 
@@ -49,7 +55,7 @@ class _Verbs(click.Group):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except MemoryError:
-            raise click.ClickException("out of memory; a smaller --limit ends an evaluation earlier") from None
+            raise Trouble("out of memory; a smaller input, or for eval a smaller --limit, needs less") from None
 
 
 @click.group("manglecp", cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

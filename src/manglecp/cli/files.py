@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +19,17 @@ def source_name(file: str) -> str:
     return "<stdin>" if file == STDIN else file
 
 
-def read(file: str) -> bytes:
+def read(file: str, most: int = -1) -> bytes:
+    """What is in a file; refused if that is more than ``most`` bytes, unless that is negative."""
     if file == STDIN and sys.stdin is None:
         raise click.UsageError("cannot read standard input: it is closed")
     try:
-        return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+        if most < 0:
+            return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+        with nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb") as stream:
+            data = stream.read(most + 1)
     except OSError as error:
         raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
+    if len(data) > most:
+        raise click.UsageError(f"{click.format_filename(file)} has more than {most:,} bytes")
+    return data

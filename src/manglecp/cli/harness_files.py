@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # what judges is loaded by the verbs that judge
 __all__ = ["INVALID", "Unreadable", "documents", "judged", "read_object", "write_file"]
 
 INVALID: Final = 2
+LARGEST_TURN: Final = 64 * 1024 * 1024
+"""Bytes of the evidence of one turn."""
 
 
 class Unreadable(Exception):
@@ -56,7 +58,7 @@ def read_object(file: str) -> dict[str, Any]:
     from manglecp.wire.faults import Fault
 
     try:
-        value = decode(read(file))
+        value = decode(read(file, LARGEST_TURN))
     except Fault as fault:
         raise Unreadable(source_name(file), "", fault.message) from None
     if not isinstance(value, dict):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
 
 import click
 
+from manglecp.cli import Trouble
+
 if TYPE_CHECKING:  # verbs that do not evaluate start without the language
     from manglecp.mangle.errors import Diagnostic, MangleError
 
@@ -40,7 +42,7 @@ def _write(texts: Iterable[str]) -> None:
         raise  # click ends quietly
     except OSError as error:
         sys.stdout = None  # there is no use in flushing it again at the end
-        raise click.ClickException(f"cannot write the answer: {error.strerror}") from None
+        raise Trouble(f"cannot write the answer: {error.strerror}") from None
 
 
 def json_text(document: object) -> str:

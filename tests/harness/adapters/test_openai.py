@@ -70,6 +70,31 @@ class TestChat:
         assert rows(document, "toolRequests")["call_1"]["input"] == "select 1"
         assert classes(document) == ("tool.join_incomplete", "tool.result_missing")
 
+    def test_custom_tools_in_a_stream(self) -> None:
+        request = json.loads(CHAT.splitlines()[0])["request"]
+        request["tools"].append({"type": "custom", "custom": {"name": "run_sql"}})
+        pieces = [
+            {"index": 0, "id": "call_1", "type": "custom", "custom": {"name": "run_sql", "input": "select "}},
+            {"index": 0, "custom": {"input": "1"}},
+        ]
+        chunks = [
+            {"object": "chat.completion.chunk", "id": "a", "choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]}
+            for piece in pieces
+        ]
+        (document,) = read(lines([{"request": request, "response": chunks}]))
+        assert rows(document, "toolRequests")["call_1"]["input"] == "select 1"
+
+    def test_a_call_in_another_choice_is_not_lost(self) -> None:
+        record = json.loads(CHAT.splitlines()[0])
+        choice = record["response"]["choices"][0]
+        silent = {"index": 1, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
+        record["response"]["choices"] = [choice, silent]
+        assert len(read(lines([record]))) == 1
+        record["response"]["choices"] = [silent, {**choice, "index": 1}]
+        with pytest.raises(LogError, match="other than the first") as refused:
+            read(lines([record]))
+        assert refused.value.path == "$.response.choices[1]"
+
     def test_an_error_is_no_reply(self) -> None:
         record = json.loads(CHAT.splitlines()[0])
         failed = {"request": record["request"], "response": {"error": {"code": "rate_limit_exceeded"}}}

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.policy import Pin, PolicyError, PolicyPackage
+from manglecp.harness.policy import Pin, PolicyError, PolicyPackage, observe
 from manglecp.harness.policy.doubts import doubts
+from manglecp.harness.policy.pins import candidate_ref
 from manglecp.harness.policy.promotion import Unchanged, promote, ready_to_promote
+from manglecp.harness.replay import ready_from
 from manglecp.harness.states import Blocked, Forged, MutationReady, WrongMutation
+from tests.harness.evidence import VECTORS
 from tests.harness.policy.packages import AT, brought, careful, changed, reports
 
 PIN = Pin.first(careful(), at=AT)
@@ -251,3 +254,18 @@ def test_reports_are_read_strictly(edit: Edit, message: str) -> None:
     edit(documents)
     with pytest.raises(PolicyError, match=message):
         reports(documents)
+
+
+def test_a_turn_made_under_other_gates_promotes_nothing() -> None:
+    """A right from a turn of one's own making, bound to the pinned package but judged by gentler documents."""
+    pin = Pin.first(careful(), at=AT)
+    candidate = observe()
+    document = copy.deepcopy(VECTORS["019-accept-governance-policy-promotion"]["input"])
+    document["evidence"]["callSpec"]["governancePolicyDigest"] = pin.digest
+    provenance = document["governanceProfile"]["policyProvenance"]
+    provenance["expectedDigest"] = provenance["boundDigest"] = pin.digest
+    ref = candidate_ref(candidate)
+    document["evidence"]["mutation"] |= {"inputRefs": [ref]}
+    document["evidence"]["toolUse"][0]["mutationInputRef"] = ref
+    with pytest.raises(WrongMutation, match="under another mutation document"):
+        pin.promoted(candidate, ready_from(document), at=AT)

@@ -8,8 +8,9 @@ A record is one of
 * a transcript: ``{"messages": […]}``, a list, or one message or item per line: items have a type. It has no stop
   reasons.
 
-Of several choices the first is taken. The words for why a reply ended become those of the specification where there is
-one: ``tool_calls`` is ``tool_use``, ``stop`` is ``end_turn``, ``length`` is ``max_tokens``; others stay as they are.
+Of several choices the first is taken; a call in another one is refused. The words for why a reply ended become those of
+the specification where there is one: ``tool_calls`` is ``tool_use``, ``stop`` is ``end_turn``, ``length`` is
+``max_tokens``; others stay as they are.
 """
 
 from __future__ import annotations
@@ -19,9 +20,18 @@ from typing import Any, Final
 
 from manglecp.harness.adapters.conversation import Event
 from manglecp.harness.adapters.dialogue import Dialogue
-from manglecp.harness.adapters.fields import array, entry, identifier, kind_of, optional_text, unwrapped
+from manglecp.harness.adapters.fields import (
+    array,
+    each_object,
+    entry,
+    identifier,
+    kind_of,
+    mapping,
+    optional_text,
+    unwrapped,
+)
 from manglecp.harness.adapters.limits import LogLimits
-from manglecp.harness.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice
+from manglecp.harness.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice, refuse_calls
 from manglecp.harness.adapters.openai_responses import Items, ItemStream, parts_of_output, stop_of_response
 from manglecp.harness.adapters.records import stream_records
 from manglecp.wire.decoding import JSON
@@ -158,6 +168,9 @@ class OpenAILog:
             raise Fault("neither choices, nor output, nor an error")
 
     def _completion(self, answer: dict[str, Any]) -> Event:
+        for i, other in each_object(answer, "choices"):
+            if i:
+                refuse_calls(mapping(other, "message"), i)
         try:
             choice = entry(answer["choices"][0])
             return self._chat.reply(parts_of_choice(choice), finished(choice), optional_text(answer, "model"))

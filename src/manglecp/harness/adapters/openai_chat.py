@@ -74,8 +74,12 @@ class ChatMessages:
         return {"parallelToolCalls": False} if request.get("parallel_tool_calls") is False else None
 
 
+_SAID: Final = {"function": "arguments", "custom": "input"}
+"""Where each kind of call says what it calls with."""
+
+
 class Chunks:
-    """Takes the chunks of one completion. Only the first choice is kept."""
+    """Takes the chunks of one completion."""
 
     def __init__(self) -> None:
         self._first: dict[str, Any] | None = None
@@ -90,6 +94,7 @@ class Chunks:
         self._first = self._first or chunk
         for i, choice in each_object(chunk, "choices"):
             if choice.get("index", 0) != 0:
+                refuse_calls(mapping(choice, "delta"), i)
                 continue
             try:
                 self._finish = optional_text(choice, "finish_reason") or self._finish
@@ -103,8 +108,9 @@ class Chunks:
             return None
         calls = [
             {
-                **call,
-                "function": {"name": call["function"]["name"], "arguments": "".join(call["function"]["arguments"])},
+                "id": call["id"],
+                "type": call["type"],
+                call["type"]: {"name": call["name"], _SAID[call["type"]]: "".join(call["said"])},
             }
             for _, call in sorted(self._calls.items())
         ]
@@ -123,13 +129,20 @@ class Chunks:
         index = piece.get("index", 0)
         if type(index) is not int or not 0 <= index < _MOST_CALLS:
             raise Fault("a small whole number belongs here").inside("tool_calls", i, "index")
-        call = self._calls.setdefault(
-            index, {"id": None, "type": "function", "function": {"name": None, "arguments": []}}
-        )
+        call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "said": []})
         call["id"] = optional_text(piece, "id") or call["id"]
-        function = mapping(piece, "function") or {}
-        call["function"]["name"] = optional_text(function, "name") or call["function"]["name"]
-        call["function"]["arguments"].append(optional_text(function, "arguments") or "")
+        for kind, said in _SAID.items():
+            part = mapping(piece, kind)
+            if part is not None:
+                call["type"] = kind
+                call["name"] = optional_text(part, "name") or call["name"]
+                call["said"].append(optional_text(part, said) or "")
+
+
+def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
+    """Of several choices the first is taken. A call in another one would be lost, so it may not be there."""
+    if message is not None and message.get("tool_calls"):
+        raise Fault("calls in a choice other than the first cannot be told apart").inside("choices", i)
 
 
 def finished(choice: dict[str, Any]) -> str | None:

@@ -24,6 +24,12 @@ from manglecp.harness.states import MutationReady, WrongMutation, redeem
 __all__ = ["ACTION", "Change", "Difference", "Pin", "candidate_ref", "differences", "read_pin"]
 
 ACTION: Final = "policy.promote"
+_GATES: Final = {
+    "mutation": "mutationPolicyDigest",
+    "eval-gate": "evalGatePolicyDigest",
+    "red-team": "redTeamPolicyDigest",
+}
+"""The documents that decide over a promotion, and the field of the call that each binds."""
 _PIN_KIND: Final = "manglecp.policy.pin.v1"
 
 
@@ -116,6 +122,9 @@ class Pin:
         turn = ready.document["evidence"]
         if turn["callSpec"]["governancePolicyDigest"] != self.digest:
             raise WrongMutation("the promotion was made under another package than the one that is pinned")
+        for kind, field in _GATES.items():
+            if turn["callSpec"].get(field) != self.package.digests.get(kind, turn["callSpec"].get(field)):
+                raise WrongMutation(f"the promotion was made under another {kind} document than the pinned one")
         if candidate_ref(package) not in turn["mutation"]["inputRefs"]:
             raise WrongMutation(f"the promotion is not one of {package.ref} {package.digest}")
         judgement = redeem(ready, "governance_policy", ACTION)
