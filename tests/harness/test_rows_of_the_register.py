@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from manglecp.harness.canonical import digest
+from manglecp.harness.witness import verify, witness_of
 from manglecp.store.issues import IssueMemory
 from tests.harness.evidence import ABSENT, classes, judged, turn
 
@@ -132,3 +134,20 @@ def test_the_room_is_pure() -> None:
 def test_issue_memory_takes_nothing_less_than_the_right() -> None:
     for change in ("update", "discover", "close", "add_dependency", "remove_dependency"):
         assert IssueMemory.__dict__[change].__annotations__["ready"] == "MutationReady", change
+
+
+def test_a_search_is_kept_without_its_words() -> None:
+    search = {
+        "query": "who is ann's doctor",
+        "resultTools": ["grep", "read"],
+        "resolvedToolName": "grep",
+        "x": "secret",
+    }
+    again = {**search, "query": " who is ann's doctor\n", "resultTools": ["read", "grep", "grep"]}
+    row = {"toolCallId": "a", "toolName": "grep", "searchRef": search}
+    judgement = judged(turn(), {"evidence.toolRequests": [row, {**row, "searchRef": again}]})
+    assert judgement.result == "accepted", "the two rows say the same"
+    kept = json.dumps(witness_of(judgement))
+    assert "doctor" not in kept
+    assert "secret" not in kept
+    assert verify(witness_of(judgement)).holds

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.harness.canonical import digest_bytes, digest_text
 from manglecp.harness.envelope import ERROR_MEMBERS, ErrorEnvelope, read_envelope, speaks_of_an_error
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.reading import (
@@ -32,7 +32,6 @@ from manglecp.harness.reading import (
     member,
     one,
     reader_of,
-    verbatim_object,
 )
 
 __all__ = [
@@ -67,21 +66,28 @@ def _result_tools(value: Any, limits: Limits) -> tuple[str, ...]:
     return tuple(sorted(set(each(a_text)(value, limits))))
 
 
-def _whole_search(row: dict[str, Any], limits: Limits) -> Any:
-    return verbatim_object(row, limits)
+def _query_digest(row: dict[str, Any], limits: Limits) -> str | None:
+    """A query is the input of a search: kept as its digest."""
+    query = member(row, "query", a_text, limits)
+    return member(row, "queryDigest", a_text, limits) if query is None else digest_text(query)
 
 
 class SearchRef(Record, frozen=True):
     """The search that found a tool at run time."""
 
-    query: Text = None
-    query_digest: Text = None
+    query_digest: Annotated[str | None, Computed(_query_digest)] = None
     catalog_digest: Text = None
     result_tools: Annotated[tuple[str, ...] | None, Member(_result_tools)] = None
     result_set_digest: Text = None
     resolved_tool_name: Text = None
-    as_recorded: Annotated[dict[str, Any] | None, Computed(_whole_search)] = None
-    """The whole object, which ``searchRefDigest`` is the digest of."""
+
+
+def _search_fits(row: dict[str, Any], limits: Limits) -> bool | None:
+    """Whether ``searchRefDigest`` is the digest of the search as it was recorded; None if there are not both."""
+    declared = member(row, "searchRefDigest", a_text, limits)
+    if declared is None or row.get("searchRef") is None:
+        return None
+    return declared == digest_bytes(_form_of(row, "searchRef", limits))
 
 
 def _input_digest(row: dict[str, Any], limits: Limits) -> str | None:
@@ -113,6 +119,7 @@ class ToolRequest(Record, frozen=True):
     branch_id: Text = None
     ordinal: Whole = None
     search_ref: Annotated[SearchRef | None, one(SearchRef)] = None
+    search_fits: Annotated[bool | None, Computed(_search_fits)] = None
     example_digest: Text = None
 
 

@@ -143,6 +143,10 @@ def _on_record(turn: Turn) -> list[str]:
     for index, request in enumerate(turn.evidence.tool_requests):
         if request.input_digest is not None:
             found.append(f"/turn/evidence/toolRequests/{index}/inputDigest")
+        if request.search_fits is not None:
+            found.append(f"/turn/evidence/toolRequests/{index}/searchFits")
+        if request.search_ref is not None and request.search_ref.query_digest is not None:
+            found.append(f"/turn/evidence/toolRequests/{index}/searchRef/queryDigest")
     for index, result in enumerate(turn.evidence.tool_results):
         where = f"/turn/evidence/toolResults/{index}"
         if result.result_digest is not None:

@@ -202,7 +202,7 @@ def discovery(turn: Turn) -> Iterator[Finding]:
                 yield Finding(_MISMATCH, where, "the digest of the search results is not theirs")
             if row.tool_name not in search.result_tools:
                 yield Finding(_UNRESOLVED, where, f"the search did not find {row.tool_name}")
-        if row.search_ref_digest not in (None, digest(search.as_recorded)):
+        if row.search_fits is False:
             yield Finding(_MISMATCH, where, "the digest of the search is not its own")
         if search.resolved_tool_name not in (None, row.tool_name):
             yield Finding(_UNRESOLVED, where, f"the search resolved to {search.resolved_tool_name}")
