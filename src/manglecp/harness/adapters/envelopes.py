@@ -28,7 +28,7 @@ _AGAIN: Final = (
     "server_error", "timeout", "timeout_error", "too_many_requests", "unavailable",
     # runtimes
     "busy", "connection_refused", "connection_reset", "deadline_exceeded", "econnrefused", "econnreset", "etimedout",
-    "network_error", "service_unavailable", "temporarily_unavailable", "timed_out", "transient",
+    "network_error", "rate_limited", "service_unavailable", "temporarily_unavailable", "timed_out", "transient",
 )  # fmt: skip
 _NEVER: Final = (
     # HTTP
@@ -43,7 +43,8 @@ _NEVER: Final = (
     "url_not_accessible", "url_not_allowed", "url_too_long",
     # runtimes
     "already_exists", "conflict", "denied", "eacces", "enoent", "eperm", "forbidden", "invalid_argument",
-    "invalid_arguments", "not_found", "permission_denied", "unauthorized", "unsupported", "validation_error",
+    "invalid_arguments", "not_found", "outcome_unknown", "permission_denied", "unauthorized", "unsupported",
+    "validation_error",
 )  # fmt: skip
 RETRYABLE: Final = dict.fromkeys(_NEVER, False) | dict.fromkeys(_AGAIN, True)
 """Whether trying again can help, by the code in lower case."""
