@@ -1,0 +1,196 @@
+"""DSState: the slots that tools read and leave results in, as they travel.
+
+A state is a map from slot (0 to 7) to artifact. On the wire it is *full*, ``{"slots": {"0": {...}}}``, or a *delta* to
+what the other side holds, ``{"delta": true, "slots": {changed}, "removed_slots": [0]}``. A delta first writes, then
+removes.
+
+What we emit is strict: canonical keys, all four members, in the order of slots. What we receive may leave members out
+and bring unknown ones, but nothing is ever coerced: where upstream reads ``"abc"`` as slot 0 and deletes it, we refuse.
+
+Deltas need a common base, and upstream has nothing that proves it. A delta of ours names its base by digest
+(``base_digest``), and whoever receives one that names another base than he holds refuses it, instead of drifting away.
+
+A state is a plain dict of immutable artifacts, so a copy of it costs eight pointers whatever the slots hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+__all__ = [
+    "SLOTS",
+    "Artifact",
+    "Drift",
+    "Slots",
+    "StateError",
+    "apply",
+    "delta",
+    "digest",
+    "digest_fast",
+    "fnv1a64",
+    "full",
+]
+
+SLOTS: Final = 8
+_KEYS: Final = {str(slot): slot for slot in range(SLOTS)}
+# The usual offset basis of FNV-1a without its last digit: a slip of upstream that every peer has to share.
+_FNV_BASIS: Final = 1469598103934665603
+_FNV_PRIME: Final = 1099511628211
+_MASK_64: Final = 0xFFFFFFFFFFFFFFFF
+
+
+class StateError(ValueError):
+    """A state on the wire that says nothing we could take without guessing."""
+
+
+class Drift(StateError):
+    """A delta to a base that we do not hold."""
+
+    def __init__(self, expected: str, held: str) -> None:
+        super().__init__(f"the delta is to the state {expected}, but the state here is {held}")
+        self.expected = expected
+        self.held = held
+
+
+class Artifact(NamedTuple):
+    """What a slot holds. ``size_bytes`` is whatever its writer measured: upstream counts matches with it, too."""
+
+    type: str = ""
+    provenance: str = ""
+    content_json: str = ""
+    size_bytes: int = 0
+
+
+Slots: TypeAlias = dict[int, Artifact]
+
+
+def full(slots: Mapping[int, Artifact]) -> dict[str, Any]:
+    """The whole state, as it travels."""
+    return {"slots": _emit(slots)}
+
+
+def delta(before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name_base: bool = False) -> dict[str, Any]:
+    """What has to be done to ``before`` to make ``after`` of it. ``name_base`` lets the receiver detect drift."""
+    changed = {slot: artifact for slot, artifact in after.items() if before.get(slot) != artifact}
+    document: dict[str, Any] = {
+        "delta": True,
+        "slots": _emit(changed),
+        "removed_slots": sorted(before.keys() - after.keys()),
+    }
+    if name_base:
+        document["base_digest"] = digest(before)
+    return document
+
+
+def apply(document: object, base: Mapping[int, Artifact]) -> Slots:
+    """The state after receiving ``document`` where ``base`` is held. What is no object says nothing."""
+    if not isinstance(document, dict):
+        return dict(base)
+    is_delta = document.get("delta")
+    if is_delta is not None and not isinstance(is_delta, bool):
+        raise StateError("delta is neither true nor false")
+    received = _read_slots(document.get("slots"))
+    if not is_delta:
+        return received
+    removed = _read_removed(document.get("removed_slots"))
+    named = document.get("base_digest")
+    if named is not None and named != (held := digest(base)):
+        raise Drift(str(named), held)
+    after = {**base, **received}
+    for slot in removed:
+        after.pop(slot, None)
+    return after
+
+
+def digest(slots: Mapping[int, Artifact]) -> str:
+    """SHA-256 of the canonical text, in hexadecimal."""
+    return _sha256(_canonical(slots))
+
+
+def digest_fast(slots: Mapping[int, Artifact]) -> str:
+    """FNV-1a of the canonical text, with upstream's basis."""
+    return fnv1a64(_canonical(slots))
+
+
+def fnv1a64(data: bytes) -> str:
+    """FNV-1a with upstream's basis, as 16 hexadecimal digits."""
+    value = _FNV_BASIS
+    for byte in data:
+        value = ((value ^ byte) * _FNV_PRIME) & _MASK_64
+    return f"{value:016x}"
+
+
+def _canonical(slots: Mapping[int, Artifact]) -> bytes:
+    # Upstream escapes no delimiters, so two states may share this text; it has to be the same text on both sides.
+    parts = []
+    for slot in sorted(slots):
+        artifact = slots[slot]
+        content = _sha256(artifact.content_json.encode("utf-8", "surrogatepass"))
+        parts.append(f"{slot}:{artifact.type}:{artifact.provenance}:{artifact.size_bytes}:{content}|")
+    return "".join(parts).encode("utf-8", "surrogatepass")
+
+
+def _sha256(data: bytes) -> str:
+    from hashlib import sha256  # most calls of most hosts need no digest of the state, and OpenSSL is slow to load
+
+    return sha256(data).hexdigest()
+
+
+def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:
+    emitted: dict[str, Any] = {}
+    for slot in sorted(slots):
+        artifact = slots[slot]
+        _check(slot, artifact)
+        emitted[str(slot)] = {
+            "type": artifact.type,
+            "provenance": artifact.provenance,
+            "content_json": artifact.content_json,
+            "size_bytes": artifact.size_bytes,
+        }
+    return emitted
+
+
+def _check(slot: object, artifact: Artifact) -> None:
+    if type(slot) is not int or not 0 <= slot < SLOTS:
+        raise StateError(f"{slot!r} is no slot; slots are 0 to {SLOTS - 1}")
+    for name in ("type", "provenance", "content_json"):
+        if not isinstance(getattr(artifact, name), str):
+            raise StateError(f"{name} of slot {slot} is no string")
+    size = artifact.size_bytes
+    if type(size) is not int or size < 0:
+        raise StateError(f"size_bytes of slot {slot} is no size")
+
+
+def _read_slots(document: object) -> Slots:
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise StateError("slots is no object")
+    slots: Slots = {}
+    for key, value in document.items():
+        slot = _KEYS.get(key)
+        if slot is None:
+            raise StateError(f"{key[:40]!r} is no slot; slots are 0 to {SLOTS - 1}")
+        if not isinstance(value, dict):
+            raise StateError(f"slot {slot} is no object")
+        artifact = Artifact(
+            value.get("type", ""),
+            value.get("provenance", ""),
+            value.get("content_json", ""),
+            value.get("size_bytes", 0),
+        )
+        _check(slot, artifact)
+        slots[slot] = artifact
+    return slots
+
+
+def _read_removed(document: object) -> list[int]:
+    if document is None:
+        return []
+    if not isinstance(document, list):
+        raise StateError("removed_slots is no array")
+    for slot in document:
+        if type(slot) is not int or not 0 <= slot < SLOTS:
+            raise StateError("removed_slots holds something that is no slot")
+    return document

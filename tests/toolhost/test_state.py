@@ -1,0 +1,94 @@
+"""DSState: full and delta, what is refused instead of coerced, digests and drift."""
+
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manglecp.toolhost import state
+from manglecp.toolhost.state import Artifact, Drift, Slots, StateError
+
+ECHO = Artifact("text", "AID.ECHO.v1", '{"a":1}', 7)
+ECHO_JSON = {"type": "text", "provenance": "AID.ECHO.v1", "content_json": '{"a":1}', "size_bytes": 7}
+
+artifacts = st.builds(Artifact, st.text(), st.text(), st.text(), st.integers(0, 2**40))
+states = st.dictionaries(st.integers(0, 7), artifacts)
+
+
+@pytest.mark.req("IPC-13", "IPC-22")
+def test_the_two_shapes_on_the_wire() -> None:
+    assert state.full({3: ECHO}) == {"slots": {"3": ECHO_JSON}}
+    assert state.delta({1: ECHO}, {3: ECHO}) == {"delta": True, "slots": {"3": ECHO_JSON}, "removed_slots": [1]}
+    assert state.delta({1: ECHO}, {1: ECHO}) == {"delta": True, "slots": {}, "removed_slots": []}
+
+
+@given(states, states, st.booleans())
+def test_applying_a_delta_gives_the_state_it_was_made_of(before: Slots, after: Slots, name_base: bool) -> None:
+    assert state.apply(state.delta(before, after, name_base=name_base), before) == after
+    assert state.apply(state.full(after), before) == after
+
+
+def test_a_delta_removes_after_it_writes() -> None:
+    assert state.apply({"delta": True, "slots": {"2": ECHO_JSON}, "removed_slots": [2, 5]}, {}) == {}
+
+
+@pytest.mark.parametrize("document", [None, [], "x", 3])
+def test_what_is_no_object_says_nothing(document: object) -> None:
+    assert state.apply(document, {1: ECHO}) == {1: ECHO}
+
+
+def test_members_may_be_missing_or_unknown() -> None:
+    assert state.apply({"slots": {"0": {"color": "red"}}, "x": 1}, {1: ECHO}) == {0: Artifact()}
+    assert state.apply({}, {1: ECHO}) == {}
+    assert state.apply({"delta": True}, {1: ECHO}) == {1: ECHO}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"delta": "false"},
+        {"delta": 1},
+        {"slots": []},
+        {"slots": {"6abc": {}}},
+        {"slots": {" 2": {}}},
+        {"slots": {"02": {}}},
+        {"slots": {"8": {}}},
+        {"slots": {"1": "text"}},
+        {"slots": {"1": {"size_bytes": -1}}},
+        {"slots": {"1": {"size_bytes": True}}},
+        {"slots": {"1": {"size_bytes": "7"}}},
+        {"slots": {"1": {"content_json": {}}}},
+        {"delta": True, "removed_slots": ["abc"]},
+        {"delta": True, "removed_slots": ["1"]},
+        {"delta": True, "removed_slots": [True]},
+        {"delta": True, "removed_slots": [8]},
+        {"delta": True, "removed_slots": {}},
+    ],
+)
+def test_nothing_is_coerced(document: dict[str, Any]) -> None:
+    with pytest.raises(StateError):
+        state.apply(document, {0: ECHO})
+
+
+@pytest.mark.parametrize("slots", [{8: ECHO}, {True: ECHO}, {1: ECHO._replace(size_bytes=-1)}])
+def test_nothing_odd_is_emitted(slots: Slots) -> None:
+    with pytest.raises(StateError):
+        state.full(slots)
+
+
+def test_digests_are_upstreams() -> None:
+    assert state.digest({}) == hashlib.sha256(b"").hexdigest()
+    assert state.digest_fast({}) == "14650fb0739d0383"
+    content = hashlib.sha256(b'{"a":1}').hexdigest()
+    text = f"0:text:AID.ECHO.v1:7:{content}|3:text:AID.ECHO.v1:7:{content}|".encode()
+    assert state.digest({3: ECHO, 0: ECHO}) == hashlib.sha256(text).hexdigest()
+    assert state.digest_fast({3: ECHO, 0: ECHO}) == state.fnv1a64(text)
+
+
+def test_drift_is_refused() -> None:
+    document = state.delta({1: ECHO}, {2: ECHO}, name_base=True)
+    with pytest.raises(Drift) as caught:
+        state.apply(document, {})
+    assert (caught.value.expected, caught.value.held) == (state.digest({1: ECHO}), state.digest({}))
