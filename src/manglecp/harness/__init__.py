@@ -21,8 +21,83 @@ Data meets the modules in this order:
     checks, findings           what is not met, and where
     digests, judging           the digest bundles; the verdict
     states, witness            the typestate; the record that can be verified without the payloads
-    policy, session            policy packages; the loop of an agent
+    policy, sessions           policy packages; the loop of an agent (trajectory: what it leaves behind)
     adapters                   evidence from logs that people have
 
 Pure: no clock, no files, no processes, no chance. Time, randomness and storage are passed in.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from manglecp.harness.adapters import ingest
+    from manglecp.harness.errors import InvalidEvidence
+    from manglecp.harness.judging import Judgement, judge
+    from manglecp.harness.sessions import Refused, Session, Turn, session
+    from manglecp.harness.states import (
+        Blocked,
+        CallSpec,
+        Forged,
+        JoinClosed,
+        MutationReady,
+        ToolRequests,
+        ToolResults,
+        ToolUse,
+        WrongMutation,
+        redeem,
+    )
+    from manglecp.harness.witness import verify, witness_of
+
+__all__ = [
+    "Blocked",
+    "CallSpec",
+    "Forged",
+    "InvalidEvidence",
+    "JoinClosed",
+    "Judgement",
+    "MutationReady",
+    "Refused",
+    "Session",
+    "ToolRequests",
+    "ToolResults",
+    "ToolUse",
+    "Turn",
+    "WrongMutation",
+    "ingest",
+    "judge",
+    "redeem",
+    "session",
+    "verify",
+    "witness_of",
+]
+
+_HOMES: Final = {
+    "adapters": ("ingest",),
+    "errors": ("InvalidEvidence",),
+    "judging": ("Judgement", "judge"),
+    "sessions": ("Refused", "Session", "Turn", "session"),
+    "states": (
+        "Blocked",
+        "CallSpec",
+        "Forged",
+        "JoinClosed",
+        "MutationReady",
+        "ToolRequests",
+        "ToolResults",
+        "ToolUse",
+        "WrongMutation",
+        "redeem",
+    ),
+    "witness": ("verify", "witness_of"),
+}
+"""Where each name lives. Whoever wants one of them does not pay for the others."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

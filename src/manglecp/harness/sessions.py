@@ -1,6 +1,6 @@
 """The loop of an agent, turn by turn.
 
-    async with session(policy, "s-17", model_ref="atlas@7") as s:
+    async with harness.session(policy, "s-17", model_ref="atlas@7") as s:
         turn = s.turn(prompt_digest=digest_text(prompt))
         turn.request({"toolCallId": "c1", "toolName": "repo.grep", "input": {...}})    # Blocked: do not run it
         turn.answer({"toolCallId": "c1", "status": "ok", "payload": found})
@@ -51,7 +51,7 @@ def session(
     policy: PolicyPackage,
     session_id: str,
     *,
-    model_ref: str,
+    model_ref: str | None = None,
     journal: Journal | None = None,
     pinned: str | None = None,
     role: str | None = None,
@@ -61,8 +61,9 @@ def session(
 ) -> Session:
     """A session under a policy package.
 
-    ``pinned`` is the digest that the pin of the package holds; ``journal`` takes the rows of the trajectory; ``clock``
-    gives the time as RFC 3339 text for them.
+    ``model_ref`` may also be given with each turn, as ``modelRef`` of its call spec. ``pinned`` is the digest that the
+    pin of the package holds; ``journal`` takes the rows of the trajectory; ``clock`` gives the time as RFC 3339 text
+    for them.
     """
     terms = policy.terms(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
     choices = {"model_ref": model_ref, "role": role, "risk_tier": risk_tier}
@@ -123,11 +124,15 @@ class Session:
             obstacles += self._turn.obstacles_to_go_on
         if obstacles:
             raise Refused(obstacles)
+        chosen = {**self._choices, **choices}
+        chosen["model_ref"] = chosen["model_ref"] or (call_spec or {}).get("modelRef")
+        if chosen["model_ref"] is None:
+            raise ValueError("which model is it? Give modelRef with the turn, or model_ref with the session")
         fields = self.policy.call_spec(
             session_id=self.id,
             turn_index=number,
             prompt_digest=digest_text("") if prompt_digest is None else prompt_digest,
-            **{**self._choices, **choices},
+            **chosen,
         )
         for name, value in (call_spec or {}).items():
             if fields.setdefault(name, value) != value:

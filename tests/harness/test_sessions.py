@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from manglecp import harness
 from manglecp.harness.canonical import digest_text
 from manglecp.harness.handoff import packet
 from manglecp.harness.policy import PolicyPackage
 from manglecp.harness.retry import Next
-from manglecp.harness.session import Refused, Session, Turn, session
+from manglecp.harness.sessions import Refused, Session, Turn, session
 from manglecp.harness.states import Blocked, MutationReady, redeem
 from manglecp.harness.trajectory import verify_trajectory
 from tests.harness.policy.packages import careful
@@ -157,6 +158,20 @@ def test_a_checkpoint_is_due_every_ten_turns(policy: PolicyPackage) -> None:
 def test_a_turn_has_a_deterministic_identity(policy: PolicyPackage) -> None:
     with opened(policy) as one, opened(policy) as other:
         assert one.turn().call_spec == other.turn().call_spec
+
+
+def test_the_model_may_be_named_by_each_turn(policy: PolicyPackage) -> None:
+    with harness.session(policy, "s-1", pinned=policy.digest) as s:
+        with pytest.raises(ValueError, match="which model is it"):
+            s.turn()
+        assert s.turn({"modelRef": "atlas@8"}).call_spec["modelRef"] == "atlas@8"
+
+
+def test_the_room_names_what_it_offers() -> None:
+    for name in harness.__all__:
+        assert getattr(harness, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = harness.nothing
 
 
 def test_the_policy_cannot_be_overridden(policy: PolicyPackage) -> None:
