@@ -73,7 +73,7 @@ def test_a_failing_one_is_named(external: External, message: str) -> None:
 
 
 def very_late(_: Any) -> list[Any]:
-    time.sleep(3)
+    time.sleep(20)
     return []
 
 
@@ -115,4 +115,4 @@ def test_a_limit_does_not_wait_for_an_answer() -> None:
     started = time.monotonic()
     with pytest.raises(LimitError):
         program.base([], externals={"double": External(very_late)}).evaluate([], limits=Limits(seconds=0.1))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10

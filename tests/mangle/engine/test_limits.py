@@ -114,7 +114,7 @@ ENDLESS: Final = {
         "p(X, Y, Z) :- go(), n(X), d(X, Y), d(Y, Z), n(W), W < 0."
     ),
 }
-SOON: Final = 3.0
+SOON: Final = 10.0
 
 
 @pytest.mark.parametrize("name", ENDLESS)
