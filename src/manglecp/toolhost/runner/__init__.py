@@ -1,0 +1,63 @@
+"""The runner: menu, selection, action, commit, and a log that replays to the same result.
+
+A run is a loop that offers actions to a selector and executes what it picks (:mod:`.run`). Four ideas:
+
+* **A selection is data from a stranger.** It is read by a grammar without slack (:mod:`.selection`), picks only from
+  the menu it was shown (:mod:`.menu`), and its patch cannot reach what steers the runner (:mod:`.patch`).
+* **Who decides is said once** (:mod:`.control`). A policy in a process of its own (:mod:`.policy`, :mod:`.process`) may
+  hang, crash or flood; that is an INVALID selection and no other one's.
+* **Every run ends**, and says why: by its goal, by a selector, by an action or by its budget (:mod:`.budget`).
+* **What happened can be proved and repeated** (:mod:`.log`, :mod:`.replay`).
+"""
+
+from __future__ import annotations
+
+from manglecp.toolhost.runner.breaker import PolicyBreaker
+from manglecp.toolhost.runner.budget import Budget
+from manglecp.toolhost.runner.control import ControlMode, Selector, Situation
+from manglecp.toolhost.runner.errors import LogBroken, PatchRefused, PolicyRefused, RunnerError
+from manglecp.toolhost.runner.execution import Execute, Outcome, StepStatus
+from manglecp.toolhost.runner.header import RunHeader
+from manglecp.toolhost.runner.log import RunLog, verify
+from manglecp.toolhost.runner.menu import Menu, Offer
+from manglecp.toolhost.runner.patch import merge
+from manglecp.toolhost.runner.policy import ExternalPolicy, Payload
+from manglecp.toolhost.runner.process import Limits
+from manglecp.toolhost.runner.replay import Divergence, Replayed, replay
+from manglecp.toolhost.runner.request import RunRequest
+from manglecp.toolhost.runner.run import EndReason, Result, run
+from manglecp.toolhost.runner.selection import Kind, Selection, parse
+
+__all__ = [
+    "Budget",
+    "ControlMode",
+    "Divergence",
+    "EndReason",
+    "Execute",
+    "ExternalPolicy",
+    "Kind",
+    "Limits",
+    "LogBroken",
+    "Menu",
+    "Offer",
+    "Outcome",
+    "PatchRefused",
+    "Payload",
+    "PolicyBreaker",
+    "PolicyRefused",
+    "Replayed",
+    "Result",
+    "RunHeader",
+    "RunLog",
+    "RunRequest",
+    "RunnerError",
+    "Selection",
+    "Selector",
+    "Situation",
+    "StepStatus",
+    "merge",
+    "parse",
+    "replay",
+    "run",
+    "verify",
+]

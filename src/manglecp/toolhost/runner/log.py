@@ -1,0 +1,212 @@
+"""The run log: one line of canonical JSON for each thing that happened, each holding the hash of the one before.
+
+``chain_hash`` is the SHA-256 of ``chain_prev`` and the record without these two; the first record follows 64 zeros.
+As keys are sorted, the two stand first in every line and take 161 bytes, so that what was hashed can be cut out of the
+line as it is: ``{`` and the rest. A checker never has to write numbers or texts in the way of the writer.
+
+That much is upstream's format. A chain alone does not show that its end is missing, and anyone can compute another one.
+So the last record, ``run_end``, counts the records and, given a key, seals them: an HMAC over the hash of all before it
+and over what it says itself. Whoever wants no key keeps :attr:`RunLog.head` elsewhere and checks against that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Protocol
+
+from manglecp.toolhost.runner.canonical import canonical
+from manglecp.toolhost.runner.errors import BadHeader, LogBroken
+from manglecp.toolhost.runner.header import RunHeader
+from manglecp.wire.decoding import decode
+from manglecp.wire.faults import Fault
+
+__all__ = ["END", "GENESIS", "Record", "RunLog", "Sink", "Verified", "verify"]
+
+GENESIS: Final = "0" * 64
+END: Final = "run_end"
+_LONGEST: Final = 16 * 1024 * 1024
+_HASHES: Final = 161
+"""Where the record goes on after its two hashes."""
+
+
+class Sink(Protocol):
+    """Where a run tells what happens."""
+
+    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None: ...
+
+
+class RunLog:
+    """A log being written. Each record reaches the system at once, the disk when the log is closed."""
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        header: RunHeader,
+        *,
+        key: bytes | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._stream = stream
+        self._header = header.members()
+        self._key = key
+        self._clock = clock
+        self._ended = False
+        self.records = 0
+        self.head = GENESIS
+
+    @classmethod
+    def create(cls, path: Path, header: RunHeader, *, key: bytes | None = None) -> RunLog:
+        """A new file that only this user can read; FileExistsError rather than another run's log overwritten."""
+        return cls(os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), header, key=key)
+
+    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
+        """Add a record; after ``run_end`` there is none."""
+        if self._ended:
+            raise ValueError("the run has ended")
+        said = dict(payload)
+        if event == END:
+            said["records"] = self.records + 1
+            if self._key is not None:
+                said["seal"] = _seal(self._key, self.head, said)
+        ts = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        record = canonical({**self._header, "event": event, "step": step, "payload": said, "ts": ts})
+        digest = _chain_hash(self.head, record)
+        self._stream.write(_hashes(digest, self.head) + record[1:] + b"\n")
+        self._stream.flush()
+        self._ended = event == END
+        self.records += 1
+        self.head = digest
+
+    def close(self) -> None:
+        if self._stream.closed:
+            return
+        try:
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except ValueError:
+            pass  # a stream in memory has no descriptor
+        finally:
+            self._stream.close()
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    event: str
+    step: int
+    payload: Mapping[str, Any]
+    ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A log whose every hash was computed again. ``head`` is the last of them."""
+
+    header: RunHeader
+    records: tuple[Record, ...]
+    head: str
+
+
+def verify(
+    log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
+) -> Verified:
+    """The records, or :class:`LogBroken`.
+
+    ``key`` demands a seal by that key, ``head`` the last hash as it was kept elsewhere. A log of upstream has no end
+    record; ``end_required=False`` takes it, and then only ``head`` can show that its tail is missing.
+    """
+    if isinstance(log, Path):
+        with log.open("rb") as stream:
+            return verify(
+                iter(lambda: stream.readline(_LONGEST + 1), b""), key=key, head=head, end_required=end_required
+            )
+    prev = GENESIS
+    header: RunHeader | None = None
+    records: list[Record] = []
+    number = 0
+    for number, line in enumerate(log, 1):
+        if records and records[-1].event == END:
+            raise LogBroken(number, "something follows the end of the run")
+        digest, document = _link(number, line, prev)
+        record = _record(number, document)
+        try:
+            found = RunHeader.read(document)
+        except BadHeader as error:
+            raise LogBroken(number, str(error)) from None
+        if header is not None and found != header:
+            raise LogBroken(number, "a record of another run")
+        if records and record.step < records[-1].step:
+            raise LogBroken(number, "a step before the one already reached")
+        if record.event == END:
+            _check_end(number, record, prev, key)
+        header = found
+        records.append(record)
+        prev = digest
+    if header is None:
+        raise LogBroken(1, "nothing was written")
+    if records[-1].event != END and (end_required or key is not None):
+        raise LogBroken(number, "the end of the run is missing")
+    if head is not None and not hmac.compare_digest(head.encode(), prev.encode()):
+        raise LogBroken(number, "the last hash is not the one that was kept")
+    return Verified(header, tuple(records), prev)
+
+
+def _link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any]]:
+    """The hash of a line and the record in it, if the line follows ``prev``."""
+    if len(line) > _LONGEST:
+        raise LogBroken(number, f"longer than {_LONGEST} bytes")
+    if not line.endswith(b"\n"):
+        raise LogBroken(number, "half a line")
+    digest = _chain_hash(prev, b"{" + line[_HASHES:-1])
+    if line[:_HASHES] != _hashes(digest, prev):
+        raise LogBroken(number, "the hash is another one: changed, taken out or moved")
+    try:
+        document = decode(line[:-1])
+    except Fault as fault:
+        raise LogBroken(number, str(fault)) from None
+    if not isinstance(document, dict):
+        raise LogBroken(number, "no record")
+    return digest, document
+
+
+def _record(number: int, document: dict[str, Any]) -> Record:
+    event, step, payload, ts = (document.get(name) for name in ("event", "step", "payload", "ts"))
+    if not isinstance(event, str) or not isinstance(payload, dict) or not isinstance(ts, str):
+        raise LogBroken(number, "a record has an event, a payload and a time")
+    if type(step) is not int or step < 0:
+        raise LogBroken(number, "a record has a step")
+    return Record(event, step, payload, ts)
+
+
+def _check_end(number: int, record: Record, prev: str, key: bytes | None) -> None:
+    if record.payload.get("records") != number:
+        raise LogBroken(number, "the end counts other records than there are")
+    if key is None:
+        return
+    said = {name: value for name, value in record.payload.items() if name != "seal"}
+    if not hmac.compare_digest(_seal(key, prev, said).encode(), str(record.payload.get("seal")).encode()):
+        raise LogBroken(number, "the seal is not by this key")
+
+
+def _chain_hash(prev: str, record: bytes) -> str:
+    return hashlib.sha256(prev.encode() + record).hexdigest()
+
+
+def _hashes(digest: str, prev: str) -> bytes:
+    return f'{{"chain_hash":"{digest}","chain_prev":"{prev}",'.encode()
+
+
+def _seal(key: bytes, prev: str, said: Mapping[str, Any]) -> str:
+    return hmac.digest(key, b"manglecp run log\n" + prev.encode() + canonical(said), "sha256").hex()

@@ -1,0 +1,145 @@
+"""A run played again from its log.
+
+The same loop runs on the menus, selections and goals that were recorded; no policy is started. Deterministic actions
+are executed once more, the others answer as they did. Everything the loop now tells is compared with the log, record by
+record and as values: upstream compares texts of different key order, and its strict replay fails wherever a
+deterministic action wrote a slot. Only the time that an action took may differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from manglecp.toolhost import state as wire
+from manglecp.toolhost.runner.budget import Budget
+from manglecp.toolhost.runner.canonical import same
+from manglecp.toolhost.runner.control import ControlMode, Situation
+from manglecp.toolhost.runner.errors import LogBroken
+from manglecp.toolhost.runner.execution import Execute, Outcome, StepStatus
+from manglecp.toolhost.runner.log import Record, verify
+from manglecp.toolhost.runner.menu import Menu
+from manglecp.toolhost.runner.request import RunRequest
+from manglecp.toolhost.runner.run import START, Result, run
+from manglecp.toolhost.runner.selection import Selection
+from manglecp.toolhost.runner.transaction import apply
+from manglecp.toolhost.state import Slots
+
+__all__ = ["Divergence", "Replayed", "replay"]
+
+_OF_THE_WRITER: Final = ("duration_ms", "records", "seal")
+"""What a record holds that is no part of what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first record that came out differently; ``line`` counts from 1."""
+
+    line: int
+    step: int
+    recorded: Mapping[str, Any]
+    replayed: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """``result`` is that of the run, if it was the same to the end; else ``divergence`` says where it was not."""
+
+    result: Result | None
+    divergence: Divergence | None = None
+
+
+def replay(
+    log: Path | Iterable[bytes], execute: Execute, *, key: bytes | None = None, head: str | None = None
+) -> Replayed:
+    """Verify the log, then play it; :class:`LogBroken` if it is none that a run has written."""
+    verified = verify(log, key=key, head=head)
+    start = verified.records[0]
+    if start.event != START:
+        raise LogBroken(1, "the log does not begin with a run")
+    try:
+        request, state, budget = _given(start.payload, verified.header.request_id)
+        recording = _Recording(verified.records, execute)
+        result = run(
+            request,
+            state,
+            recording,
+            menu=recording.menu,
+            execute=recording.execute,
+            fallback=recording.fallback,
+            policy=recording.policy if start.payload["has_policy"] else None,
+            goal_done=recording.goal_done,
+            budget=budget,
+        )
+    except _Diverged as diverged:
+        return Replayed(None, diverged.divergence)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise LogBroken(1, f"no run has written this: {type(error).__name__} {error}") from None
+    return Replayed(result)
+
+
+def _given(payload: Mapping[str, Any], request_id: str | None) -> tuple[RunRequest, Slots, Budget]:
+    request = RunRequest(
+        payload["goal_id"], payload["inputs"], control_mode=ControlMode(payload["control_mode"]), request_id=request_id
+    )
+    return request, wire.apply(payload["state"], {}), Budget(**payload["budget"])
+
+
+class _Diverged(Exception):
+    def __init__(self, divergence: Divergence) -> None:
+        super().__init__(divergence)
+        self.divergence = divergence
+
+
+class _Recording:
+    """The answers of then, and the sink that compares what is told now."""
+
+    def __init__(self, records: Iterable[Record], execute: Execute) -> None:
+        self._records = tuple(records)
+        self._by_step = {(record.step, record.event): record.payload for record in self._records}
+        self._lines: Iterator[tuple[int, Record]] = iter(enumerate(self._records, 1))
+        self._menus = (record for record in self._records if record.event == "menu_built")
+        self._execute = execute
+        self._step = 0
+
+    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
+        line, record = next(self._lines)
+        told = _comparable(event, step, payload)
+        recorded = _comparable(record.event, record.step, record.payload)
+        if not same(told, recorded):
+            raise _Diverged(Divergence(line, step, recorded, told))
+
+    def menu(self, _: Slots) -> Menu:
+        record = next(self._menus, None)
+        if record is None:
+            raise ValueError("the run goes on where the log has no menu")
+        self._step = record.step
+        return Menu.read(record.payload["menu"])
+
+    def fallback(self, _: Situation) -> Selection:
+        return Selection.read(self._recorded("selector_fallback_raw"))
+
+    def policy(self, _: Situation) -> Selection:
+        return Selection.read(self._recorded("selector_policy_raw"))
+
+    def execute(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
+        ok = self._by_step.get((self._step, "tool_ok"))
+        recorded = self._recorded("tool_error") if ok is None else ok
+        if recorded["deterministic"]:
+            return self._execute(aid, inputs, state)
+        if ok is None:
+            return Outcome(StepStatus(recorded["status"]), recorded["err"], state)
+        return Outcome(StepStatus.OK, ok["output"], apply(state, ok["tx_patch"]))
+
+    def goal_done(self, _: Slots) -> bool:
+        return (self._step, "goal_done") in self._by_step
+
+    def _recorded(self, event: str) -> Mapping[str, Any]:
+        return self._by_step[self._step, event]
+
+
+def _comparable(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:
+    said = {name: value for name, value in payload.items() if name not in _OF_THE_WRITER}
+    return {"event": event, "step": step, "payload": said}

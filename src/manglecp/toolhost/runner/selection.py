@@ -1,0 +1,165 @@
+"""What a selector said, read as one of four kinds (contract, section 2).
+
+::
+
+    selection = "<ASK_SUP><END>" | "<NOOP><END>" | "<PICK><" SID ">" [patch] "<END>"
+    patch     = "<INP>" JSON object "</INP>" | "<INP64>" base64 of a JSON object "</INP64>"
+    SID       = "SID" and four digits
+
+White space around the whole is trimmed; nothing else may stand anywhere. What does not follow the grammar is
+``INVALID`` and never an exception: the text comes from a model, and a runner counts what it cannot use.
+
+Upstream ignores whatever stands between the SID and the last ``<END>``, takes the first patch found anywhere and lets
+garbage follow its JSON. ``compatible=True`` reads in that way, for policies written against it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from manglecp.toolhost.runner.menu import Menu
+from manglecp.wire.decoding import decode
+from manglecp.wire.faults import Fault
+
+__all__ = ["LONGEST", "Kind", "Selection", "parse"]
+
+LONGEST: Final = 65_536
+"""Characters of a selection. A policy may print as many bytes, and a patch has to fit in."""
+
+_SPACES: Final = " \t\n\v\f\r"
+_PICK: Final = re.compile(r"<PICK><(SID[0-9]{4})>(.*)<END>", re.DOTALL)
+_PATCH: Final = re.compile(r"<(INP|INP64)>(.*)</\1>", re.DOTALL)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class Kind(StrEnum):
+    PICK = "PICK"
+    ASK_SUP = "ASK_SUP"
+    NOOP = "NOOP"
+    INVALID = "INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """``raw`` is the text as it came; ``why`` says of an invalid one what is wrong and is no part of the contract."""
+
+    kind: Kind
+    raw: str
+    sid: str | None = None
+    input_patch_json: str | None = None
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.kind is Kind.PICK) != (self.sid is not None):
+            raise ValueError("a SID is present in a PICK and only there")
+        if self.input_patch_json is not None and self.kind is not Kind.PICK:
+            raise ValueError("only a PICK has a patch")
+
+    @classmethod
+    def invalid(cls, raw: str, why: str) -> Selection:
+        """A text that is not Unicode cannot be written into a log; ``raw`` then holds its literal, which is no pick."""
+        return cls(Kind.INVALID, ascii(raw) if _SURROGATE.search(raw) else raw, why=why)
+
+    @classmethod
+    def read(cls, members: Mapping[str, Any]) -> Selection:
+        """What :meth:`members` wrote."""
+        try:
+            return cls(
+                Kind(members["kind"]),
+                members["raw"],
+                members.get("sid"),
+                members.get("input_patch_json"),
+                members.get("why", ""),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no selection: {type(error).__name__} {error}") from None
+
+    def within(self, menu: Menu) -> Selection:
+        """The same, or invalid if it picks what the menu does not have."""
+        if self.sid is None or menu.get(self.sid) is not None:
+            return self
+        return Selection.invalid(self.raw, f"{self.sid} is not on the menu")
+
+    def members(self) -> dict[str, Any]:
+        """As written: what there is none of is absent."""
+        found = {"kind": self.kind.value, "raw": self.raw}
+        more = {"sid": self.sid, "input_patch_json": self.input_patch_json, "why": self.why or None}
+        return found | {name: text for name, text in more.items() if text is not None}
+
+
+def parse(raw: str, *, compatible: bool = False) -> Selection:
+    """The selection that a text stands for."""
+    if len(raw) > LONGEST:
+        return Selection.invalid(raw[:LONGEST], f"longer than {LONGEST} characters")
+    if _SURROGATE.search(raw):
+        return Selection.invalid(raw, "not Unicode")
+    text = raw.strip(_SPACES)
+    if text == "<ASK_SUP><END>":
+        return Selection(Kind.ASK_SUP, raw)
+    if text == "<NOOP><END>":
+        return Selection(Kind.NOOP, raw)
+    pick = _PICK.fullmatch(text)
+    if pick is None:
+        return Selection.invalid(raw, "no selection" if text else "nothing said")
+    sid, rest = pick.groups()
+    try:
+        patch = _loose_patch(rest) if compatible else _strict_patch(rest)
+    except _Unread as unread:
+        return Selection.invalid(raw, str(unread))
+    return Selection(Kind.PICK, raw, sid, patch)
+
+
+class _Unread(Exception):
+    """Why there is no patch where one should be."""
+
+
+def _strict_patch(rest: str) -> str | None:
+    """The patch, if it is all there is. JSON may have ``</INP>`` in a text: only the last one ends it."""
+    if not rest:
+        return None
+    found = _PATCH.fullmatch(rest)
+    if found is None:
+        raise _Unread("more than a patch between SID and END")
+    tag, body = found.groups()
+    text = _from_base64(body) if tag == "INP64" else body
+    try:
+        value = decode(text.encode())
+    except (Fault, UnicodeError) as fault:
+        raise _Unread(f"the patch is {fault}") from None
+    if not isinstance(value, dict):
+        raise _Unread("the patch is no JSON object")
+    return text
+
+
+def _loose_patch(rest: str) -> str | None:
+    """The first patch found anywhere, INP64 before INP, without what follows its object."""
+    for tag in ("INP64", "INP"):
+        found = re.search(rf"<{tag}>(.*?)</{tag}>", rest, re.DOTALL)
+        if found is None:
+            continue
+        text = found[1]
+        if tag == "INP64":
+            unspaced = "".join(text.split())
+            text = _from_base64(unspaced + "=" * (-len(unspaced) % 4))
+        text = text.strip(_SPACES)
+        try:
+            value, end = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError):
+            raise _Unread("the patch is not JSON") from None
+        if not isinstance(value, dict):
+            raise _Unread("the patch is no JSON object")
+        return text[:end]
+    return None
+
+
+def _from_base64(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        raise _Unread("the patch is no base64 of UTF-8") from None
