@@ -1,0 +1,127 @@
+"""Circuit breakers: an action that keeps failing is left alone for a while.
+
+One breaker per action, so that a broken action never bars its neighbours. The whole machine:
+
+=========== ======================= =============================================================
+state       admits                  leaves it
+=========== ======================= =============================================================
+closed      every call              to open, at the ``threshold``-th failure in a row
+open        no call                 to half-open, ``cooldown`` seconds after it opened
+half-open   exactly one, the probe  to closed if the probe succeeds; to open again if it fails
+=========== ======================= =============================================================
+
+A call is admitted with a :class:`Permit`, and reports through it. Permits carry the period of the breaker that granted
+them: the late answer of a call from before the breaker opened moves nothing, neither the count nor the probe. A probe
+that is given up (cancelled, never sent) makes room for another one.
+
+Time is passed in and must be monotonic: a clock that is set does not open or close anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+__all__ = ["Breaker", "BreakerState", "Breakers", "Permit"]
+
+THRESHOLD: Final = 5
+COOLDOWN: Final = 30.0
+
+
+class BreakerState(Enum):
+    """See the table above."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """One admitted call: to be handed back once, by ``succeeded``, ``failed`` or ``abandoned``."""
+
+    period: int
+
+
+class Breaker:
+    """The breaker of one action."""
+
+    def __init__(self, clock: Callable[[], float], *, threshold: int = THRESHOLD, cooldown: float = COOLDOWN) -> None:
+        self._clock = clock
+        self._threshold = threshold
+        self._cooldown = cooldown
+        self._state = BreakerState.CLOSED
+        self._period = 0
+        self._failures = 0
+        self._opened_at = 0.0
+        self._probing = False
+
+    @property
+    def state(self) -> BreakerState:
+        """The state now: time alone turns open into half-open."""
+        if self._state is BreakerState.OPEN and self._clock() - self._opened_at >= self._cooldown:
+            self._enter(BreakerState.HALF_OPEN)
+        return self._state
+
+    def admit(self) -> Permit | None:
+        """Leave to call, or none."""
+        state = self.state
+        if state is BreakerState.OPEN or (state is BreakerState.HALF_OPEN and self._probing):
+            return None
+        self._probing = state is BreakerState.HALF_OPEN
+        return Permit(self._period)
+
+    def retry_after(self) -> float:
+        """Seconds until a call may be admitted again; 0 if only a probe is in the way."""
+        return max(0.0, self._opened_at + self._cooldown - self._clock()) if self.state is BreakerState.OPEN else 0.0
+
+    def succeeded(self, permit: Permit) -> None:
+        """The host answered."""
+        if permit.period != self._period:
+            return
+        self._failures = 0
+        if self._state is BreakerState.HALF_OPEN:
+            self._enter(BreakerState.CLOSED)
+
+    def failed(self, permit: Permit) -> None:
+        """No answer came of it."""
+        if permit.period != self._period:
+            return
+        self._failures += 1
+        if self._state is BreakerState.HALF_OPEN or self._failures >= self._threshold:
+            self._opened_at = self._clock()
+            self._enter(BreakerState.OPEN)
+
+    def abandoned(self, permit: Permit) -> None:
+        """The call ended in a way that says nothing about the action."""
+        if permit.period == self._period:
+            self._probing = False
+
+    def _enter(self, state: BreakerState) -> None:
+        self._state = state
+        self._period += 1
+        self._failures = 0
+        self._probing = False
+
+
+class Breakers:
+    """A breaker for every action that was ever called."""
+
+    def __init__(self, clock: Callable[[], float], *, threshold: int = THRESHOLD, cooldown: float = COOLDOWN) -> None:
+        self._clock = clock
+        self._threshold = threshold
+        self._cooldown = cooldown
+        self._of: dict[str, Breaker] = {}
+
+    def of(self, aid: str) -> Breaker:
+        """The breaker of one action."""
+        breaker = self._of.get(aid)
+        if breaker is None:
+            breaker = self._of[aid] = Breaker(self._clock, threshold=self._threshold, cooldown=self._cooldown)
+        return breaker
+
+    def forget(self, aid: str) -> None:
+        """There is no such action. Names come from callers: without this, the table would grow with every wrong one."""
+        self._of.pop(aid, None)

@@ -1,0 +1,148 @@
+"""What goes to a host and what comes back, as one line of JSON each.
+
+A request always carries the *full* state of its run, ``{"slots": {}}`` if there is none: nothing that another run left
+in a warm host can be seen (IPC-13). It names its call (``call_id``); a host of ours says the name back, a C++ host
+ignores it.
+
+An answer is judged by ``ok`` *and* ``status``: upstream says ``ok: true`` of every tool that was started, also of those
+that failed. Members may be missing (OPEN-61): no status is ``TOOL_ERROR``, no output is ``{}``. Its state is applied to
+the state that was sent, with one exception: upstream answers a repeated key with ``ds_state: {}``, which by the letter
+would wipe the state and means that nothing changed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, get_args
+
+import msgspec
+
+from manglecp.toolhost import state
+from manglecp.toolhost.dispatch.errors import DispatchError, Status, failure
+from manglecp.toolhost.effects import DANGEROUS, SAFE
+
+__all__ = ["MAX_REQUEST", "Answer", "Call", "RequestError", "decode", "encode", "judge"]
+
+MAX_REQUEST: Final = 10_485_760
+"""Bytes that a host takes in one line (IPC-37, OPEN-62)."""
+
+_STATUSES: Final = frozenset(get_args(Status))
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder()
+
+
+class RequestError(ValueError):
+    """A call that cannot be sent. ``oversize`` if only its size is in the way."""
+
+    def __init__(self, message: str, *, oversize: bool = False) -> None:
+        super().__init__(message)
+        self.oversize = oversize
+
+
+def _new_call_id() -> str:
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of an action. What is not said is assumed to be the worst: dangerous, and not to be repeated."""
+
+    aid: str
+    input_json: str = "{}"
+    tier: int = DANGEROUS
+    idempotent: bool = False
+    slots: Mapping[int, state.Artifact] = field(default_factory=dict)
+    timeout: float | None = None
+    idempotency_key: str | None = None
+    call_id: str = field(default_factory=_new_call_id)
+
+    @property
+    def exclusive(self) -> bool:
+        """Above tier 0 a call has its host to itself, so that killing the host concerns nobody else."""
+        return self.tier > SAFE
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A call that succeeded: what the action returned, and the slots as they are after it."""
+
+    aid: str
+    output_json: str
+    slots: state.Slots
+    idempotent_hit: bool = False
+
+
+def encode(call: Call, lease_token: str | None = None) -> bytes:
+    """The request line, newline included; :class:`RequestError` if there is none."""
+    try:
+        request: dict[str, Any] = {
+            "aid": call.aid,
+            "call_id": call.call_id,
+            "input_json": call.input_json,
+            "ds_state": state.full(call.slots),
+        }
+        # A retry of the same call on the same host is then answered from memory instead of being run again.
+        key = call.idempotency_key or (call.call_id if call.exclusive else None)
+        if key is not None:
+            request["idempotency_key"] = key
+        if lease_token is not None:
+            request["_lease_token"] = lease_token
+        line = _encoder.encode(request)
+    except (TypeError, ValueError) as error:  # a lone surrogate, a slot that is none
+        raise RequestError(f"the request cannot be encoded: {error}") from error
+    if len(line) > MAX_REQUEST:
+        raise RequestError(f"the request has {len(line)} bytes; a host takes {MAX_REQUEST}", oversize=True)
+    return line + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """One line of a host as an object; ValueError if it is something else.
+
+    Bytes that are no UTF-8 are refused, not replaced: an output must not differ from what the action returned.
+    """
+    try:
+        document = _decoder.decode(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(document, dict):
+        raise ValueError("no JSON object")
+    return document
+
+
+def judge(call: Call, document: Mapping[str, Any]) -> Answer | DispatchError:
+    """What an answer means for the caller."""
+    status = document.get("status")
+    if not isinstance(status, str) or status not in _STATUSES:
+        status = "TOOL_ERROR"
+    output = document.get("output_json") or "{}"
+    if document.get("ok") is not True or status != "OK":
+        return _refusal(call.aid, document, status if status != "OK" else "TOOL_ERROR", output)
+    if not isinstance(output, str):
+        return failure(call.aid, "parse_error", "output_json is no string")
+    hit = document.get("idempotent_hit") is True
+    try:
+        slots = _slots_after(call.slots, document.get("ds_state"), hit=hit)
+    except state.StateError as error:
+        return failure(call.aid, "parse_error", f"ds_state: {error}")
+    return Answer(call.aid, output, slots, hit)
+
+
+def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object) -> DispatchError:
+    error = document.get("error")
+    detail = error if isinstance(error, str) and error else f"the host answered {status} and gave no reason"
+    reason = document.get("reason")
+    if isinstance(reason, str) and reason:
+        detail = f"{detail}: {reason}"
+    elif detail == error and isinstance(output, str) and output != "{}":
+        detail = f"{detail}; output: {output[:1000]}"
+    if detail.startswith("tool not found"):  # "tool not found: X" in serve, "tool not found in plugin: X" in run mode
+        return failure(aid, "not_found", detail, status="INVALID_PICK")
+    return failure(aid, "tool_error", detail, status=status)
+
+
+def _slots_after(before: Mapping[int, state.Artifact], document: object, *, hit: bool) -> state.Slots:
+    if isinstance(document, dict) and (not document or (hit and document.get("delta") is not True)):
+        return dict(before)
+    return state.apply(document, before)

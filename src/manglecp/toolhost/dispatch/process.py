@@ -1,0 +1,453 @@
+"""One host process: lines to its stdin, lines from its stdout, and an end that leaves nothing behind.
+
+Requests and answers are paired by order, for the contract has no correlation id. That holds only as long as every line
+is the answer to the oldest open request; a line that nobody waits for, one that is no answer, or one that names another
+call shows that it no longer does. There is no way back from there: the host is ended, and what it still owed is lost.
+
+A request is either answered or lost (:class:`HostLost`), and it is lost only once the process is really dead, so that
+nothing of it can happen any more when the caller hears of it. A loss says whether any byte of the request had left
+(``sent``), and whether it was the one the host was busy with (``suspect``): hosts work in order, so it is the oldest.
+
+The process leads a session of its own. Deadlines and cancelled calls send SIGTERM to its whole group and, a little
+later, SIGKILL; the group also gets SIGKILL when its leader is gone, before the leader is reaped, while its number
+cannot yet mean anybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import fcntl
+import os
+import secrets
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from manglecp.toolhost.dispatch.framing import MAX_OUTPUT, Lines
+from manglecp.toolhost.dispatch.messages import decode
+
+__all__ = ["HostCommand", "HostLost", "HostProcess", "Loss"]
+
+Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
+
+KILL_GRACE: Final = 0.2
+"""Seconds between SIGTERM and SIGKILL."""
+STOP_GRACE: Final = 0.05
+"""Seconds that a host has to leave by itself after an empty line, as upstream gives it."""
+STDERR_KEPT: Final = 8_192
+EVENT_LIMIT: Final = 65_536
+PIPE_SIZE: Final = 1_048_576
+_CHUNK: Final = 262_144
+_F_SETPIPE_SZ: Final = 1031
+_PR_SET_PDEATHSIG: Final = 1
+_prctl: Final = ctypes.CDLL(None).prctl  # looked up before any fork: a child may only call it
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCommand:
+    """How to start the host of one plugin.
+
+    A host of ours takes the numbers of two inherited descriptors: one to read its lease key from, one to write progress
+    and logs to. A foreign host knows neither option; if it enforces leases, ``issues_leases`` has them asked for on the
+    pipe.
+    """
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    lease_key_option: str | None = None
+    progress_option: str | None = None
+    issues_leases: bool = False
+
+    @staticmethod
+    def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+        """What a host needs of our environment. Everything else, secrets first, stays here."""
+        return {name: environ[name] for name in _INHERITED if name in environ}
+
+
+class HostLost(Exception):
+    """No answer will come."""
+
+    def __init__(self, loss: Loss, detail: str, *, sent: bool, suspect: bool) -> None:
+        super().__init__(loss, detail)
+        self.loss = loss
+        self.detail = detail
+        self.sent = sent
+        self.suspect = suspect
+
+
+class _Request:
+    """One line on its way: what is left to write, and who waits for the answer."""
+
+    __slots__ = ("answer", "call_id", "loss", "rest", "sent", "shared", "timer")
+
+    def __init__(self, line: bytes, call_id: str | None, answer: asyncio.Future[dict[str, Any]], shared: bool) -> None:
+        self.rest: memoryview = memoryview(line)
+        self.call_id = call_id
+        self.answer = answer
+        self.shared = shared
+        self.sent = False
+        self.loss: tuple[Loss, str] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class HostProcess:
+    """A running host. Made by :meth:`start`; over when :attr:`alive` is false."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        lease_key: bytes | None,
+        progress: int | None,
+        on_event: Callable[[dict[str, Any]], None] | None,
+        on_end: Callable[[], None] | None,
+    ) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.pid: Final = process.pid
+        self.lease_key: Final = lease_key
+        self._process = process
+        self._on_event = on_event
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._stdin: int | None = process.stdin.fileno()
+        self._stdout = process.stdout.fileno()
+        self._lines = Lines(MAX_OUTPUT)
+        self._events = Lines(EVENT_LIMIT)
+        self._stderr = b""
+        self._waiting: deque[_Request] = deque()
+        self._unsent: deque[_Request] = deque()
+        self._ending = False
+        self._kill_timer: asyncio.TimerHandle | None = None
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._progress = progress
+        self._pidfd = os.pidfd_open(self.pid)
+        for descriptor in (self._stdin, self._stdout):
+            with contextlib.suppress(OSError):  # a bigger pipe is only faster
+                fcntl.fcntl(descriptor, _F_SETPIPE_SZ, PIPE_SIZE)
+        os.set_blocking(self._stdin, False)
+        self._listen(self._stdout, self._read_stdout)
+        self._listen(process.stderr.fileno(), self._read_stderr)
+        if progress is not None:
+            self._listen(progress, self._read_events)
+        self._loop.add_reader(self._pidfd, self._exited)
+
+    @classmethod
+    def start(
+        cls,
+        command: HostCommand,
+        *,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        on_end: Callable[[], None] | None = None,
+    ) -> HostProcess:
+        """Start the process; OSError if it cannot be. It is not up yet, but may be written to.
+
+        To be called in a thread that lives as long as the host may: the kernel takes the end of the *thread* that
+        forked for the end of the parent.
+        """
+        argv = list(command.argv)
+        theirs: list[int] = []
+        progress: int | None = None
+        lease_key: bytes | None = None
+        try:
+            if command.lease_key_option is not None:
+                lease_key = secrets.token_bytes(32)
+                key_end, written = os.pipe()
+                theirs.append(key_end)
+                os.write(written, lease_key)
+                os.close(written)
+                argv += [command.lease_key_option, str(key_end)]
+            if command.progress_option is not None:
+                progress, events_end = os.pipe()
+                theirs.append(events_end)
+                argv += [command.progress_option, str(events_end)]
+            process = subprocess.Popen(
+                argv,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=dict(command.environ),
+                start_new_session=True,
+                pass_fds=theirs,
+                preexec_fn=_dying_with(os.getpid()),
+            )
+        except BaseException:
+            if progress is not None:
+                os.close(progress)
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        return cls(process, lease_key, progress, on_event, on_end)
+
+    @property
+    def alive(self) -> bool:
+        """Whether a request may still be answered."""
+        return not self._ending and not self._ended.done()
+
+    async def exchange(
+        self, line: bytes, *, deadline: float, call_id: str | None = None, shared: bool = False
+    ) -> dict[str, Any]:
+        """Send a line and wait for its answer; :class:`HostLost` if none comes.
+
+        ``deadline`` is a time of the event loop. Cancelling a call that is not ``shared`` ends the host, if the request
+        has left; the answer to a shared one is waited for by the host alone.
+        """
+        request = _Request(line, call_id, self._loop.create_future(), shared)
+        if not self._waiting and self.alive:
+            self._read_stdout()  # what lies here before anything was asked is no answer
+        if not self.alive:
+            raise HostLost("crash", "the host is gone", sent=False, suspect=False)
+        self._waiting.append(request)
+        self._unsent.append(request)
+        request.timer = self._loop.call_at(deadline, self._overdue, request)
+        if len(self._unsent) == 1:
+            self._write()
+        try:
+            return await request.answer
+        except asyncio.CancelledError:
+            self._cancelled(request)
+            raise
+
+    def end(self) -> None:
+        """Have the whole group end, first by asking."""
+        if not self._ending:
+            self._ending = True
+            self._signal(signal.SIGTERM)
+            self._kill_timer = self._loop.call_later(KILL_GRACE, self._signal, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """Part from a host that owes nothing: an empty line, then as upstream does, less and less politely."""
+        if self.alive and self._stdin is not None:
+            if not self._unsent:
+                with contextlib.suppress(OSError):
+                    os.write(self._stdin, b"\n")
+            self._close_stdin()
+            await asyncio.wait([self._ended], timeout=STOP_GRACE)
+        if not self._ended.done():
+            self.end()
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Until the process is gone and everything it held is closed."""
+        await asyncio.shield(self._ended)
+
+    def resident_bytes(self) -> int:
+        """The memory that the process occupies now; 0 if nobody can say."""
+        try:
+            with open(f"/proc/{self.pid}/statm", "rb") as statm:  # noqa: PTH123 - no path object for two integers
+                return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    def _write(self) -> None:
+        while self._unsent and self._stdin is not None:
+            request = self._unsent[0]
+            try:
+                count = os.write(self._stdin, request.rest)
+            except BlockingIOError:
+                self._loop.add_writer(self._stdin, self._write)
+                return
+            except OSError:  # nobody reads any more; the end of the process follows and settles everything
+                self.end()
+                return
+            request.sent = True
+            request.rest = request.rest[count:]
+            if not request.rest:
+                self._unsent.popleft()
+        if self._stdin is not None:
+            self._loop.remove_writer(self._stdin)
+
+    def _close_stdin(self) -> None:
+        if self._stdin is not None:
+            self._loop.remove_writer(self._stdin)
+            self._stdin = None
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def _listen(self, descriptor: int, reader: Callable[[], object]) -> None:
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, reader)
+
+    def _read_stdout(self) -> bool:
+        """Take what is there; whether there may be more."""
+        try:
+            data = os.read(self._stdout, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(self._stdout)
+            # Most likely it is exiting, with a code that is worth knowing; if it is not, it is of no use any more.
+            self._loop.call_later(STOP_GRACE, self.end)
+            return False
+        for line in self._lines.feed(data):
+            if self._ending:
+                return True
+            self._take(line)
+        if self._lines.overflowed and not self._ending:
+            self._spoiled("oversize", f"the answer has more than {self._lines.limit} bytes")
+        return True
+
+    def _take(self, line: bytes) -> None:
+        if not self._waiting:
+            self._spoiled("crash", "the host wrote a line that nobody had asked for")
+            return
+        request = self._waiting[0]
+        if not line:
+            self._spoiled("empty_output", "the host answered with an empty line")
+            return
+        try:
+            document = decode(line)
+        except ValueError as error:
+            self._spoiled("parse_error", f"the answer is no JSON object: {error}; it begins {line[:200]!r}")
+            return
+        named = document.get("call_id")
+        if named is not None and request.call_id is not None and named != request.call_id:
+            self._spoiled("crash", "the host answered another call than the one whose turn it was")
+            return
+        if not request.sent or request.rest:
+            self._spoiled("crash", "the host answered before it had the whole request")
+            return
+        self._waiting.popleft()
+        self._settle(request)
+        if not request.answer.done():
+            request.answer.set_result(document)
+
+    def _read_stderr(self) -> None:
+        assert self._process.stderr is not None
+        data = _read_some(self._process.stderr.fileno())
+        if data == b"":
+            self._loop.remove_reader(self._process.stderr.fileno())
+        elif data is not None:
+            self._stderr = (self._stderr + data)[-STDERR_KEPT:]
+
+    def _read_events(self) -> None:
+        assert self._progress is not None
+        data = _read_some(self._progress)
+        if data == b"":
+            self._loop.remove_reader(self._progress)
+        elif data is not None:
+            for line in self._events.feed(data):
+                with contextlib.suppress(ValueError):  # noise here harms nobody
+                    event = decode(line)
+                    if self._on_event is not None:
+                        self._on_event(event)
+
+    # ------------------------------------------------------------------------------------------------ losing
+
+    def _spoiled(self, loss: Loss, detail: str) -> None:
+        """The order of answers can no longer be trusted. The oldest request is the one it happened to."""
+        if self._waiting and self._waiting[0].loss is None:
+            self._waiting[0].loss = (loss, detail)
+        self.end()
+
+    def _overdue(self, request: _Request) -> None:
+        request.timer = None
+        if request.sent:
+            request.loss = request.loss or ("timeout", "no answer before the deadline")
+            self.end()
+        else:
+            self._withdraw(request)
+            if not request.answer.done():
+                request.answer.set_exception(
+                    HostLost(
+                        "timeout", "the deadline passed before the request could be sent", sent=False, suspect=False
+                    )
+                )
+
+    def _cancelled(self, request: _Request) -> None:
+        if not request.sent:
+            self._withdraw(request)
+        elif not request.shared:
+            request.loss = request.loss or ("cancelled", "the call was cancelled")
+            self.end()
+
+    def _withdraw(self, request: _Request) -> None:
+        self._settle(request)
+        with contextlib.suppress(ValueError):  # the host may have been lost in the meantime
+            self._waiting.remove(request)
+            self._unsent.remove(request)
+
+    def _settle(self, request: _Request) -> None:
+        if request.timer is not None:
+            request.timer.cancel()
+            request.timer = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _exited(self) -> None:
+        """The leader is a zombie: its group number is still ours, and what it wrote is still in the pipe."""
+        self._loop.remove_reader(self._pidfd)
+        self._signal(signal.SIGKILL)
+        while self._read_stdout():
+            if self._ending or self._lines.overflowed:
+                break
+        self._read_stderr()
+        if self._progress is not None:
+            self._read_events()
+        code = self._process.wait()
+        self._ending = True
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
+        self._close()
+        self._lose_all(code)
+        self._ended.set_result(None)
+        if self._on_end is not None:
+            self._on_end()
+
+    def _close(self) -> None:
+        self._close_stdin()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            self._loop.remove_reader(stream.fileno())
+            stream.close()
+        if self._progress is not None:
+            self._loop.remove_reader(self._progress)
+            os.close(self._progress)
+        os.close(self._pidfd)
+
+    def _lose_all(self, code: int) -> None:
+        how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
+        said = (self._lines.half() + b"\n" + self._stderr).strip().decode("utf-8", "replace")
+        detail = f"the host {how}" + (f": {said}" if said else "")
+        loss: Loss = "crash" if code else "empty_output"
+        for position, request in enumerate(self._waiting):
+            self._settle(request)
+            kind, reason = request.loss or (loss, detail)
+            if not request.answer.done():
+                suspect = position == 0 and request.sent
+                request.answer.set_exception(HostLost(kind, reason, sent=request.sent, suspect=suspect))
+        self._waiting.clear()
+        self._unsent.clear()
+
+
+def _read_some(descriptor: int) -> bytes | None:
+    """A piece of what is there; empty at the end of the stream, None if nothing is there yet."""
+    try:
+        return os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
+
+
+def _dying_with(parent: int) -> Callable[[], None]:
+    """Run in the child before it becomes the host: no host outlives the process that started it."""
+
+    def bind() -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the kernel knew
+            os._exit(1)
+
+    return bind

@@ -1,0 +1,81 @@
+"""Commands and calls for the host with faults, and a count of what a test may have left behind."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand
+from manglecp.toolhost.dispatch.pool import Limits
+
+FAULT_HOST = Path(__file__).with_name("fault_host.py")
+QUICK = Limits(health_interval=0.1, health_timeout=1.5, backoff=0.01)
+
+
+def command(*options: str, **environ: str) -> HostCommand:
+    """A host of ours without the two descriptors."""
+    return HostCommand(
+        argv=(sys.executable, "-I", "-S", str(FAULT_HOST), *options),
+        environ=HostCommand.inherited(os.environ) | environ,
+    )
+
+
+def call(
+    aid: str = "AID.ECHO.v1", *, tier: int = 0, idempotent: bool = False, timeout: float = 10.0, **wanted: Any
+) -> Call:
+    """A call that asks for what is wanted."""
+    return Call(aid=aid, input_json=json.dumps(wanted), tier=tier, idempotent=idempotent, timeout=timeout)
+
+
+def seen(result: Answer | DispatchError) -> dict[str, Any]:
+    """What the host saw of a call that it answered."""
+    assert isinstance(result, Answer), result
+    document = json.loads(result.output_json)
+    assert isinstance(document, dict)
+    return document
+
+
+def error(result: Answer | DispatchError) -> tuple[str, str | None]:
+    """Type and code of a call that failed."""
+    assert isinstance(result, dict), result
+    assert result["error"] is True
+    assert result["detail"]
+    return result["type"], result.get("code")
+
+
+def children() -> set[int]:
+    """The processes that this one has started and not yet parted from, zombies included."""
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
+def _descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[None]:
+    """No descriptor and no process more than before."""
+    before = _descriptors(), children()
+    yield
+    assert (_descriptors(), children()) == before
+
+
+def running(pid: int) -> bool:
+    """Whether a process is there and is more than the memory of its end."""
+    return _stat(pid)[0] != "Z"
+
+
+def members(group: int) -> list[int]:
+    """The running processes of a group."""
+    everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in everybody if (stat := _stat(pid))[0] != "Z" and int(stat[2]) == group]
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["Z", "0", "0"]

@@ -1,0 +1,132 @@
+"""What a request says, and what answers mean: ours, those of the C++ toolhost, and broken ones."""
+
+import json
+from typing import Any
+
+import pytest
+
+from manglecp.toolhost.dispatch.messages import MAX_REQUEST, Answer, Call, RequestError, decode, encode, judge
+from manglecp.toolhost.state import Artifact
+
+HELD = {1: Artifact("t", "p", '"held"', 6)}
+CALL = Call(aid="AID.X.v1", slots=HELD)
+SILENT = "the host answered TOOL_ERROR and gave no reason"
+GOOD: dict[str, Any] = {"ok": True, "status": "OK", "output_json": '{"a":1}', "error": "", "ds_state": {}}
+
+
+@pytest.mark.req("IPC-11", "IPC-12", "IPC-13", "IPC-14", "IPC-15")
+def test_a_request_is_one_line_with_the_full_state() -> None:
+    call = Call(aid="AID.X.v1", input_json='{"text":"a\\nb\u2028"}', tier=1, slots=HELD, call_id="c1")
+    line = encode(call, "lease_x")
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {
+        "aid": "AID.X.v1",
+        "call_id": "c1",
+        "input_json": '{"text":"a\\nb\u2028"}',
+        "ds_state": {"slots": {"1": {"type": "t", "provenance": "p", "content_json": '"held"', "size_bytes": 6}}},
+        "idempotency_key": "c1",
+        "_lease_token": "lease_x",
+    }
+
+
+def test_a_call_that_only_reads_needs_no_key_and_no_state_is_said_to_be_none() -> None:
+    request = json.loads(encode(Call(aid="AID.X.v1", tier=0, call_id="c1")))
+    assert request == {"aid": "AID.X.v1", "call_id": "c1", "input_json": "{}", "ds_state": {"slots": {}}}
+    assert json.loads(encode(Call(aid="A", tier=0, idempotency_key="k")))["idempotency_key"] == "k"
+
+
+@pytest.mark.req("IPC-37")
+def test_a_request_that_no_host_would_take_is_not_sent() -> None:
+    room = MAX_REQUEST + 1 - len(encode(Call(aid="A", tier=0, call_id="c", input_json="")))
+    assert len(encode(Call(aid="A", tier=0, call_id="c", input_json="x" * room))) == MAX_REQUEST + 1
+    with pytest.raises(RequestError, match="10485761 bytes") as caught:
+        encode(Call(aid="A", tier=0, call_id="c", input_json="x" * (room + 1)))
+    assert caught.value.oversize
+
+
+@pytest.mark.parametrize("call", [Call(aid="A", input_json="\ud800"), Call(aid="A", slots={9: Artifact()})])
+def test_a_request_that_cannot_be_encoded_is_refused(call: Call) -> None:
+    with pytest.raises(RequestError, match="cannot be encoded") as caught:
+        encode(call)
+    assert not caught.value.oversize
+
+
+@pytest.mark.req("IPC-19", "IPC-34")
+def test_a_good_answer() -> None:
+    assert judge(CALL, GOOD) == Answer("AID.X.v1", '{"a":1}', dict(HELD))
+
+
+@pytest.mark.req("IPC-22")
+def test_the_delta_of_an_answer_is_applied_to_what_was_sent() -> None:
+    delta = {"delta": True, "slots": {"0": {"content_json": "7"}}, "removed_slots": [1]}
+    result = judge(CALL, GOOD | {"ds_state": delta})
+    assert isinstance(result, Answer)
+    assert result.slots == {0: Artifact("", "", "7", 0)}
+    assert CALL.slots == {1: Artifact("t", "p", '"held"', 6)}
+
+
+@pytest.mark.req("IPC-23")
+@pytest.mark.parametrize("ds_state", [{}, {"slots": {}}, None])
+def test_the_empty_state_of_a_repeated_key_wipes_nothing(ds_state: object) -> None:
+    result = judge(CALL, GOOD | {"ds_state": ds_state, "idempotent_hit": True})
+    assert result == Answer("AID.X.v1", '{"a":1}', dict(HELD), idempotent_hit=True)
+
+
+def test_the_delta_of_a_repeated_key_is_applied() -> None:
+    result = judge(CALL, GOOD | {"ds_state": {"delta": True, "removed_slots": [1]}, "idempotent_hit": True})
+    assert isinstance(result, Answer)
+    assert result.slots == {}
+
+
+def test_an_answer_as_the_c_plus_plus_toolhost_writes_it() -> None:
+    line = b'{"ok":true,"status":"OK","output_json":"{\\"path\\":\\"a\\/b\\"}","error":"","ds_state":'
+    result = judge(CALL, decode(line + b'{"delta":true,"slots":{},"removed_slots":[]}}'))
+    assert isinstance(result, Answer)
+    assert json.loads(result.output_json) == {"path": "a/b"}
+
+
+@pytest.mark.req("IPC-20", "IPC-21", "IPC-24", "IPC-25")
+@pytest.mark.parametrize(
+    ("answer", "kind", "status", "detail"),
+    [
+        ({"ok": True, "status": "TOOL_ERROR", "error": "no"}, "tool_error", "TOOL_ERROR", "no"),
+        ({"ok": True, "status": "TOOL_ERROR", "error": "", "output_json": "7"}, "tool_error", "TOOL_ERROR", SILENT),
+        ({"ok": True, "error": "no", "output_json": "7"}, "tool_error", "TOOL_ERROR", "no; output: 7"),
+        ({"ok": True, "status": "BREAKER_TRIP", "error": "b"}, "tool_error", "BREAKER_TRIP", "b"),
+        ({"ok": True, "status": "LATER"}, "tool_error", "TOOL_ERROR", SILENT),
+        ({"ok": True, "status": ["OK"]}, "tool_error", "TOOL_ERROR", SILENT),
+        ({"ok": True}, "tool_error", "TOOL_ERROR", SILENT),
+        ({"status": "OK"}, "tool_error", "TOOL_ERROR", SILENT),
+        ({"ok": 1, "status": "OK"}, "tool_error", "TOOL_ERROR", SILENT),
+        ({"ok": False, "error": "invalid JSON"}, "tool_error", "TOOL_ERROR", "invalid JSON"),
+        ({"ok": False, "error": "bad input", "status": "INVALID_PICK"}, "tool_error", "INVALID_PICK", "bad input"),
+        ({"ok": False, "error": "lease_required", "tier": 2}, "tool_error", "TOOL_ERROR", "lease_required"),
+        ({"ok": False, "error": "lease_rejected", "reason": "x"}, "tool_error", "TOOL_ERROR", "lease_rejected: x"),
+        ({"ok": False, "error": "tool not found: A"}, "not_found", "INVALID_PICK", "tool not found: A"),
+        ({"ok": False, "error": "tool not found in plugin"}, "not_found", "INVALID_PICK", "tool not found in plugin"),
+    ],
+)  # fmt: skip
+def test_a_no_is_an_error(answer: dict[str, Any], kind: str, status: str, detail: str) -> None:
+    expected = {"error": True, "aid": "AID.X.v1", "type": kind, "detail": detail, "status": status}
+    assert judge(CALL, answer) == expected
+
+
+@pytest.mark.parametrize("change", [{"output_json": None}, {"output_json": ""}])
+def test_no_output_is_an_empty_object(change: dict[str, Any]) -> None:
+    result = judge(CALL, GOOD | change)
+    assert isinstance(result, Answer)
+    assert result.output_json == "{}"
+
+
+@pytest.mark.parametrize("change", [{"output_json": {"a": 1}}, {"ds_state": {"slots": {"abc": {}}}}])
+def test_a_success_that_cannot_be_taken_is_a_parse_error(change: dict[str, Any]) -> None:
+    result = judge(CALL, GOOD | change)
+    assert isinstance(result, dict)
+    assert result["type"] == "parse_error"
+
+
+@pytest.mark.req("IPC-30")
+@pytest.mark.parametrize("line", [b"", b"x", b"[1]", b"null", b'"\xff"', b'{"a":"\\ud800"}', b"[" * 100_000, b"{} {}"])
+def test_a_line_that_is_no_object_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - any reason will do
+        decode(line)

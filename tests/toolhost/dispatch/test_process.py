@@ -1,0 +1,228 @@
+"""One host process, against every way a host can go wrong (threats 18, 19 and 20). Nothing is ever left behind."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.toolhost.dispatch.messages import Call, encode
+from manglecp.toolhost.dispatch.process import HostCommand, HostLost, HostProcess
+from tests.toolhost.dispatch.hosts import FAULT_HOST, call, command, members, nothing_left, running
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+async def ask(host: HostProcess, request: Call, *, shared: bool = False) -> dict[str, Any]:
+    assert request.timeout is not None
+    deadline = asyncio.get_running_loop().time() + request.timeout
+    return await host.exchange(encode(request), deadline=deadline, call_id=request.call_id, shared=shared)
+
+
+@pytest.mark.req("IPC-10", "IPC-40")
+def test_answers_come_in_the_order_of_requests_and_a_host_leaves_when_asked() -> None:
+    async def work() -> None:
+        host = HostProcess.start(command())
+        calls = [call(tier=0) for _ in range(50)]
+        answers = await asyncio.gather(*(ask(host, each, shared=True) for each in calls))
+        assert [answer["call_id"] for answer in answers] == [each.call_id for each in calls]
+        assert host.resident_bytes() > 1_000_000
+        await host.stop()
+        assert not host.alive
+        assert host.resident_bytes() == 0
+
+    with nothing_left():
+        run(work())
+
+
+@pytest.mark.req("IPC-28", "IPC-29", "IPC-30")
+@pytest.mark.parametrize(
+    ("fault", "loss"),
+    [
+        ("crash", "crash"),
+        ("killed", "crash"),
+        ("half", "crash"),
+        ("close", "crash"),
+        ("leave", "empty_output"),
+        ("empty", "empty_output"),
+        ("noise", "parse_error"),
+        ("binary", "parse_error"),
+        ("array", "parse_error"),
+        ("oversize", "oversize"),
+        ("flood", "oversize"),
+        ("hang", "timeout"),
+        ("deaf", "timeout"),
+        ("stop", "timeout"),
+        ("child", "timeout"),
+    ],
+)
+def test_a_fault_loses_the_call_and_ends_the_host(fault: str, loss: str) -> None:
+    async def work() -> None:
+        host = HostProcess.start(command())
+        await ask(host, call())
+        with pytest.raises(HostLost) as caught:
+            await ask(host, call(fault=fault, timeout=0.15 if loss == "timeout" else 10))
+        assert (caught.value.loss, caught.value.sent, caught.value.suspect) == (loss, True, True)
+        assert not host.alive
+        until = time.monotonic() + 5
+        while members(host.pid) and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        assert not members(host.pid)
+        await host.stop()
+
+    with nothing_left():
+        run(work())
+
+
+def test_the_detail_of_a_crash_is_what_the_host_said_last() -> None:
+    async def work() -> None:
+        host = HostProcess.start(command(FAULT_TEXT="plugin: no such file"))
+        with pytest.raises(HostLost, match="exited with code 3: plugin: no such file"):
+            await ask(host, call())
+
+    with nothing_left():
+        run(work())
+
+
+def test_a_flood_on_stderr_is_drained_and_only_its_end_is_kept() -> None:
+    async def work() -> None:
+        host = HostProcess.start(command())
+        await ask(host, call(fault="stderr"))
+        with pytest.raises(HostLost) as caught:
+            await ask(host, call(fault="crash"))
+        assert 1_000 < len(caught.value.detail) < 9_000
+        await host.stop()
+
+    with nothing_left():
+        run(work())
+
+
+def test_a_second_answer_is_never_taken_for_the_answer_to_another_call() -> None:
+    async def work() -> None:
+        host = HostProcess.start(command())
+        first, second, third = (call(fault=fault) for fault in ("twice", "", ""))
+        results = await asyncio.gather(
+            *(ask(host, each, shared=True) for each in (first, second, third)), return_exceptions=True
+        )
+        assert isinstance(results[0], dict)
+        assert [getattr(result, "loss", None) for result in results[1:]] == ["crash", "crash"]
+        assert [getattr(result, "suspect", None) for result in results[1:]] == [True, False]
+
+    with nothing_left():
+        run(work())
+
+
+def test_a_line_that_nobody_asked_for_ends_the_host_before_the_next_call_is_sent() -> None:
+    async def work() -> None:
+        host = HostProcess.start(command())
+        await ask(host, call(fault="twice"))
+        time.sleep(0.05)  # the loop must not see the line before the call does
+        with pytest.raises(HostLost) as caught:
+            await ask(host, call())
+        assert not caught.value.sent
+        await host.wait()
+
+    with nothing_left():
+        run(work())
+
+
+def test_a_request_that_waits_for_the_pipe_is_not_sent_and_can_be_withdrawn() -> None:
+    async def work() -> None:
+        host = HostProcess.start(command())
+        await ask(host, call())
+        slow = asyncio.create_task(ask(host, call(fault="slow", seconds=1), shared=True))
+        big = asyncio.create_task(ask(host, call(text="x" * 3_000_000), shared=True))
+        await asyncio.sleep(0.05)
+        with pytest.raises(HostLost) as caught:
+            await ask(host, call(timeout=0.05), shared=True)
+        assert (caught.value.loss, caught.value.sent) == ("timeout", False)
+        unsent = asyncio.create_task(ask(host, call(), shared=True))
+        await asyncio.sleep(0)
+        unsent.cancel()
+        assert (await slow)["ok"]
+        with pytest.raises(HostLost, match="more than 1048576 bytes"):
+            await big
+        await host.stop()
+
+    with nothing_left():
+        run(work())
+
+
+def test_a_cancelled_call_ends_its_host_unless_it_is_shared() -> None:
+    async def work() -> None:
+        host = HostProcess.start(command())
+        await ask(host, call())
+        shared = asyncio.create_task(ask(host, call(fault="slow", seconds=0.1), shared=True))
+        await asyncio.sleep(0.02)
+        shared.cancel()
+        assert (await ask(host, call()))["ok"]
+        alone = asyncio.create_task(ask(host, call(fault="hang")))
+        await asyncio.sleep(0.02)
+        alone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await alone
+        assert not host.alive
+        await host.wait()
+
+    with nothing_left():
+        run(work())
+
+
+def test_a_host_gets_its_key_and_reports_progress_on_descriptors_of_their_own() -> None:
+    events: list[dict[str, Any]] = []
+
+    async def work() -> None:
+        plain = command()
+        host = HostProcess.start(
+            HostCommand(argv=plain.argv, environ=plain.environ, lease_key_option="--key", progress_option="--progress"),
+            on_event=events.append,
+        )
+        assert host.lease_key is not None
+        assert len(host.lease_key) == 32
+        await ask(host, call())
+        await host.stop()
+
+    with nothing_left():
+        run(work())
+    assert events == [{"event": "up"}]
+
+
+def test_secrets_of_the_environment_stay_here() -> None:
+    assert HostCommand.inherited({"PATH": "/bin", "API_KEY": "secret"}) == {"PATH": "/bin"}
+
+
+def test_a_program_that_is_missing_leaves_nothing() -> None:
+    async def work() -> None:
+        for key, progress in ((None, None), ("--key", "--progress")):
+            missing = HostCommand(argv=("/no/such/host",), environ={}, lease_key_option=key, progress_option=progress)
+            with pytest.raises(FileNotFoundError):
+                HostProcess.start(missing)
+
+    with nothing_left():
+        run(work())
+
+
+def test_no_host_outlives_the_process_that_started_it(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, os, signal
+from manglecp.toolhost.dispatch.process import HostCommand, HostProcess
+async def main():
+    host = HostProcess.start(HostCommand(argv=({sys.executable!r}, "-I", "-S", {str(FAULT_HOST)!r}), environ={{}}))
+    await host.exchange(b'{{"aid":"_health"}}\\n', deadline=asyncio.get_running_loop().time() + 10)
+    print(host.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    script = tmp_path / "parent.py"
+    script.write_text(program)
+    pid = int(subprocess.run([sys.executable, str(script)], capture_output=True, check=False).stdout)
+    until = time.monotonic() + 5
+    while running(pid) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not running(pid)
