@@ -1,8 +1,24 @@
 """manglecp: rules prove which tools an agent may use right now, and every decision can be explained.
 
-This module imports nothing, so that a process that needs only one room pays for one room.
+This module imports nothing, so that a process that needs only one room pays for one room: what pack authors import from
+here is looked up when it is asked for.
 Start with :mod:`manglecp.mangle`, the language that the rules are written in.
 """
 
 __version__ = "0.1.0.dev0"
-__all__ = ["__version__"]
+__all__ = ["Context", "Limits", "__version__", "action"]
+
+TYPE_CHECKING = False  # as typing has it, without importing it
+if TYPE_CHECKING:
+    from manglecp.toolhost.action import action
+    from manglecp.toolhost.context import Context
+    from manglecp.toolhost.shapes import Limits
+
+
+def __getattr__(name: str) -> object:
+    homes = {"Context": "context", "Limits": "shapes", "action": "action"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"manglecp.toolhost.{homes[name]}"), name)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hmac
 import json
-import secrets
+import os
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -53,16 +53,19 @@ def mint(
     key: bytes,
     *,
     aid: str,
-    input_digest: str,
-    call_id: str,
+    input_digest: str | None,
+    call_id: str | None,
     tier: int,
     ttl: float,
     clock: Callable[[], float] = time.monotonic,
     audit: Audit | None = None,
 ) -> str:
-    """A new token for one call, good for ``ttl`` seconds and never for more than :data:`MAX_TTL`."""
+    """A new token for one call, good for ``ttl`` seconds and never for more than :data:`MAX_TTL`.
+
+    The tokens of upstream know neither input nor call; None stands for "any" where one of those is wanted.
+    """
     claims = {
-        "id": secrets.token_hex(16),
+        "id": os.urandom(16).hex(),
         "aid": aid,
         "input": input_digest,
         "call": call_id,
@@ -71,7 +74,10 @@ def mint(
     }
     payload = json.dumps(claims, sort_keys=True, separators=(",", ":")).encode()
     if audit is not None:
-        audit("lease_granted", {"lease": claims["id"], "aid": aid, "call_id": call_id, "tier": tier})
+        audit(
+            "lease_granted",
+            {"lease": claims["id"], "aid": aid, "call_id": call_id, "tier": tier, "expires": claims["expires"]},
+        )
     return f"{_PREFIX}{_encode(payload)}.{_encode(_mac(key, payload))}"
 
 
@@ -109,7 +115,7 @@ class LeaseBook:
             return "consumed"
         if claims["aid"] != aid:
             return "tool_mismatch"
-        if claims["input"] != input_digest or claims["call"] != call_id:
+        if claims["input"] not in (None, input_digest) or claims["call"] not in (None, call_id):
             return "input_mismatch"
         if claims["tier"] < tier:
             return "tier_insufficient"

@@ -1,0 +1,73 @@
+"""``@action``: what a function declares about itself, so that it can be called from outside.
+
+    @action(effects=["filesystem"], reversible=True)
+    def apply_patch(path: str, patch: str, *, dry_run: bool = False) -> PatchResult:
+        '''Apply a unified diff to one file.'''
+
+The function stays what it was and can be called as before. Effects have to be declared: an action that forgot them
+would otherwise pass for one that has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from manglecp.toolhost.effects import lease_tier
+
+__all__ = ["Declaration", "action", "declaration"]
+
+_ATTRIBUTE: Final = "__manglecp_action__"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Declaration(NamedTuple):
+    """What ``@action`` says beside what the function itself says."""
+
+    effects: tuple[str, ...]
+    tier: int
+    reversible: bool
+    idempotent: bool
+    timeout: float | None
+    mutates: bool
+    spawn: tuple[str, ...]
+    version: int
+
+
+def action(
+    *,
+    effects: Iterable[str],
+    reversible: bool = False,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    mutates: bool = True,
+    spawn: Iterable[str] = (),
+    version: int = 1,
+) -> Callable[[F], F]:
+    """Make an action of a typed function.
+
+    ``effects`` decide the lease tier; ``mutates=False`` says that the action only reads; ``timeout`` is in seconds;
+    ``spawn`` names the only binaries that it may execute; ``version`` is the last part of its action id.
+    """
+    if isinstance(effects, str) or isinstance(spawn, str):
+        raise TypeError("effects and spawn are lists of strings, not a string")
+    if timeout is not None and not timeout > 0:
+        raise ValueError("timeout is not above 0")
+    if version < 1:
+        raise ValueError("versions count from 1")
+    declared = tuple(effects)
+    said = Declaration(
+        declared, lease_tier(declared, mutates=mutates), reversible, idempotent, timeout, mutates, tuple(spawn), version
+    )
+
+    def mark(function: F) -> F:
+        setattr(function, _ATTRIBUTE, said)
+        return function
+
+    return mark
+
+
+def declaration(candidate: object) -> Declaration | None:
+    """What the function declared, if it is an action."""
+    said = getattr(candidate, _ATTRIBUTE, None)
+    return said if isinstance(said, Declaration) and callable(candidate) else None

@@ -1,0 +1,234 @@
+"""State, idempotency, leases and reports of a serving host."""
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from manglecp.toolhost import state
+from manglecp.toolhost.host.cache import MAX_ENTRIES, Cache
+from manglecp.toolhost.leases import input_digest, mint
+from tests.toolhost.conversation import WORKSPACE, host, request, serve
+
+KEY = b"k" * 32
+WRITE = "AID.WORKSPACE.WRITE.v1"
+
+
+def keep(slot: int, text: str, fail: bool = False, **members: Any) -> bytes:
+    return request("keep", {"slot": slot, "text": text, "fail": fail}, **members)
+
+
+# ------------------------------------------------------------------------------------------------ state
+
+
+@pytest.mark.req("IPC-13", "IPC-22")
+def test_slots_stay_between_calls_and_answers_say_what_changed() -> None:
+    one, same, two, replaced = serve(keep(1, "a"), keep(1, "a"), keep(2, "b"), keep(3, "c", ds_state={"slots": {}}))
+    assert list(one["ds_state"]["slots"]) == ["1"]
+    assert same["ds_state"]["slots"] == {}
+    assert (two["output_json"], list(two["ds_state"]["slots"])) == ("[1,2]", ["2"])
+    assert replaced["output_json"] == "[3]"
+
+
+def test_a_failed_action_leaves_nothing() -> None:
+    failed, after = serve(keep(1, "a", fail=True), keep(2, "b"))
+    assert (failed["status"], failed["ds_state"]["slots"]) == ("TOOL_ERROR", {})
+    assert after["output_json"] == "[2]"
+
+
+def test_a_slot_that_is_none_is_the_failure_of_the_action() -> None:
+    failed, after = serve(keep(8, "a"), keep(2, "b"))
+    assert failed["status"] == "TOOL_ERROR"
+    assert after["output_json"] == "[2]"
+
+
+def test_a_refused_request_changes_nothing() -> None:
+    full = {"slots": {"5": {"type": "t"}}}
+    answers = serve(
+        keep(1, "a"),
+        request("keep", {}, ds_state=full),
+        keep(1, "a", ds_state={"slots": {"x": {}}}),
+        keep(1, "a", ds_state={"delta": True, "base_digest": "0" * 64}),
+        keep(2, "b"),
+    )
+    assert [("ds_state" in answer) for answer in answers] == [True, False, False, False, True]
+    assert answers[2]["error"].startswith("invalid ds_state: ")
+    assert (answers[3]["error"], answers[3]["expected"]) == ("state_drift", "0" * 64)
+    assert answers[4]["output_json"] == "[1,2]"
+
+
+def test_both_sides_name_the_base_where_they_know_it() -> None:
+    (answer,) = serve(keep(1, "a", ds_state={"delta": True, "base_digest": state.digest({})}))
+    assert answer["ds_state"]["base_digest"] == state.digest({})
+
+
+# ------------------------------------------------------------------------------------------ idempotency
+
+
+@pytest.mark.req("IPC-14", "IPC-23")
+def test_a_repeated_key_is_answered_from_memory() -> None:
+    first, again, conflict, other_tool, other_key = serve(
+        request("write", {"path": "a"}, idempotency_key="k"),
+        request("write", {"path": "a"}, idempotency_key="k"),
+        request("write", {"path": "b"}, idempotency_key="k"),
+        request("echo", {"text": "x"}, idempotency_key="k"),
+        request("write", {"path": "a"}, idempotency_key="l"),
+    )
+    assert "idempotent_hit" not in first
+    assert again == {**first, "idempotent_hit": True}
+    assert conflict == {"ok": False, "error": "idempotency_conflict"}
+    assert other_tool["output_json"] == '"x"'
+    assert other_key["output_json"] == "2"
+
+
+def test_a_hit_carries_the_delta_and_a_failure_is_not_kept() -> None:
+    first, again = serve(keep(1, "a", idempotency_key="k"), keep(1, "a", idempotency_key="k"))
+    assert again["ds_state"] == first["ds_state"]
+    assert again["ds_state"]["slots"]["1"]["content_json"] == "a"
+    failures = serve(*[keep(1, "a", fail=True, idempotency_key="k")] * 2)
+    assert [answer.get("idempotent_hit") for answer in failures] == [None, None]
+
+
+@pytest.mark.req("IPC-38", "IPC-39")
+def test_how_long_and_how_much_is_remembered() -> None:
+    now = 100.0
+    cache = Cache(lambda: now)
+    cache.keep("A", "k", "d", {"n": 1})
+    now += 59
+    assert cache.find("A", "k") is not None
+    now += 1
+    assert cache.find("A", "k") is None
+    for number in range(MAX_ENTRIES + 1):
+        cache.keep("A", f"k{number}", "d", {})
+    assert len(cache) == MAX_ENTRIES
+    assert (cache.find("A", "k0"), cache.find("A", "k1") is None) == (None, False)
+
+
+# ------------------------------------------------------------------------------------------------ leases
+
+
+def with_key(*lines: bytes, options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    ours, theirs = os.pipe()
+    os.write(theirs, KEY)
+    os.close(theirs)
+    try:
+        return serve(*lines, options=("--lease-key-fd", str(ours), *options), descriptors=(ours,))
+    finally:
+        os.close(ours)
+
+
+def token(inputs: dict[str, Any], **changes: Any) -> str:
+    bound = {"aid": WRITE, "input_digest": input_digest(json.dumps(inputs)), "call_id": "c1", "tier": 1, "ttl": 30.0}
+    return mint(**{"key": KEY, **bound, **changes})
+
+
+@pytest.mark.req("IPC-15", "IPC-16", "IPC-24", "IPC-25")
+def test_a_host_with_a_key_runs_nothing_without_a_lease() -> None:
+    good = token({"path": "a"})
+    calls: list[dict[str, Any]] = [
+        {},
+        {"_lease_token": "tok_1"},
+        {"_lease_token": token({"path": "a"}, key=b"x" * 32)},
+        {"_lease_token": token({"path": "b"})},
+        {"_lease_token": token({"path": "a"}, call_id="c2")},
+        {"_lease_token": token({"path": "a"}, aid="AID.X")},
+        {"_lease_token": token({"path": "a"}, tier=0)},
+        {"_lease_token": token({"path": "a"}, ttl=-1.0)},
+        {"_lease_token": good},
+        {"_lease_token": good},
+    ]
+    answers = with_key(*[request("write", {"path": "a"}, call_id="c1", **call) for call in calls])
+    assert answers[0] == {"ok": False, "error": "lease_required", "tier": 1, "aid": WRITE, "call_id": "c1"}
+    reasons = ["not_found"] * 2 + ["input_mismatch"] * 2 + ["tool_mismatch", "tier_insufficient", "expired"]
+    assert [answer["reason"] for answer in answers[1:8]] == reasons
+    assert all(answer["error"] == "lease_rejected" for answer in answers[1:8])
+    assert answers[8]["output_json"] == "1"
+    assert answers[9]["reason"] == "consumed"
+
+
+def test_a_hit_needs_a_lease_and_uses_it_up() -> None:
+    first, second = token({"path": "a"}), token({"path": "a"})
+    answers = with_key(
+        *[
+            request("write", {"path": "a"}, call_id="c1", idempotency_key="k", _lease_token=lease)
+            for lease in (first, None, second, second)
+        ]
+    )
+    assert answers[0]["output_json"] == "1"
+    assert answers[1]["error"] == "lease_required"
+    assert answers[2]["idempotent_hit"] is True
+    assert answers[3]["reason"] == "consumed"
+
+
+def test_tier_0_needs_no_lease() -> None:
+    assert with_key(request("echo"), request("find", {"path": "a"}))[1]["status"] == "OK"
+
+
+@pytest.mark.req("IPC-26")
+@pytest.mark.parametrize(
+    ("value", "error"), [("1", "lease_required"), ("true", "lease_required"), ("yes", ""), ("0", "")]
+)
+def test_the_environment_asks_for_leases(value: str, error: str) -> None:
+    (answer,) = serve(request("write", {"path": "a"}), environ={"MACHINA_LEASE_ENFORCE": value})
+    assert answer["error"] == error
+
+
+def test_a_key_in_run_mode_guards_too() -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, KEY)
+    os.close(theirs)
+    done = host(
+        "--run", WORKSPACE, WRITE, "--lease-key-fd", str(ours), stdin=b'{"inputs":{"path":"a"}}', descriptors=(ours,)
+    )
+    os.close(ours)
+    assert json.loads(done.stdout)["error"] == "lease_required"
+
+
+def test_leases_on_the_pipe_only_where_they_were_allowed() -> None:
+    issue = json.dumps({"aid": "_lease.issue", "tool_aid": WRITE, "tier": 1}).encode()
+    (refused,) = with_key(issue)
+    assert refused["error"] == "tool not found: _lease.issue"
+    issued, wrong, counts = with_key(
+        issue, b'{"aid":"_lease.issue","tier":"high"}', b'{"aid":"_lease.gc"}', options=("--pipe-leases",)
+    )
+    assert issued["token_id"].startswith("lease_")
+    assert (issued["ok"], issued["tool_aid"], issued["tier"], issued["expires_ms"]) == (True, WRITE, 1, 10_000)
+    assert wrong["ok"] is False
+    assert counts == {"ok": True, "active": 1, "issued": 1, "consumed": 0, "rejected": 0}
+
+
+# ------------------------------------------------------------------------------------------------ reports
+
+
+def test_progress_logs_and_audit_leave_on_their_own_descriptor() -> None:
+    ours, theirs = os.pipe()
+    key_ours, key_theirs = os.pipe()
+    os.write(key_theirs, KEY)
+    os.close(key_theirs)
+    serve(
+        request("noisy", call_id="c0"),
+        request("write", {"path": "a"}, call_id="c1", _lease_token=token({"path": "a"})),
+        request("write", {"path": "a"}, call_id="c1", _lease_token="lease_x"),
+        request("write", {"path": "a"}, call_id="c1"),
+        options=("--progress-fd", str(theirs), "--lease-key-fd", str(key_ours)),
+        descriptors=(theirs, key_ours),
+    )
+    os.close(theirs)
+    os.close(key_ours)
+    with os.fdopen(ours, "rb") as stream:
+        reports = [json.loads(line) for line in stream]
+    names = ["progress", "log", "lease_used", "lease_refused", "lease_refused"]
+    assert [report["event"] for report in reports] == names
+    aid = "AID.WORKSPACE.NOISY.v1"
+    assert reports[0] == {"event": "progress", "aid": aid, "call_id": "c0", "done": 1, "total": 2, "message": "half"}
+    assert reports[1] == {"event": "log", "aid": aid, "call_id": "c0", "level": "info", "message": "said"}
+    assert [report.get("reason") for report in reports[2:]] == [None, "not_found", "lease_required"]
+
+
+def test_a_reader_who_sleeps_does_not_stop_the_host() -> None:
+    ours, theirs = os.pipe()
+    answers = serve(*[request("noisy")] * 20, options=("--progress-fd", str(theirs)), descriptors=(theirs,))
+    os.close(ours)
+    os.close(theirs)
+    assert len(answers) == 20
