@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from manglecp.toolhost.dispatch.launching import HostCommand
 from manglecp.toolhost.dispatch.messages import Call, encode
-from manglecp.toolhost.dispatch.process import HostCommand, HostLost, HostProcess
+from manglecp.toolhost.dispatch.process import HostLost, HostProcess
 from tests.toolhost.dispatch.hosts import FAULT_HOST, call, command, members, nothing_left, running
 
 
@@ -211,7 +212,8 @@ def test_a_program_that_is_missing_leaves_nothing() -> None:
 def test_no_host_outlives_the_process_that_started_it(tmp_path: Path) -> None:
     program = f"""
 import asyncio, os, signal
-from manglecp.toolhost.dispatch.process import HostCommand, HostProcess
+from manglecp.toolhost.dispatch.launching import HostCommand
+from manglecp.toolhost.dispatch.process import HostProcess
 async def main():
     host = HostProcess.start(HostCommand(argv=({sys.executable!r}, "-I", "-S", {str(FAULT_HOST)!r}), environ={{}}))
     await host.exchange(b'{{"aid":"_health"}}\\n', deadline=asyncio.get_running_loop().time() + 10)

@@ -28,8 +28,9 @@ import msgspec
 from manglecp.toolhost.dispatch import settings
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, Permit
 from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, ErrorType, failure
+from manglecp.toolhost.dispatch.launching import HostCommand
 from manglecp.toolhost.dispatch.messages import Answer, Call, RequestError, encode, judge
-from manglecp.toolhost.dispatch.process import HostCommand, HostLost, HostProcess, Loss
+from manglecp.toolhost.dispatch.process import HostLost, HostProcess, Loss
 from manglecp.toolhost.leases import MAX_TTL, Audit, input_digest, mint
 
 __all__ = ["Limits", "Pool"]

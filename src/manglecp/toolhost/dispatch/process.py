@@ -17,21 +17,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
 import os
-import secrets
 import signal
-import subprocess
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from manglecp.toolhost.dispatch.framing import MAX_OUTPUT, Lines
+from manglecp.toolhost.dispatch.launching import HostCommand, Launched, launch
 from manglecp.toolhost.dispatch.messages import decode
 
-__all__ = ["HostCommand", "HostLost", "HostProcess", "Loss"]
+__all__ = ["HostLost", "HostProcess", "Loss"]
 
 Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
 
@@ -44,30 +41,6 @@ EVENT_LIMIT: Final = 65_536
 PIPE_SIZE: Final = 1_048_576
 _CHUNK: Final = 262_144
 _F_SETPIPE_SZ: Final = 1031
-_PR_SET_PDEATHSIG: Final = 1
-_prctl: Final = ctypes.CDLL(None).prctl  # looked up before any fork: a child may only call it
-_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostCommand:
-    """How to start the host of one plugin.
-
-    A host of ours takes the numbers of two inherited descriptors: one to read its lease key from, one to write progress
-    and logs to. A foreign host knows neither option; if it enforces leases, ``issues_leases`` has them asked for on the
-    pipe.
-    """
-
-    argv: tuple[str, ...]
-    environ: Mapping[str, str]
-    lease_key_option: str | None = None
-    progress_option: str | None = None
-    issues_leases: bool = False
-
-    @staticmethod
-    def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-        """What a host needs of our environment. Everything else, secrets first, stays here."""
-        return {name: environ[name] for name in _INHERITED if name in environ}
 
 
 class HostLost(Exception):
@@ -101,17 +74,16 @@ class HostProcess:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
-        lease_key: bytes | None,
-        progress: int | None,
+        launched: Launched,
         on_event: Callable[[dict[str, Any]], None] | None,
         on_end: Callable[[], None] | None,
     ) -> None:
+        process = launched.process
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self.pid: Final = process.pid
-        self.lease_key: Final = lease_key
+        self.lease_key: Final = launched.lease_key
         self._process = process
         self._on_event = on_event
         self._on_end = on_end
@@ -126,7 +98,7 @@ class HostProcess:
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._progress = progress
+        self._progress = launched.progress
         self._pidfd = os.pidfd_open(self.pid)
         for descriptor in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # a bigger pipe is only faster
@@ -134,8 +106,8 @@ class HostProcess:
         os.set_blocking(self._stdin, False)
         self._listen(self._stdout, self._read_stdout)
         self._listen(process.stderr.fileno(), self._read_stderr)
-        if progress is not None:
-            self._listen(progress, self._read_events)
+        if self._progress is not None:
+            self._listen(self._progress, self._read_events)
         self._loop.add_reader(self._pidfd, self._exited)
 
     @classmethod
@@ -146,46 +118,8 @@ class HostProcess:
         on_event: Callable[[dict[str, Any]], None] | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> HostProcess:
-        """Start the process; OSError if it cannot be. It is not up yet, but may be written to.
-
-        To be called in a thread that lives as long as the host may: the kernel takes the end of the *thread* that
-        forked for the end of the parent.
-        """
-        argv = list(command.argv)
-        theirs: list[int] = []
-        progress: int | None = None
-        lease_key: bytes | None = None
-        try:
-            if command.lease_key_option is not None:
-                lease_key = secrets.token_bytes(32)
-                key_end, written = os.pipe()
-                theirs.append(key_end)
-                os.write(written, lease_key)
-                os.close(written)
-                argv += [command.lease_key_option, str(key_end)]
-            if command.progress_option is not None:
-                progress, events_end = os.pipe()
-                theirs.append(events_end)
-                argv += [command.progress_option, str(events_end)]
-            process = subprocess.Popen(
-                argv,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=dict(command.environ),
-                start_new_session=True,
-                pass_fds=theirs,
-                preexec_fn=_dying_with(os.getpid()),
-            )
-        except BaseException:
-            if progress is not None:
-                os.close(progress)
-            raise
-        finally:
-            for descriptor in theirs:
-                os.close(descriptor)
-        return cls(process, lease_key, progress, on_event, on_end)
+        """Start the process; OSError if it cannot be. It is not up yet, but may be written to."""
+        return cls(launch(command), on_event, on_end)
 
     @property
     def alive(self) -> bool:
@@ -440,14 +374,3 @@ def _read_some(descriptor: int) -> bytes | None:
         return os.read(descriptor, _CHUNK)
     except BlockingIOError:
         return None
-
-
-def _dying_with(parent: int) -> Callable[[], None]:
-    """Run in the child before it becomes the host: no host outlives the process that started it."""
-
-    def bind() -> None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the kernel knew
-            os._exit(1)
-
-    return bind

@@ -1,0 +1,117 @@
+"""Starting a host: what it inherits, and what it does not.
+
+It gets its three standard streams as pipes, a session of its own, two descriptors if it knows what to do with them, and
+a handful of harmless variables. It does not outlive the process that started it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+__all__ = ["HostCommand", "Launched", "launch"]
+
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_PR_SET_PDEATHSIG: Final = 1
+_prctl: Final = ctypes.CDLL(None).prctl  # looked up before any fork: a child may only call it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCommand:
+    """How to start the host of one plugin.
+
+    A host of ours takes the numbers of two inherited descriptors: one to read its lease key from, one to write progress
+    and logs to. A foreign host knows neither option; if it enforces leases, ``issues_leases`` has them asked for on the
+    pipe.
+    """
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    lease_key_option: str | None = None
+    progress_option: str | None = None
+    issues_leases: bool = False
+
+    @classmethod
+    def for_plugin(cls, plugin: str, environ: Mapping[str, str], *, sha256: str | None = None) -> HostCommand:
+        """Our own host, serving a Python file or module, whose content may be pinned."""
+        pin = () if sha256 is None else ("--sha256", sha256)
+        return cls(
+            argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", plugin, *pin),
+            environ=cls.inherited(environ),
+            lease_key_option="--lease-key-fd",
+            progress_option="--progress-fd",
+        )
+
+    @staticmethod
+    def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+        """What a host needs of our environment. Everything else, secrets first, stays here."""
+        return {name: environ[name] for name in _INHERITED if name in environ}
+
+
+class Launched(NamedTuple):
+    """A process that was just started, and our ends of what it shares with us."""
+
+    process: subprocess.Popen[bytes]
+    lease_key: bytes | None
+    progress: int | None
+
+
+def launch(command: HostCommand) -> Launched:
+    """Start the process; OSError if it cannot be.
+
+    To be called in a thread that lives as long as the host may: the kernel takes the end of the *thread* that forked
+    for the end of the parent.
+    """
+    argv = list(command.argv)
+    theirs: list[int] = []
+    progress: int | None = None
+    lease_key: bytes | None = None
+    try:
+        if command.lease_key_option is not None:
+            lease_key = secrets.token_bytes(32)
+            key_end, written = os.pipe()
+            theirs.append(key_end)
+            os.write(written, lease_key)
+            os.close(written)
+            argv += [command.lease_key_option, str(key_end)]
+        if command.progress_option is not None:
+            progress, events_end = os.pipe()
+            theirs.append(events_end)
+            argv += [command.progress_option, str(events_end)]
+        process = subprocess.Popen(
+            argv,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(command.environ),
+            start_new_session=True,
+            pass_fds=theirs,
+            preexec_fn=_dying_with(os.getpid()),
+        )
+    except BaseException:
+        if progress is not None:
+            os.close(progress)
+        raise
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+    return Launched(process, lease_key, progress)
+
+
+def _dying_with(parent: int) -> Callable[[], None]:
+    """Run in the child before it becomes the host: no host outlives the process that started it."""
+
+    def bind() -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the kernel knew
+            os._exit(1)
+
+    return bind
