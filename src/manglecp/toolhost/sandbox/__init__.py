@@ -1,0 +1,30 @@
+"""What a worker process gives up before it runs somebody else's code.
+
+Three ideas:
+
+* **The worker locks itself in.** :func:`apply` is called in the process that is to be confined, after the interpreter
+  has started and before a plugin is loaded. Nothing needs to be installed, no helper runs as root, and what is given up
+  cannot be taken back, also not by children.
+* **Several walls, each of another make.** Namespaces take away the network and the writable disk, Landlock the files,
+  seccomp the system calls, limits the resources. An attack has to find a hole at the same place in each of them.
+* **No wall is pretended.** A mechanism that the kernel refuses is named; the profile then does not start, unless the
+  caller said that less will do, and then the result says what is missing.
+
+policy        what a profile is asked to allow, and what became of it
+syscalls      numbers of system calls, by architecture
+kernel        calling the kernel through ctypes
+privileges    capabilities, users, no_new_privs: who the process is
+namespaces    a network with nothing in it, a disk that cannot be written
+landlock      which files, and whom a signal reaches
+seccomp       which system calls
+limits        how much of everything
+programs      what it takes to start a program
+profiles      the four profiles: which of these, in which order
+
+Standard library only, and little of it: this is part of the start of every worker.
+"""
+
+from .policy import Enforcement, Mechanism, Policy, Profile, SandboxUnavailable
+from .profiles import PROFILES, apply, probe
+
+__all__ = ["PROFILES", "Enforcement", "Mechanism", "Policy", "Profile", "SandboxUnavailable", "apply", "probe"]

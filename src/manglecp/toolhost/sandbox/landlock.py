@@ -1,0 +1,101 @@
+"""Landlock: which files may be used, and whom a signal reaches.
+
+A ruleset names the rights it judges; what it judges is refused except below the paths that rules give. The kernel looks
+at the file that is really opened, so symbolic links, `..` and `/proc/self/root` lead nowhere new, and a file cannot be
+linked or moved to a place where more is allowed.
+"""
+
+import os
+import stat
+import struct
+from collections.abc import Iterable
+
+from .kernel import address, call, packed
+from .policy import Unsupported
+
+_EXECUTE = 1 << 0
+_WRITE_FILE = 1 << 1
+_READ_FILE = 1 << 2
+_READ_DIR = 1 << 3
+_REMOVE_DIR = 1 << 4
+_REMOVE_FILE = 1 << 5
+_MAKE_DIR = 1 << 7
+_MAKE_REG = 1 << 8
+_MAKE_FIFO = 1 << 10
+_MAKE_SYM = 1 << 12
+_REFER = 1 << 13  # ABI 2
+_TRUNCATE = 1 << 14  # ABI 3
+_IOCTL_DEV = 1 << 15  # ABI 5
+_ALL = (1 << 15) - 1
+
+READ = _READ_FILE | _READ_DIR
+EXECUTE = _EXECUTE | _READ_FILE
+USE_DEVICE = _READ_FILE | _WRITE_FILE
+# No devices and no sockets are made in a workspace, and what is written there is not executed.
+WRITE = (
+    READ
+    | _WRITE_FILE
+    | _REMOVE_DIR
+    | _REMOVE_FILE
+    | _MAKE_DIR
+    | _MAKE_REG
+    | _MAKE_FIFO
+    | _MAKE_SYM
+    | _REFER
+    | _TRUNCATE
+)
+EVERYTHING_BUT_WRITE = READ | _EXECUTE | _IOCTL_DEV
+_OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+
+_SCOPE_ABSTRACT_SOCKETS = 1 << 0
+_SCOPE_SIGNALS = 1 << 1
+
+_CREATE_RULESET_VERSION = 1
+_RULE_PATH_BENEATH = 1
+
+Rule = tuple[str, int]
+
+
+def version() -> int:
+    """The ABI of this kernel: what it can judge."""
+    return call("landlock_create_ruleset", 0, 0, _CREATE_RULESET_VERSION)
+
+
+def restrict_files(rules: Iterable[Rule]) -> None:
+    """From here on only what the rules give. Before ABI 3 a file could be emptied without the right to write it."""
+    abi = version()
+    if abi < 3:
+        raise Unsupported(f"Landlock ABI {abi}, 3 is needed (Linux 6.2)")
+    _restrict(_ALL | (_IOCTL_DEV if abi >= 5 else 0), 0, rules)
+
+
+def restrict_scopes() -> None:
+    """Signals and abstract sockets reach only processes that are confined by this same call: oneself and children."""
+    abi = version()
+    if abi < 6:
+        raise Unsupported(f"Landlock ABI {abi}, 6 is needed (Linux 6.12)")
+    # A ruleset that is silent about it forbids to move files between folders, so this one allows that everywhere.
+    _restrict(_REFER, _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS, [("/", _REFER)])
+
+
+def _restrict(handled: int, scopes: int, rules: Iterable[Rule]) -> None:
+    # Files, network (which is not left to Landlock), scopes; an older kernel knows only the first of them.
+    attributes = packed(struct.pack("=QQQ", handled, 0, scopes) if scopes else struct.pack("=Q", handled))
+    ruleset = call("landlock_create_ruleset", address(attributes), len(attributes), 0)
+    try:
+        for path, rights in rules:
+            _allow(ruleset, path, rights & handled)
+        call("landlock_restrict_self", ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            rights &= _OF_A_FILE  # the kernel refuses rights of folders for anything else
+        rule = packed(struct.pack("=Qi", rights, descriptor))
+        call("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, address(rule), 0)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,64 @@
+"""A network with nothing in it and a disk that cannot be written.
+
+Root makes these namespaces directly. Everybody else first makes a user namespace in which they are who they are and
+nobody else exists; inside it they may make the others. Such a namespace also counts its processes by itself, so that a
+limit on processes is one of this worker and not of all that the user runs.
+"""
+
+import os
+import struct
+from collections.abc import Iterable
+
+from .kernel import Buffer, address, call, packed, text
+
+_CLONE_NEWNS = 0x0002_0000
+_CLONE_NEWUSER = 0x1000_0000
+_CLONE_NEWNET = 0x4000_0000
+_MS_BIND = 0x1000
+_MS_REC = 0x4000
+_MS_PRIVATE = 0x4_0000
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
+_MOUNT_ATTR_RDONLY = 0x1
+
+
+def enter_user_namespace() -> None:
+    user, group = os.geteuid(), os.getegid()
+    call("unshare", _CLONE_NEWUSER)
+    _write("/proc/self/setgroups", "deny")  # the kernel maps a group for the unprivileged only after this
+    _write("/proc/self/uid_map", f"{user} {user} 1")
+    _write("/proc/self/gid_map", f"{group} {group} 1")
+
+
+def leave_network() -> None:
+    call("unshare", _CLONE_NEWNET)
+
+
+def make_disk_read_only(writable: Iterable[str]) -> None:
+    """Every mount is read-only but those of the folders given.
+
+    Landlock does not judge changes of mode, owner, times and extended attributes; a read-only mount refuses them.
+    """
+    call("unshare", _CLONE_NEWNS)
+    root = text("/")
+    call("mount", 0, address(root), 0, _MS_REC | _MS_PRIVATE)
+    folders = [text(folder) for folder in writable]
+    for folder in folders:
+        call("mount", address(folder), address(folder), 0, _MS_BIND | _MS_REC)
+    _set_mount(root, set_=_MOUNT_ATTR_RDONLY, flags=_AT_RECURSIVE)
+    for folder in folders:
+        _set_mount(folder, clear=_MOUNT_ATTR_RDONLY)
+    os.chdir(os.getcwd())  # noqa: PTH109  # the working folder still is the one below the new mount
+
+
+def _set_mount(path: Buffer, *, set_: int = 0, clear: int = 0, flags: int = 0) -> None:
+    attributes = packed(struct.pack("=QQQQ", set_, clear, 0, 0))
+    call("mount_setattr", _AT_FDCWD, address(path), flags, address(attributes), len(attributes))
+
+
+def _write(path: str, content: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, content.encode())
+    finally:
+        os.close(descriptor)

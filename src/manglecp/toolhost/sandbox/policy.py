@@ -1,0 +1,69 @@
+"""What a profile is asked to allow, and what became of it."""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+Profile = Literal["none", "standard", "spawn", "strict"]
+
+Mechanism = Literal[
+    "user",
+    "user_namespace",
+    "network_namespace",
+    "mount_namespace",
+    "capabilities",
+    "no_new_privs",
+    "landlock_files",
+    "landlock_scopes",
+    "undumpable",
+    "limits",
+    "process_limit",
+    "seccomp",
+]
+
+MiB = 1 << 20
+
+
+class Policy(NamedTuple):
+    """What is left to a worker. All paths are absolute; one that does not exist is a mistake and raises."""
+
+    workspace: tuple[str, ...] = ()
+    """Folders that may be read and written: the only writable places."""
+    readable: tuple[str, ...] = ()
+    """Files and folders that may be read besides the interpreter and the libraries: the plugin, its data."""
+    executables: tuple[str, ...] = ()
+    """Programs that profile `spawn` may start. A script needs its interpreter named as well."""
+    user: tuple[int, int] | None = None
+    """User and group to become first; only root can. Root itself has no limit on processes."""
+    memory: int = 2048 * MiB
+    """Address space of each process, in bytes."""
+    file_size: int = 256 * MiB
+    open_files: int = 256
+    processes: int = 64
+    """Processes and threads of the worker together; counted only in `spawn` and `strict`."""
+    cpu_seconds: int = 3600
+    """Over the whole life of each process. The deadline of one call is the business of whoever sends it."""
+
+
+class Enforcement(NamedTuple):
+    """Which walls stand and why others do not; what a manifest records."""
+
+    profile: Profile
+    active: tuple[Mechanism, ...]
+    missing: Mapping[Mechanism, str]
+
+    @property
+    def complete(self) -> bool:
+        return not self.missing
+
+
+class SandboxUnavailable(RuntimeError):
+    """The kernel cannot enforce the profile. The process may be confined in part: it must not go on, only end."""
+
+    def __init__(self, enforcement: Enforcement) -> None:
+        self.enforcement = enforcement
+        reasons = "; ".join(f"{mechanism}: {reason}" for mechanism, reason in enforcement.missing.items())
+        super().__init__(f"sandbox profile {enforcement.profile!r} cannot be enforced here ({reasons})")
+
+
+class Unsupported(Exception):
+    """One mechanism is not to be had; the text says why."""

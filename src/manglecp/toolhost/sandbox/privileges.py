@@ -1,0 +1,45 @@
+"""Who the process is: its user, its capabilities, and whether either can grow again."""
+
+import os
+import struct
+
+from .kernel import address, call, packed, prctl
+
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_DROP = 24
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_CAPABILITY_VERSION_3 = 0x2008_0522
+_MOST_CAPABILITIES = 64
+
+
+def become(user: int, group: int) -> None:
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    # A change of user makes /proc/self root's, and the maps of a user namespace are written there.
+    prctl(_PR_SET_DUMPABLE, 1)
+
+
+def drop_capabilities() -> None:
+    """None is left, and none comes back with a program that root starts (the bounding set is empty)."""
+    for capability in range(_MOST_CAPABILITIES):
+        try:
+            prctl(_PR_CAPBSET_DROP, capability)
+        except OSError:
+            break  # past the last one; or without CAP_SETPCAP, and then no_new_privs keeps others from coming back
+    prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
+    header = packed(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
+    nothing = packed(bytes(24))
+    call("capset", address(header), address(nothing))
+
+
+def refuse_new_privileges() -> None:
+    """Setuid bits and file capabilities do nothing from here on."""
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def refuse_dumps() -> None:
+    """Others of the same user can neither trace this process nor read its memory, and it leaves no core."""
+    prctl(_PR_SET_DUMPABLE, 0)

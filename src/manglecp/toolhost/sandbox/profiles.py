@@ -1,0 +1,152 @@
+"""The four profiles: which mechanisms, in which order.
+
+none      nothing; for plugins that are as trusted as whoever runs them
+standard  the network, programs and all files can be used, but only the workspace written, and nothing gained
+strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
+spawn     as strict, but the named programs can be started; they are confined as the worker is
+
+The order follows from what each step needs: a namespace needs what the capabilities still give, Landlock and seccomp
+need no_new_privs, and seccomp comes last because it refuses the calls that the others make.
+"""
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+
+from . import landlock, limits, namespaces, privileges, seccomp
+from .policy import Enforcement, Mechanism, Policy, Profile, SandboxUnavailable, Unsupported
+from .programs import executed_by
+
+PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
+
+# Where systems keep what an interpreter loads late: libraries, time zones, randomness. No configuration, no names.
+_LIBRARIES = (
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/share/zoneinfo",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/dev/urandom",
+    "/dev/zero",
+)
+_PACKAGE = __file__.rpartition("/toolhost/")[0]
+
+# What `strict` also puts up where it can, but does not need: it has no children, and seccomp answers for its signals;
+# its threads are bounded by the memory that their stacks take.
+_SPARE: tuple[Mechanism, ...] = ("landlock_scopes", "process_limit")
+
+_Step = tuple[Mechanism, Callable[[], None]]
+
+
+def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = False) -> Enforcement:
+    """Confine this process for good; what could not be done raises, or is listed if `degrade` says that less will do.
+
+    Call it before there are threads: some mechanisms confine only the thread that asks.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f"unknown sandbox profile {profile!r}")
+    if profile == "none":
+        return Enforcement("none", (), {})
+    policy = policy or Policy()
+    _check(policy)
+    active: list[Mechanism] = []
+    missing: dict[Mechanism, str] = {}
+    for mechanism, step in _steps(profile, policy):
+        try:
+            step()
+        except (OSError, Unsupported) as error:
+            if profile != "strict" or mechanism not in _SPARE:
+                missing[mechanism] = str(error)
+        else:
+            active.append(mechanism)
+    enforcement = Enforcement(profile, tuple(active), missing)
+    if missing and not degrade:
+        raise SandboxUnavailable(enforcement)
+    return enforcement
+
+
+def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
+    """What :func:`apply` would achieve here, found out by a child that does it. This process stays as it is."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        # Python warns of forks beside threads. The child takes no lock that a thread may hold: it makes system calls.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            result = apply(profile, policy, degrade=True)
+            os.write(writing, json.dumps([result.active, dict(result.missing)]).encode())
+        finally:
+            os._exit(0)  # whatever happened, a copy of the caller must not go on
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        answer = stream.read()
+    os.waitpid(child, 0)
+    if not answer:
+        raise RuntimeError("the probe of the sandbox ended without an answer")
+    active, missing = json.loads(answer)
+    return Enforcement(profile, tuple(active), missing)
+
+
+def _steps(profile: Profile, policy: Policy) -> Iterator[_Step]:
+    confined = profile != "standard"
+    if policy.user is not None:
+        user, group = policy.user
+        yield "user", lambda: privileges.become(user, group)
+    if confined:
+        if os.geteuid() != 0:
+            yield "user_namespace", namespaces.enter_user_namespace
+        yield "network_namespace", namespaces.leave_network
+        yield "mount_namespace", lambda: namespaces.make_disk_read_only(policy.workspace)
+    yield "capabilities", privileges.drop_capabilities
+    yield "no_new_privs", privileges.refuse_new_privileges
+    yield "landlock_files", lambda: landlock.restrict_files(_files(profile, policy))
+    if confined:
+        yield "landlock_scopes", landlock.restrict_scopes
+    yield "undumpable", privileges.refuse_dumps
+    yield "limits", lambda: limits.limit_resources(policy)
+    if confined:
+        yield "process_limit", lambda: limits.limit_processes(policy)
+    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid())
+
+
+def _files(profile: Profile, policy: Policy) -> Iterator[landlock.Rule]:
+    yield "/dev/null", landlock.USE_DEVICE
+    for path in policy.workspace:
+        yield path, landlock.WRITE
+    if profile == "standard":
+        yield "/", landlock.EVERYTHING_BUT_WRITE
+        return
+    for path in (*_interpreter(), *policy.readable):
+        yield path, landlock.READ
+    if profile == "spawn":
+        for program in policy.executables:
+            for path in executed_by(program):
+                yield path, landlock.EXECUTE
+
+
+def _interpreter() -> Iterator[str]:
+    """What late imports read: the standard library, installed packages, shared libraries, this package."""
+    prefixes = dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix))
+    own = [f"{prefix}/{folder}" for prefix in prefixes for folder in dict.fromkeys(("lib", sys.platlibdir))]
+    for path in dict.fromkeys([*own, *_LIBRARIES, _PACKAGE]):
+        if os.access(path, os.F_OK):
+            yield path
+
+
+def _check(policy: Policy) -> None:
+    """Mistakes of the caller are not to be taken for walls that the kernel refuses."""
+    for path in (*policy.workspace, *policy.readable, *policy.executables):
+        if not path.startswith("/"):
+            raise ValueError(f"not an absolute path: {path!r}")
+        folder = os.O_DIRECTORY if path in policy.workspace else 0
+        os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | folder))
+    with os.scandir("/proc/self/task") as threads:
+        alone = len(list(threads)) == 1
+    if not alone:
+        raise RuntimeError("the sandbox has to be applied before there are threads")

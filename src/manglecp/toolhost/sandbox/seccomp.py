@@ -1,0 +1,171 @@
+"""Seccomp: which system calls a worker may make.
+
+The filter names what is refused. A list of what is allowed would be shorter to trust, but it breaks with every release
+of a C library, and here it is not the only wall. Two rules make up for it: a call newer than the lists is answered with
+ENOSYS, as an older kernel would, and a call made for another architecture ends the process.
+
+A refusal is EPERM, which programs know how to report. `clone3` is ENOSYS instead: its flags are behind a pointer that a
+filter cannot follow, and the C library then falls back to `clone`, whose flags it can judge.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .kernel import address, call, packed
+from .policy import Profile, Unsupported
+from .syscalls import NEWEST, audit_architecture, number
+
+# ---- what is refused ----------------------------------------------------------------------------------------------
+
+_TRACING = "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd migrate_pages move_pages"
+_MOUNTS = (
+    "mount umount2 move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr pivot_root chroot"
+    " setns unshare open_by_handle_at name_to_handle_at fanotify_init quotactl quotactl_fd"
+)
+# Large, rarely needed by tools, and the place of many past escapes.
+_KERNEL = (
+    "bpf perf_event_open keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register userfaultfd"
+    " init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct syslog"
+    " settimeofday clock_settime clock_adjtime sethostname setdomainname iopl ioperm modify_ldt personality"
+    " lookup_dcookie nfsservctl vhangup"
+)
+_IDENTITY = "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset"
+# Whoever ends a worker ends its process group: nobody leaves it.
+_GROUPS = "setsid setpgid"
+_EVERYWHERE = f"{_TRACING} {_MOUNTS} {_KERNEL} {_IDENTITY} {_GROUPS}"
+
+# A network namespace does not hide sockets that have a path, nor the System V objects of the user.
+_TALKING = (
+    "socket connect bind shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop"
+    " mq_open mq_unlink"
+)
+# A program in memory has no path for Landlock to judge.
+_HIDDEN_PROGRAMS = "memfd_create memfd_secret execveat"
+_PROGRAMS = "execve execveat fork vfork"
+# Neither is needed by a process that has no children.
+_SIGNALS_BY_OTHER_NAMES = "tkill pidfd_send_signal"
+
+# ---- what is refused depending on an argument ---------------------------------------------------------------------
+
+_NAMESPACES = 0x7E02_0000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+_CLONE_THREAD = 0x1_0000
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the terminal of whoever started us
+_AF_UNIX = 1
+_SOCK_STREAM = 1
+_SOCK_TYPE = 0xF
+_PRIO_PROCESS = 0
+_IOPRIO_WHO_PROCESS = 1
+
+_WHOLE = 0xFFFF_FFFF
+
+
+class _Test(NamedTuple):
+    """A call passes if this argument, masked, is one of the values; or, with `unless`, if it is none of them."""
+
+    argument: int
+    values: tuple[int, ...]
+    mask: int = _WHOLE
+    unless: bool = False
+
+
+def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
+    """Calls that pass if all of their tests do."""
+    judged: dict[str, tuple[_Test, ...]] = {"ioctl": (_Test(1, _TERMINAL_INPUT, unless=True),)}
+    if profile == "strict":
+        judged["clone"] = (_Test(0, (_CLONE_THREAD,), mask=_NAMESPACES | _CLONE_THREAD),)
+    else:
+        judged["clone"] = (_Test(0, (0,), mask=_NAMESPACES),)
+    if profile != "standard":
+        # An event loop wakes itself through a pair of streams. A datagram socket could be sent anywhere.
+        judged["socketpair"] = (_Test(0, (_AF_UNIX,)), _Test(1, (_SOCK_STREAM,), mask=_SOCK_TYPE))
+        for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
+            judged[name] = (_Test(0, (0, own_pid)),)
+        judged["setpriority"] = (_Test(0, (_PRIO_PROCESS,)), _Test(1, (0, own_pid)))
+        judged["ioprio_set"] = (_Test(0, (_IOPRIO_WHO_PROCESS,)), _Test(1, (0, own_pid)))
+    if profile == "strict":
+        for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
+            judged[name] = (_Test(0, (own_pid,)),)
+    return judged
+
+
+_REFUSED: dict[Profile, str] = {
+    "standard": _EVERYWHERE,
+    "spawn": f"{_EVERYWHERE} {_TALKING} {_HIDDEN_PROGRAMS}",
+    "strict": f"{_EVERYWHERE} {_TALKING} {_PROGRAMS} {_SIGNALS_BY_OTHER_NAMES}",
+}
+
+
+# ---- the filter as a program of the kernel's small machine --------------------------------------------------------
+
+_LOAD = 0x20  # a word of seccomp_data
+_AND = 0x54
+_JUMP = 0x05
+_JUMP_EQUAL = 0x15
+_JUMP_GREATER = 0x25
+_RETURN = 0x06
+
+_NUMBER_AT = 0
+_ARCHITECTURE_AT = 4
+_ARGUMENTS_AT = 16  # eight bytes each, the low half first on both architectures
+
+_ALLOW = 0x7FFF_0000
+_KILL_PROCESS = 0x8000_0000
+_REFUSE = 0x0005_0000 | 1  # EPERM
+_UNKNOWN = 0x0005_0000 | 38  # ENOSYS
+
+
+def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, operand)
+
+
+def _on(call_number: int, body: list[bytes]) -> list[bytes]:
+    """The body for one call; it always returns, so the number is still loaded for whatever comes after it."""
+    return [_instruction(_JUMP_EQUAL, call_number, 0, len(body)), *body]
+
+
+def _body(tests: tuple[_Test, ...]) -> Iterator[bytes]:
+    for test in tests:
+        yield _instruction(_LOAD, _ARGUMENTS_AT + 8 * test.argument)
+        yield _instruction(_AND, test.mask)
+        count = len(test.values)
+        for index, value in enumerate(test.values):  # a value met: over the next line that is not such a jump
+            yield _instruction(_JUMP_EQUAL, value, count - index, 0)
+        if test.unless:
+            yield _instruction(_JUMP, 1)
+        yield _instruction(_RETURN, _REFUSE)
+    yield _instruction(_RETURN, _ALLOW)
+
+
+def program(profile: Profile, own_pid: int, machine: str | None = None) -> bytes:
+    """The filter of a profile, ready for the kernel."""
+    architecture = audit_architecture(machine)
+    if architecture is None:
+        raise Unsupported("the filter is written for x86_64 and aarch64")
+    lines = [
+        _instruction(_LOAD, _ARCHITECTURE_AT),
+        _instruction(_JUMP_EQUAL, architecture, 1, 0),
+        _instruction(_RETURN, _KILL_PROCESS),
+        _instruction(_LOAD, _NUMBER_AT),
+        _instruction(_JUMP_GREATER, NEWEST, 0, 1),  # also every call of x32, which sets a high bit
+        _instruction(_RETURN, _UNKNOWN),
+    ]
+    answers = {"clone3": [_instruction(_RETURN, _UNKNOWN)]}
+    answers |= {name: [_instruction(_RETURN, _REFUSE)] for name in _REFUSED[profile].split()}
+    answers |= {name: list(_body(tests)) for name, tests in _judged(profile, own_pid).items()}
+    for name, body in answers.items():
+        found = number(name, machine)
+        if found is not None:
+            lines += _on(found, body)
+    lines.append(_instruction(_RETURN, _ALLOW))
+    return b"".join(lines)
+
+
+_SET_MODE_FILTER = 1
+_ALL_THREADS = 1
+
+
+def restrict_calls(profile: Profile, own_pid: int) -> None:
+    code = packed(program(profile, own_pid))
+    described = packed(struct.pack("=H6xQ", len(code) // 8, address(code)))
+    call("seccomp", _SET_MODE_FILTER, _ALL_THREADS, address(described))

@@ -1,0 +1,124 @@
+"""The filter itself, run by a small model of the kernel's machine: for both architectures, whichever this one is."""
+
+import errno
+import struct
+from pathlib import Path
+
+import pytest
+
+from manglecp.toolhost.sandbox import Profile
+from manglecp.toolhost.sandbox.policy import Unsupported
+from manglecp.toolhost.sandbox.programs import executed_by
+from manglecp.toolhost.sandbox.seccomp import program
+from manglecp.toolhost.sandbox.syscalls import NEWEST, audit_architecture, number
+
+MACHINES = ("x86_64", "aarch64")
+PID = 4242
+
+
+def answer(code: bytes, data: bytes) -> str:
+    """What the kernel would do with this call."""
+    lines = [struct.unpack_from("=HBBI", code, at) for at in range(0, len(code), 8)]
+    accumulator, at = 0, 0
+    while True:
+        operation, if_true, if_false, operand = lines[at]
+        at += 1
+        match operation:
+            case 0x20:
+                (accumulator,) = struct.unpack_from("=I", data, operand)
+            case 0x54:
+                accumulator &= operand
+            case 0x05:
+                at += operand
+            case 0x15:
+                at += if_true if accumulator == operand else if_false
+            case 0x25:
+                at += if_true if accumulator > operand else if_false
+            case 0x06:
+                if operand == 0x7FFF_0000:
+                    return "allow"
+                return "kill" if operand == 0x8000_0000 else errno.errorcode[operand & 0xFFFF]
+            case _:
+                raise AssertionError(f"unknown operation {operation:#x}")
+
+
+def ask(profile: Profile, machine: str, call: str | int, *arguments: int) -> str:
+    found = number(call, machine) if isinstance(call, str) else call
+    assert found is not None
+    padded = (*arguments, *([0] * (6 - len(arguments))))
+    data = struct.pack("=IIQ6Q", found, audit_architecture(machine) or 0, 0, *padded)
+    return answer(program(profile, PID, machine), data)
+
+
+THREAD = 0x3D0F00  # what the C library asks for
+NEW_USER = 0x1000_0000
+CHILD = 17  # SIGCHLD
+
+# call, arguments: answers in standard, spawn and strict
+CASES: list[tuple[str, tuple[int, ...], str, str, str]] = [
+    ("ptrace", (), "EPERM", "EPERM", "EPERM"),
+    ("mount", (), "EPERM", "EPERM", "EPERM"),
+    ("io_uring_setup", (), "EPERM", "EPERM", "EPERM"),
+    ("setsid", (), "EPERM", "EPERM", "EPERM"),
+    ("setresuid", (), "EPERM", "EPERM", "EPERM"),
+    ("clone3", (), "ENOSYS", "ENOSYS", "ENOSYS"),
+    ("clone", (THREAD,), "allow", "allow", "allow"),
+    ("clone", (CHILD,), "allow", "allow", "EPERM"),
+    ("clone", (CHILD | NEW_USER,), "EPERM", "EPERM", "EPERM"),
+    ("clone", (THREAD | NEW_USER,), "EPERM", "EPERM", "EPERM"),
+    ("execve", (), "allow", "allow", "EPERM"),
+    ("execveat", (), "allow", "EPERM", "EPERM"),
+    ("memfd_create", (), "allow", "EPERM", "allow"),
+    ("socket", (2, 1), "allow", "EPERM", "EPERM"),
+    ("socketpair", (1, 1 | 0o2000000), "allow", "allow", "allow"),
+    ("socketpair", (1, 2), "allow", "EPERM", "EPERM"),
+    ("socketpair", (2, 1), "allow", "EPERM", "EPERM"),
+    ("kill", (PID, 9), "allow", "allow", "allow"),
+    ("kill", (1, 9), "allow", "allow", "EPERM"),
+    ("kill", (2**64 - 1, 9), "allow", "allow", "EPERM"),
+    ("kill", (0, 9), "allow", "allow", "EPERM"),
+    ("tgkill", (PID, 7, 9), "allow", "allow", "allow"),
+    ("prlimit64", (0,), "allow", "allow", "allow"),
+    ("prlimit64", (PID,), "allow", "allow", "allow"),
+    ("prlimit64", (1,), "allow", "EPERM", "EPERM"),
+    ("setpriority", (0, 0, 5), "allow", "allow", "allow"),
+    ("setpriority", (2, 0, 5), "allow", "EPERM", "EPERM"),
+    ("ioctl", (0, 0x5401), "allow", "allow", "allow"),
+    ("ioctl", (0, 0x5412), "EPERM", "EPERM", "EPERM"),
+    ("ioctl", (0, 0xDEAD_0000_541C), "EPERM", "EPERM", "EPERM"),
+]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("call", "arguments", "standard", "spawn", "strict"), CASES)
+def test_answers(machine: str, call: str, arguments: tuple[int, ...], standard: str, spawn: str, strict: str) -> None:
+    answers = [ask(profile, machine, call, *arguments) for profile in ("standard", "spawn", "strict")]
+    assert answers == [standard, spawn, strict]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_call_that_nobody_has_looked_at_is_unknown(machine: str) -> None:
+    assert ask("standard", machine, NEWEST) == "allow"
+    assert ask("standard", machine, NEWEST + 1) == "ENOSYS"
+    assert ask("standard", machine, 0x4000_0000 + 59) == "ENOSYS"  # execve as x32 numbers it
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_call_for_another_architecture_ends_the_process(machine: str) -> None:
+    as_i386 = struct.pack("=IIQ6Q", 11, 0x4000_0003, 0, *([0] * 6))
+    assert answer(program("standard", PID, machine), as_i386) == "kill"
+
+
+def test_an_architecture_without_a_table_is_not_supported() -> None:
+    with pytest.raises(Unsupported, match="x86_64 and aarch64"):
+        program("strict", PID, "riscv64")
+
+
+def test_a_program_brings_its_loader(tmp_path: Path) -> None:
+    shell = str(Path("/bin/sh").resolve())
+    path, loader = executed_by(shell)
+    assert path == shell
+    assert Path(loader).name.startswith("ld-")
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    assert list(executed_by(str(script))) == [str(script)]
