@@ -136,3 +136,9 @@ def test_only_a_pick_has_a_sid_and_a_patch() -> None:
 
 def test_a_text_that_is_not_unicode_is_kept_as_its_literal() -> None:
     assert parse("<NOOP>\ud800").raw == "'<NOOP>\\ud800'"
+
+
+@pytest.mark.parametrize("members", [{}, {"kind": "PERHAPS", "raw": ""}, {"kind": "PICK", "raw": ""}])
+def test_what_is_no_written_selection_is_refused(members: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"selection|Kind|SID"):
+        Selection.read(members)
