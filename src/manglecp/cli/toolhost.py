@@ -1,0 +1,24 @@
+"""``manglecp toolhost``: the host process of a plugin."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("toolhost", context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, metavar="MODE PLUGIN [AID]", type=click.UNPROCESSED)
+def command(arguments: tuple[str, ...]) -> None:
+    """Serve the actions of a plugin from a process of their own.
+
+    MODE is --list, --run or --serve; only --run takes an AID. PLUGIN is a Python file or an importable module.
+    --sha256 HEX pins its content, --lease-key-fd N enforces leases minted with the key on that descriptor,
+    --progress-fd N takes progress, logs and audit events, and --pipe-leases allows _lease.issue on the pipe, for
+    clients of the C++ toolhost.
+    """
+    # A process of its own, and this one becomes it: a host keeps nothing of a command line loaded.
+    os.execv(sys.executable, [sys.executable, "-m", "manglecp.toolhost.host", *arguments])
