@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from manglecp.toolhost.action import action
     from manglecp.toolhost.context import Context
     from manglecp.toolhost.shapes import Limits
+else:  # a type checker that saw this would take every name for one of ours
 
+    def __getattr__(name: str) -> object:
+        homes = {"Context": "context", "Limits": "shapes", "action": "action"}
+        if name not in homes:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
 
-def __getattr__(name: str) -> object:
-    homes = {"Context": "context", "Limits": "shapes", "action": "action"}
-    if name not in homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"manglecp.toolhost.{homes[name]}"), name)
+        return getattr(import_module(f"manglecp.toolhost.{homes[name]}"), name)

@@ -4,7 +4,7 @@ What is hashed is what is run: the file is read once, and those bytes are both c
 pin covers that file only; what it imports is the business of whoever installed it.
 
 Loading runs the top level of the file, as any import does. A host does that in a process of its own, after it has put
-the protocol out of the file's reach; nothing is written beside the file.
+the protocol out of the file's reach; no bytecode is written beside the file.
 
 An action's id is made of the plugin's name and the function's: ``apply_patch`` of ``workspace.py``, or of
 ``workspace/actions.py``, is ``AID.WORKSPACE.APPLY_PATCH.v1``.
@@ -63,7 +63,6 @@ def load(where: str, pin: str | None = None) -> Plugin:
     module = ModuleType(module_name)
     module.__file__ = path
     sys.modules[module_name] = module  # where hints that are strings, and pickles, look for their names
-    sys.dont_write_bytecode = True
     if folder not in sys.path:
         sys.path.append(folder)
     try:

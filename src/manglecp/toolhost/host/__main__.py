@@ -79,6 +79,7 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
     streams = Streams()
+    sys.dont_write_bytecode = True  # to look at a plugin must not change its folder
     mode, where, *rest = arguments.positions
     try:
         plugin = load(where, arguments.options.get("--sha256"))
