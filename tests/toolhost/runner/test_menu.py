@@ -68,8 +68,20 @@ def test_names_cannot_forge_a_digest(aid: str, tag: str) -> None:
 
 
 def test_a_menu_is_read_as_it_was_written() -> None:
-    menu = Menu.of([READ, Offer("AID.Y.v1", "why", deterministic=True, inputs_schema={"type": "object"})])
+    menu = Menu.of([READ, Offer("AID.Y.v1", "why", deterministic=True)])
     assert Menu.read(menu.members()) == menu
+
+
+def test_a_policy_reads_the_schema_and_the_log_does_not_repeat_it() -> None:
+    (entry,) = Menu.of([Offer("AID.Y.v1", inputs_schema={"type": "object"})]).entries
+    assert entry.described() == {**entry.members(), "inputs_schema": {"type": "object"}}
+    assert "inputs_schema" not in entry.members()
+
+
+def test_an_offer_is_small() -> None:
+    for name, tags in (("x" * 257, 1), ("", 65)):
+        with pytest.raises(BadMenu):
+            Offer("AID.Y.v1", name, frozenset(f"t{n}" for n in range(tags)))
 
 
 @pytest.mark.parametrize(

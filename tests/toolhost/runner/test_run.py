@@ -98,6 +98,8 @@ def test_the_fourth_visit_to_one_situation_ends_the_run_under_its_own_name() -> 
         (StepStatus.OK, object(), {}),
         (StepStatus.OK, float("nan"), {}),
         (StepStatus.OK, "\ud800", {}),
+        (StepStatus.OK, "x" * 1_048_576, {}),
+        (StepStatus.OK, {}, {0: Artifact(content_json="x" * (10 << 20))}),
         (StepStatus.OK, {}, None),
         (StepStatus.OK, {}, {8: Artifact()}),
     ],
@@ -141,6 +143,7 @@ def test_an_action_is_announced_before_it_runs() -> None:
         {"goal_id": "g", "candidate_tags": "tag.x"},
         {"goal_id": "g", "_capabilities": {"blocked_tools": [1]}},
         {"goal_id": "g", "inputs": {"a": float("nan")}},
+        {"goal_id": "g", "inputs": {"a": "x" * (1 << 20)}},
     ],
 )
 def test_a_request_that_says_something_else_is_refused(document: dict[str, Any]) -> None:

@@ -108,6 +108,7 @@ def test_the_compatible_reading_takes_inp64_first_and_drops_what_follows_the_obj
 @example("<PICK><SID0001><INP>" + "[" * 20_000 + "</INP><END>", False)
 @example("<PICK><SID0001><INP>" + '{"a":' * 10_000 + "</INP><END>", True)
 @example('<PICK><SID0001><INP>{"a":' + "9" * 6_000 + "}</INP><END>", True)
+@example('<PICK><SID0001><INP>{"a":' + "9" * 6_000 + "}</INP><END>", False)
 @example("x" * (LONGEST + 1), False)
 def test_whatever_the_text_there_is_a_selection_that_can_be_written_down(raw: str, compatible: bool) -> None:
     selection = parse(raw, compatible=compatible)

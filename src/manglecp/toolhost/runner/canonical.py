@@ -22,7 +22,10 @@ def canonical(value: Any) -> bytes:
 
 def copied(value: Any) -> Any:
     """The value once more, sharing nothing: whoever gets it may change it."""
-    return json.loads(canonical(value))
+    try:
+        return json.loads(canonical(value))
+    except RecursionError as error:
+        raise ValueError(f"no JSON value: {error}") from None
 
 
 def same(one: Any, other: Any) -> bool:

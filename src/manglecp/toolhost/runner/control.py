@@ -52,7 +52,7 @@ class Situation:
             "state_digest": self.state_digest,
             "control_mode": self.control_mode.value,
             "inputs": dict(self.inputs),
-            "menu": self.menu.members(),
+            "menu": [entry.described() for entry in self.menu.entries],
         }
         return found if self.request_id is None else {**found, "request_id": self.request_id}
 

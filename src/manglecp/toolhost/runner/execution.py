@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from manglecp.toolhost.state import Slots
 
-__all__ = ["Execute", "Outcome", "StepStatus"]
+__all__ = ["LARGEST_OUTPUT", "Execute", "Outcome", "StepStatus"]
+
+LARGEST_OUTPUT: Final = 1_048_576
+"""Bytes of an output, as the contract limits them."""
 
 
 class StepStatus(StrEnum):

@@ -31,7 +31,7 @@ __all__ = ["END", "GENESIS", "Record", "RunLog", "Sink", "Verified", "verify"]
 
 GENESIS: Final = "0" * 64
 END: Final = "run_end"
-_LONGEST: Final = 16 * 1024 * 1024
+_LONGEST: Final = 64 * 1024 * 1024
 _HASHES: Final = 161
 """Where the record goes on after its two hashes."""
 
@@ -78,7 +78,10 @@ class RunLog:
         ts = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         record = canonical({**self._header, "event": event, "step": step, "payload": said, "ts": ts})
         digest = _chain_hash(self.head, record)
-        self._stream.write(_hashes(digest, self.head) + record[1:] + b"\n")
+        line = _hashes(digest, self.head) + record[1:] + b"\n"
+        if len(line) > _LONGEST:
+            raise ValueError("no line of a log is that long")
+        self._stream.write(line)
         self._stream.flush()
         self._ended = event == END
         self.records += 1

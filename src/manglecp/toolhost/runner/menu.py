@@ -20,6 +20,8 @@ __all__ = ["MOST_ENTRIES", "SID", "Entry", "Menu", "Offer"]
 MOST_ENTRIES: Final = 9_999
 """A SID has four digits: what is numbered higher could never be picked."""
 SID: Final = re.compile(r"SID[0-9]{4}")
+_LONGEST_NAME: Final = 256
+_MOST_TAGS: Final = 64
 # The signs between the parts of the digest's text are not escaped there, so no part may have them.
 _AID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _TAG: Final = re.compile(r"[^\x00-\x20\x7f,:|=\ud800-\udfff]{1,128}")
@@ -38,6 +40,8 @@ class Offer:
     def __post_init__(self) -> None:
         if not _AID.fullmatch(self.aid):
             raise BadMenu(f"no action id: {self.aid[:80]!a}")
+        if len(self.name) > _LONGEST_NAME or len(self.tags) > _MOST_TAGS:
+            raise BadMenu(f"{self.aid}: a name of more than {_LONGEST_NAME} characters, or more than {_MOST_TAGS} tags")
         for tag in self.tags:
             if not _TAG.fullmatch(tag):
                 raise BadMenu(f"{self.aid}: no tag: {tag[:80]!a}")
@@ -51,16 +55,20 @@ class Entry:
     offer: Offer
 
     def members(self) -> dict[str, Any]:
-        """As a policy reads it. Upstream leaves the schema out, and a policy then cannot know the arguments."""
+        """As it is logged at every step, and so without the schema."""
         offer = self.offer
-        found: dict[str, Any] = {
+        return {
             "sid": self.sid,
             "aid": offer.aid,
             "name": offer.name,
             "tags": sorted(offer.tags),
             "deterministic": offer.deterministic,
         }
-        return found if offer.inputs_schema is None else {**found, "inputs_schema": dict(offer.inputs_schema)}
+
+    def described(self) -> dict[str, Any]:
+        """As a policy reads it. Upstream leaves the schema out, and a policy then cannot know the arguments."""
+        schema = self.offer.inputs_schema
+        return self.members() if schema is None else {**self.members(), "inputs_schema": dict(schema)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +105,7 @@ class Menu:
                 tuple(
                     Entry(
                         one["sid"],
-                        Offer(
-                            one["aid"],
-                            one["name"],
-                            frozenset(one["tags"]),
-                            one["deterministic"],
-                            one.get("inputs_schema"),
-                        ),
+                        Offer(one["aid"], one["name"], frozenset(one["tags"]), one["deterministic"]),
                     )
                     for one in entries
                 )

@@ -23,7 +23,7 @@ from typing import IO, Final
 
 __all__ = ["Ended", "Limits", "run"]
 
-_INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT")
+_INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _GLANCE: Final = 0.01
 """Seconds between two looks whether the child is still there, when it prints nothing."""
 

@@ -14,6 +14,7 @@ from manglecp.toolhost.runner.canonical import canonical
 from manglecp.toolhost.runner.control import ControlMode
 from manglecp.toolhost.runner.errors import RunnerError
 from manglecp.toolhost.runner.menu import Menu, Offer
+from manglecp.toolhost.runner.patch import LARGEST_INPUTS
 
 __all__ = ["META_TAG", "RunRequest"]
 
@@ -37,9 +38,11 @@ class RunRequest:
         if not self.goal_id:
             raise RunnerError("a run request has a goal_id")
         try:
-            canonical([self.goal_id, dict(self.inputs)])
+            size = len(canonical(self.goal_id)) + len(canonical(dict(self.inputs)))
         except ValueError as error:
             raise RunnerError(f"the run request cannot be written down: {error}") from None
+        if size > LARGEST_INPUTS:
+            raise RunnerError(f"the inputs have more than {LARGEST_INPUTS} bytes")
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> RunRequest:

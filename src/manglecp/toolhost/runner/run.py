@@ -22,7 +22,7 @@ from manglecp.toolhost.runner.budget import Budget, Spending
 from manglecp.toolhost.runner.canonical import canonical, copied
 from manglecp.toolhost.runner.control import Selector, Situation, choose
 from manglecp.toolhost.runner.errors import PatchRefused
-from manglecp.toolhost.runner.execution import Execute, Outcome, StepStatus
+from manglecp.toolhost.runner.execution import LARGEST_OUTPUT, Execute, Outcome, StepStatus
 from manglecp.toolhost.runner.log import END, Sink
 from manglecp.toolhost.runner.menu import Menu, Offer
 from manglecp.toolhost.runner.patch import merge
@@ -213,6 +213,8 @@ class _Loop:
         try:
             status, output, state = self.execute(aid, copied(inputs), dict(self.state))
             output = copied(output)
+            if len(canonical(output)) > LARGEST_OUTPUT:
+                raise ValueError(f"an output of more than {LARGEST_OUTPUT} bytes")
             return Outcome(StepStatus(status), output, received(state))
         except Exception as error:
             text = f"{type(error).__name__}: {error}"

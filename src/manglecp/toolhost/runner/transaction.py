@@ -12,11 +12,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from manglecp.toolhost import state as wire
+from manglecp.toolhost.runner.canonical import canonical
 from manglecp.toolhost.runner.errors import BadTransaction
 from manglecp.toolhost.state import Artifact, Slots, StateError
 
-__all__ = ["apply", "difference", "received"]
+__all__ = ["LARGEST_STATE", "apply", "difference", "received"]
 
+LARGEST_STATE: Final = 10 * 1024 * 1024
+"""Bytes. A host reads no longer request than that."""
 _PATH: Final = re.compile(r"/slots/([0-7])")
 
 
@@ -25,14 +28,11 @@ def received(slots: object) -> Slots:
     if not isinstance(slots, Mapping) or not all(isinstance(one, Artifact) for one in slots.values()):
         raise BadTransaction("the state is no map from slots to artifacts")
     try:
-        written = wire.full(slots)
-        for artifact in written["slots"].values():
-            for text in (artifact["type"], artifact["provenance"], artifact["content_json"]):
-                text.encode()
-    except (StateError, TypeError) as error:
-        raise BadTransaction(str(error)) from None
-    except UnicodeError:
-        raise BadTransaction("the state holds a text that is not Unicode") from None
+        size = len(canonical(wire.full(slots)))
+    except (StateError, TypeError, ValueError) as error:
+        raise BadTransaction(f"the state cannot be written down: {error}") from None
+    if size > LARGEST_STATE:
+        raise BadTransaction(f"the state has more than {LARGEST_STATE} bytes")
     return dict(slots)
 
 
