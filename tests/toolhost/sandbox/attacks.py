@@ -4,6 +4,7 @@ Loaded by a confined child under `python -I -S`, so it imports the standard libr
 """
 
 import ctypes
+import fcntl
 import mmap
 import os
 import resource
@@ -331,6 +332,21 @@ def kill_another_by_thread(scene: Scene) -> None:
 @attack
 def kill_another_by_descriptor(scene: Scene) -> None:
     signal.pidfd_send_signal(os.pidfd_open(scene.victim), signal.SIGCONT)
+
+
+@attack
+def kill_another_by_owning_a_descriptor(scene: Scene) -> None:
+    ours, theirs = socket.socketpair()
+    fcntl.fcntl(ours, fcntl.F_SETOWN, scene.victim)
+    fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC)
+    fcntl.fcntl(ours, 10, signal.SIGCONT)  # F_SETSIG
+    theirs.send(b"x")
+
+
+@attack
+def kill_another_by_owning_a_socket(scene: Scene) -> None:
+    ours, _theirs = socket.socketpair()
+    fcntl.ioctl(ours, 0x8901, struct.pack("i", scene.victim))  # FIOSETOWN
 
 
 @attack

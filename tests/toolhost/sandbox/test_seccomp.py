@@ -52,6 +52,7 @@ def ask(profile: Profile, machine: str, call: str | int, *arguments: int) -> str
 
 THREAD = 0x3D0F00  # what the C library asks for
 NEW_USER = 0x1000_0000
+PARENT = 0x8000
 CHILD = 17  # SIGCHLD
 
 # call, arguments: answers in standard, spawn and strict
@@ -66,6 +67,7 @@ CASES: list[tuple[str, tuple[int, ...], str, str, str]] = [
     ("clone", (CHILD,), "allow", "allow", "EPERM"),
     ("clone", (CHILD | NEW_USER,), "EPERM", "EPERM", "EPERM"),
     ("clone", (THREAD | NEW_USER,), "EPERM", "EPERM", "EPERM"),
+    ("clone", (CHILD | PARENT,), "EPERM", "EPERM", "EPERM"),
     ("execve", (), "allow", "allow", "EPERM"),
     ("execveat", (), "allow", "EPERM", "EPERM"),
     ("memfd_create", (), "allow", "EPERM", "allow"),
@@ -83,6 +85,9 @@ CASES: list[tuple[str, tuple[int, ...], str, str, str]] = [
     ("prlimit64", (1,), "allow", "EPERM", "EPERM"),
     ("setpriority", (0, 0, 5), "allow", "allow", "allow"),
     ("setpriority", (2, 0, 5), "allow", "EPERM", "EPERM"),
+    ("fcntl", (0, 3), "allow", "allow", "allow"),
+    ("fcntl", (0, 8, 1), "allow", "EPERM", "EPERM"),
+    ("ioctl", (0, 0x8901), "allow", "EPERM", "EPERM"),
     ("ioctl", (0, 0x5401), "allow", "allow", "allow"),
     ("ioctl", (0, 0x5412), "EPERM", "EPERM", "EPERM"),
     ("ioctl", (0, 0xDEAD_0000_541C), "EPERM", "EPERM", "EPERM"),

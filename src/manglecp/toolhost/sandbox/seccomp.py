@@ -48,9 +48,13 @@ _SIGNALS_BY_OTHER_NAMES = "tkill pidfd_send_signal"
 
 # ---- what is refused depending on an argument ---------------------------------------------------------------------
 
-_NAMESPACES = 0x7E02_0000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+# CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; and CLONE_PARENT: a child put under our parent.
+_NEVER_CLONED = 0x7E02_8000
 _CLONE_THREAD = 0x1_0000
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the terminal of whoever started us
+# Whoever owns a descriptor gets a signal of choice when it can be read: a way to kill without calling kill.
+_OWNER_BY_FCNTL = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
+_OWNER_BY_IOCTL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _AF_UNIX = 1
 _SOCK_STREAM = 1
 _SOCK_TYPE = 0xF
@@ -73,10 +77,12 @@ def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
     """Calls that pass if all of their tests do."""
     judged: dict[str, tuple[_Test, ...]] = {"ioctl": (_Test(1, _TERMINAL_INPUT, unless=True),)}
     if profile == "strict":
-        judged["clone"] = (_Test(0, (_CLONE_THREAD,), mask=_NAMESPACES | _CLONE_THREAD),)
+        judged["clone"] = (_Test(0, (_CLONE_THREAD,), mask=_NEVER_CLONED | _CLONE_THREAD),)
     else:
-        judged["clone"] = (_Test(0, (0,), mask=_NAMESPACES),)
+        judged["clone"] = (_Test(0, (0,), mask=_NEVER_CLONED),)
     if profile != "standard":
+        judged["ioctl"] = (_Test(1, _TERMINAL_INPUT + _OWNER_BY_IOCTL, unless=True),)
+        judged["fcntl"] = (_Test(1, _OWNER_BY_FCNTL, unless=True),)
         # An event loop wakes itself through a pair of streams. A datagram socket could be sent anywhere.
         judged["socketpair"] = (_Test(0, (_AF_UNIX,)), _Test(1, (_SOCK_STREAM,), mask=_SOCK_TYPE))
         for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
