@@ -243,9 +243,9 @@ def test_a_host_that_dies_or_stops_while_idle_is_replaced(number: signal.Signals
         before = pool.pids
         os.kill(before[0], number)
         async with asyncio.timeout(10):
-            while running(before[0]) or pool.healthy < 2:
+            while before[0] in pool.pids or pool.healthy < 2:
                 await asyncio.sleep(0.01)
-        assert before[0] not in pool.pids
+        assert not running(before[0])
         assert before[1] in pool.pids
 
     in_pool(work, size=2)
@@ -295,6 +295,15 @@ def test_a_closed_pool_refuses() -> None:
 
     with nothing_left():
         asyncio.run(work())
+
+
+def test_a_pool_that_is_closed_while_it_replaces_a_host_waits_for_its_end() -> None:
+    async def work(pool: Pool) -> None:
+        for _ in range(3):
+            await pool.call(call(tier=1))
+
+    for _ in range(5):
+        in_pool(work, size=3, limits=QUICK._replace(calls_per_host=1))
 
 
 def test_a_bad_environment_is_named_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,7 @@ class Pool:
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._cancelled: set[str] = set()
         self._keepers: list[asyncio.Task[None]] = []
+        self._partings: set[asyncio.Task[None]] = set()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._breakers = breakers or Breakers(self._loop.time)
@@ -160,6 +161,7 @@ class Pool:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
+        await asyncio.gather(*self._partings)
 
     def cancel(self, call_id: str) -> bool:
         """Give up a call: its caller gets an error. Whether there was such a call."""
@@ -352,7 +354,7 @@ class Pool:
             host = await self._start(place)
             if host is None:
                 self._start_failed(place)
-                await asyncio.sleep(min(self._limits.backoff * 2 ** (place.failures - 1), self._limits.max_backoff))
+                await asyncio.sleep(min(self._limits.backoff * 2 ** min(place.failures, 16), self._limits.max_backoff))
                 continue
             try:
                 place.failures = 0
@@ -364,7 +366,7 @@ class Pool:
                 await self._watch(place, host)
             finally:
                 place.host = None
-                await host.stop()
+                await self._part_from(host)
 
     async def _start(self, place: _Place) -> HostProcess | None:
         """A host that has answered once, or none; then the place says why."""
@@ -381,12 +383,19 @@ class Pool:
             await host.exchange(_PROBE, deadline=self._loop.time() + self._limits.start_timeout)
         except HostLost as lost:
             place.trouble = (_MEANING[lost.loss][0], lost.detail)
-            await host.stop()
+            await self._part_from(host)
             return None
         except asyncio.CancelledError:
-            await host.stop()
+            await self._part_from(host)
             raise
         return host
+
+    async def _part_from(self, host: HostProcess) -> None:
+        """Stop a host. Who is cancelled meanwhile leaves the stopping to :meth:`close`, which waits for it."""
+        parting = self._loop.create_task(host.stop())
+        self._partings.add(parting)
+        parting.add_done_callback(self._partings.discard)
+        await asyncio.shield(parting)
 
     def _start_failed(self, place: _Place) -> None:
         place.failures += 1

@@ -1,4 +1,4 @@
-"""What the environment says about dispatch. It is read when asked for, so a bad value fails a call and not an import.
+"""What the environment says about dispatch. It is read when it is used, so that a bad value fails no import.
 
 ========================== ================================ =======
 variable                   meaning                          default
@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["DEFAULT_POOL_SIZE", "DEFAULT_TIMEOUT", "SettingError", "pool_size", "timeout"]
+__all__ = ["DEFAULT_POOL_SIZE", "DEFAULT_TIMEOUT", "MAX_TIMEOUT", "SettingError", "pool_size", "timeout"]
 
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_POOL_SIZE: Final = 2
