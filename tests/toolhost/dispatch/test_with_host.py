@@ -1,0 +1,119 @@
+"""Dispatch and our own host, together: both sides of the contract are meant for each other."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
+from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
+
+PLUGIN = '''
+import os
+
+from manglecp.toolhost.action import action
+
+
+@action(effects=["none"])
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    print("tools may print")
+    return a + b
+
+
+@action(effects=["filesystem"])
+def note(path: str, text: str, *, fail: bool = False) -> str:
+    """Append to a file."""
+    with open(path, "a") as file:
+        file.write(text)
+    if fail:
+        raise ValueError("on purpose")
+    return text
+
+
+@action(effects=["filesystem"])
+def vanish(path: str) -> None:
+    """Do something and never say so."""
+    with open(path, "a") as file:
+        file.write("x")
+        file.flush()
+        os._exit(9)
+'''
+
+
+class Plugin:
+    """The plugin in a pool, called through its own listing."""
+
+    def __init__(self, pool: Pool, catalogue: Catalogue) -> None:
+        self.pool = pool
+        self.catalogue = catalogue
+
+    async def call(self, name: str, **inputs: Any) -> Answer | DispatchError:
+        prepared = self.catalogue.prepare(f"AID.PLUGIN.{name.upper()}.v1", inputs=inputs)
+        return await self.pool.call(prepared) if isinstance(prepared, Call) else prepared
+
+
+def serve(
+    work: Callable[[Plugin], Awaitable[None]], folder: Path, audit: Callable[[str, Mapping[str, object]], None]
+) -> list[dict[str, Any]]:
+    plugin = folder / "plugin.py"
+    plugin.write_text(PLUGIN)
+    argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", str(plugin)]
+    catalogue = Catalogue.read(subprocess.run(argv, capture_output=True, check=True).stdout)
+    events: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        command = HostCommand.for_plugin(str(plugin), os.environ)
+        async with Pool(command, size=1, timeout=20, limits=QUICK, on_event=events.append, audit=audit) as pool:
+            await work(Plugin(pool, catalogue))
+
+    with nothing_left():
+        asyncio.run(main())
+    return events
+
+
+def test_actions_are_called_under_leases_that_the_host_accepts(tmp_path: Path) -> None:
+    audited: list[str] = []
+    file = tmp_path / "notes"
+
+    async def work(plugin: Plugin) -> None:
+        answer = await plugin.call("add", a=1, b=2)
+        assert isinstance(answer, Answer)
+        assert json.loads(answer.output_json) == 3
+        for text in "abc":
+            assert isinstance(await plugin.call("note", path=str(file), text=text), Answer)
+
+    events = serve(work, tmp_path, lambda event, _: audited.append(event))
+    assert file.read_text() == "abc"
+    assert audited == ["lease_granted"] * 3
+    assert [event["event"] for event in events].count("lease_used") == 3
+
+
+@pytest.mark.req("IPC-24", "IPC-33")
+def test_failures_of_every_kind_come_back_as_values(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+
+    async def work(plugin: Plugin) -> None:
+        assert error(await plugin.call("add", a=1)) == ("tool_error", None)
+        assert error(await plugin.call("missing")) == ("not_found", None)
+        assert error(await plugin.pool.call(Call(aid="AID.PLUGIN.MISSING.v1", tier=0))) == ("not_found", None)
+        failed = await plugin.call("note", path=str(file), text="x", fail=True)
+        assert error(failed) == ("tool_error", None)
+        assert isinstance(failed, dict)
+        assert "on purpose" in failed["detail"]
+        # Whoever claims a lower tier than the action has gets no lease, and without one the host does nothing.
+        sneaky = Call(aid="AID.PLUGIN.NOTE.v1", input_json=json.dumps({"path": str(file), "text": "y"}), tier=0)
+        refused = await plugin.pool.call(sneaky)
+        assert isinstance(refused, dict)
+        assert refused["detail"] == "lease_required"
+        assert error(await plugin.call("vanish", path=str(file))) == ("crash", "outcome_unknown")
+        assert isinstance(await plugin.call("add", a=1, b=2), Answer)
+
+    serve(work, tmp_path, lambda *_: None)
+    assert file.read_text() == "xx"
