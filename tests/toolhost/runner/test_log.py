@@ -160,3 +160,11 @@ def test_what_cannot_be_written_leaves_the_chain_as_it_is(tmp_path: Path) -> Non
 def test_nothing_is_no_log() -> None:
     with pytest.raises(LogBroken):
         verify([])
+
+
+@pytest.mark.parametrize("count", ["1", "3", "null", '"2"'])
+def test_the_end_counts_the_records(count: str) -> None:
+    end = upstream(1).replace('"noop"', f'"{END}"')
+    assert len(verify(chained(upstream(0), end.replace('"p":"a\\/b"', '"records":2'))).records) == 2
+    with pytest.raises(LogBroken, match="counts"):
+        verify(chained(upstream(0), end.replace('"p":"a\\/b"', f'"records":{count}')))
