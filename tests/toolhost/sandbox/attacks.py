@@ -36,7 +36,7 @@ class Scene(NamedTuple):
 Attack = Callable[[Scene], Any]
 ATTACKS: dict[str, Attack] = {}
 NEEDS_PRIVILEGE: set[str] = set()
-"""Attacks that an ordinary user cannot make anyway, or that would change the machine: not tried without a sandbox."""
+"""What not every user can do everywhere, or what would change the machine: not tried without a sandbox."""
 
 
 def attack(function: Attack) -> Attack:
@@ -425,7 +425,7 @@ def change_the_root(scene: Scene) -> None:
     os.chroot(scene.workspace)
 
 
-@attack
+@privileged
 def make_a_user_namespace(_: Scene) -> None:
     checked(_libc.unshare(0x1000_0000))
 
@@ -471,7 +471,7 @@ def set_the_clock(_: Scene) -> None:
     syscall(227, 112, 0, None)
 
 
-@attack
+@privileged
 def use_a_key_ring(_: Scene) -> None:
     syscall(248, 217, b"user", b"manglecp", b"x", 1, -1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from manglecp.toolhost.sandbox import PROFILES, Enforcement, Policy, Profile, SandboxUnavailable, apply, probe
 
-from .confined import Identity, require, run
+from .confined import NOBODY, Identity, require, run
 
 
 def test_none_changes_nothing() -> None:
@@ -28,6 +28,7 @@ def test_an_unknown_profile_is_an_error() -> None:
         (Policy(workspace=("relative",)), ValueError),
         (Policy(workspace=("/nowhere/at/all",)), FileNotFoundError),
         (Policy(workspace=("/dev/null",)), NotADirectoryError),
+        (Policy(workspace=("/tmp/..",)), ValueError),
         (Policy(readable=("/nowhere/at/all",)), FileNotFoundError),
         (Policy(executables=("true",)), ValueError),
     ],
@@ -61,6 +62,27 @@ def test_probe_leaves_the_caller_as_it_is(profile: Profile) -> None:
     probe(profile)
     assert state() == before
     assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_working_folder_of_root_is_left(tmp_path: Path) -> None:
+    policy = Policy(user=(NOBODY, NOBODY))
+    require("strict", policy)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    outcome = run("strict", "print(os.getcwd())", policy, before=f"import os; os.chdir({str(closed)!r})")
+    assert outcome.stdout == "/\n", outcome
+
+
+@pytest.mark.parametrize("given", [("a", "a/b"), ("a/b", "a"), ("a", "a"), ("link",)], ids="+".join)
+def test_workspaces_may_overlap(given: tuple[str, ...], workspace: str, identity: Identity) -> None:
+    require("strict")
+    prepare = f"import os; os.chdir({workspace!r}); os.makedirs('a/b'); os.symlink('a', 'link')"
+    run("none", prepare, identity=identity)
+    policy = Policy(workspace=tuple(f"{workspace}/{part}" for part in given))
+    code = "open('a/file', 'w'); open('a/b/file', 'w'); print('written')"
+    outcome = run("strict", code, policy, before=f"import os; os.chdir({workspace!r})", identity=identity)
+    assert outcome.stdout == "written\n", outcome
 
 
 def test_strict_has_every_wall_that_it_needs(identity: Identity) -> None:
@@ -161,7 +183,7 @@ EXPECTED: dict[str, Callable[[str], bool]] = {
 
 @pytest.mark.parametrize("wall", ALONE)
 def test_each_wall_stands_alone(wall: str, workspace: str, identity: Identity) -> None:
-    require("spawn", Policy(user=(65534, 65534)) if os.getuid() == 0 else None)
+    require("spawn", Policy(user=(NOBODY, NOBODY)) if os.getuid() == 0 else None)
     build, attack = ALONE[wall]
     file = Path(workspace) / "file"
     file.write_bytes(b"x")

@@ -48,7 +48,15 @@ def make_disk_read_only(writable: Iterable[str]) -> None:
     _set_mount(root, set_=_MOUNT_ATTR_RDONLY, flags=_AT_RECURSIVE)
     for folder in folders:
         _set_mount(folder, clear=_MOUNT_ATTR_RDONLY)
-    os.chdir(os.getcwd())  # noqa: PTH109  # the working folder still is the one below the new mount
+    _enter_working_folder_again()
+
+
+def _enter_working_folder_again() -> None:
+    """We still stand in the folder below the new mount, which is read-only also in a workspace."""
+    try:
+        os.chdir(os.getcwd())  # noqa: PTH109  # pathlib would be the slowest import of a worker
+    except OSError:  # root stood here, and we are somebody else by now
+        os.chdir("/")
 
 
 def _set_mount(path: Buffer, *, set_: int = 0, clear: int = 0, flags: int = 0) -> None:

@@ -146,6 +146,8 @@ def _check(policy: Policy) -> None:
             raise ValueError(f"not an absolute path: {path!r}")
         folder = os.O_DIRECTORY if path in policy.workspace else 0
         os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | folder))
+    if any(os.path.realpath(path) == "/" for path in policy.workspace):
+        raise ValueError("the whole disk is no workspace")
     with os.scandir("/proc/self/task") as threads:
         alone = len(list(threads)) == 1
     if not alone:
