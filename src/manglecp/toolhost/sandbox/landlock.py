@@ -31,7 +31,7 @@ _ALL = (1 << 15) - 1
 READ = _READ_FILE | _READ_DIR
 EXECUTE = _EXECUTE | _READ_FILE
 USE_DEVICE = _READ_FILE | _WRITE_FILE
-# No devices and no sockets are made in a workspace, and what is written there is not executed.
+# No devices and no sockets are made in a workspace, and this gives no right to execute what is written there.
 WRITE = (
     READ
     | _WRITE_FILE
