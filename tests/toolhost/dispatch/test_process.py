@@ -1,6 +1,7 @@
 """One host process, against every way a host can go wrong (threats 18, 19 and 20). Nothing is ever left behind."""
 
 import asyncio
+import random
 import subprocess
 import sys
 import time
@@ -207,6 +208,39 @@ def test_a_program_that_is_missing_leaves_nothing() -> None:
 
     with nothing_left():
         run(work())
+
+
+def _broken_hosts(count: int, seed: int) -> None:
+    """Processes that answer with anything: each call is answered or lost, at once, and nothing stays."""
+    chance = random.Random(seed)
+    program = "import os, sys; os.read(0, 65536); os.write(1, bytes.fromhex(sys.argv[1]))"
+    good = b'{"ok":true,"status":"OK"}\n'
+
+    async def work() -> None:
+        for _ in range(count):
+            scraps = [good, b"\n", b"{", b"null\n", chance.randbytes(9), good[: chance.randrange(len(good))]]
+            said = b"".join(chance.choices(scraps, k=chance.randrange(4)))
+            argv = (sys.executable, "-I", "-S", "-c", program, said.hex())
+            host = HostProcess.start(HostCommand(argv=argv, environ={}))
+            if said.startswith(good):
+                assert (await ask(host, call()))["ok"] is True
+            else:
+                with pytest.raises(HostLost) as caught:
+                    await ask(host, call())
+                assert caught.value.loss in ("crash", "parse_error", "empty_output")
+            await host.stop()
+
+    with nothing_left():
+        run(work())
+
+
+def test_hosts_that_answer_with_anything() -> None:
+    _broken_hosts(30, seed=18)
+
+
+@pytest.mark.soak
+def test_hosts_that_answer_with_anything_at_length() -> None:
+    _broken_hosts(500, seed=19)
 
 
 def test_no_host_outlives_the_process_that_started_it(tmp_path: Path) -> None:
