@@ -14,6 +14,9 @@ from typing import Any
 WORKSPACE = str(Path(__file__).parent / "plugins" / "workspace.py")
 HOST = shlex.split(os.environ.get("MANGLECP_TOOLHOST", "")) or [sys.executable, "-m", "manglecp.toolhost.host"]
 
+# For tests of what a host takes: measuring coverage in it would be part of the answer.
+UNMEASURED = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+
 
 def host(
     *arguments: str, stdin: bytes = b"", environ: Mapping[str, str] | None = None, descriptors: tuple[int, ...] = ()

@@ -16,6 +16,7 @@ from manglecp.toolhost.action import Declaration, declaration
 from manglecp.toolhost.plugin import PluginError, action_id, load
 from manglecp.toolhost.shapes import HintError
 from manglecp.toolhost.tool import Tool
+from tests.toolhost.conversation import UNMEASURED
 
 
 def tool(function: Callable[..., Any]) -> Tool:
@@ -62,7 +63,7 @@ def test_a_declaration_that_makes_no_sense(arguments: dict[str, Any], error: typ
 
 def test_names_are_looked_up_when_they_are_asked_for() -> None:
     code = "import sys, manglecp; print(*(m for m in sys.modules if m.startswith('manglecp')))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["manglecp"]
+    assert subprocess.check_output([sys.executable, "-c", code], env=UNMEASURED, text=True).split() == ["manglecp"]
     with pytest.raises(AttributeError, match="no attribute 'actions'"):
         _ = manglecp.actions  # type: ignore[attr-defined]  # that is the point
 
@@ -75,7 +76,8 @@ def test_a_plain_plugin_needs_no_heavy_import(tmp_path: Path) -> None:
         f"main(['--run', {str(plugin)!r}, 'AID.PLAIN.F.v1'])\n"
         "sys.stderr.write(' '.join({'asyncio', 'dataclasses', 'inspect', 'msgspec', 'hashlib'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=b'{"inputs":{"a":1}}', capture_output=True, check=True)
+    command, stdin = [sys.executable, "-c", code], b'{"inputs":{"a":1}}'
+    done = subprocess.run(command, input=stdin, capture_output=True, env=UNMEASURED, check=True)
     assert b'"output_json":"1"' in done.stdout
     assert done.stderr == b""
 

@@ -1,0 +1,35 @@
+"""The page on actions: what is shown can be listed, and every effect has its tier."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from manglecp.toolhost.effects import lease_tier
+from tests.docs.test_pages import ROOT, fences
+from tests.toolhost.conversation import host
+
+PAGE = "reference/actions.md"
+
+
+def test_the_example_is_a_plugin(tmp_path: Path) -> None:
+    (code,) = (body for body in fences(PAGE) if "@action" in body)
+    plugin = tmp_path / "workspace.py"
+    plugin.write_text(code)
+    (tool,) = json.loads(host("--list", str(plugin)).stdout)["tools"]
+    assert tool["aid"] == "AID.WORKSPACE.APPLY_PATCH.v1"
+    assert tool["inputs_schema"]["properties"]["path"]["description"] == "relative to the workspace"
+
+
+def test_the_tiers_are_the_real_ones() -> None:
+    rows = re.findall(r"^\| (`.*) \| (\d) \| (\S+) \|$", (ROOT / "docs" / PAGE).read_text("utf-8"), re.MULTILINE)
+    assert len(rows) == 5
+    for effects, tier, reading in rows:
+        for effect in re.findall(r"`(\w+)`", effects):
+            assert lease_tier([effect]) == int(tier)
+            if reading == "refused":
+                with pytest.raises(ValueError, match="mutates"):
+                    lease_tier([effect], mutates=False)
+            else:
+                assert lease_tier([effect], mutates=False) == int(reading)
