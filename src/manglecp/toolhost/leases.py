@@ -123,7 +123,10 @@ class LeaseBook:
 
     def _remember(self, claims: Mapping[str, Any]) -> None:
         now = self._clock()
-        while self._used and (oldest := next(iter(self._used))) and self._used[oldest] <= now:
+        while self._used:
+            oldest = next(iter(self._used))
+            if self._used[oldest] > now:
+                break
             del self._used[oldest]
         self._used[claims["id"]] = claims["expires"]
 
