@@ -187,6 +187,20 @@ def test_a_cancelled_caller_leaves_the_line_and_the_host() -> None:
     in_pool(work)
 
 
+def test_a_host_that_still_works_for_somebody_who_left_is_not_free_for_a_call_of_its_own() -> None:
+    async def work(pool: Pool) -> None:
+        await healthy(pool, 1)
+        left = asyncio.create_task(pool.call(call(fault="slow", seconds=1)))
+        await asyncio.sleep(0.05)
+        left.cancel()
+        alone = asyncio.create_task(pool.call(call(tier=1)))
+        await asyncio.sleep(0.05)
+        assert len(pool._waiters) == 1
+        assert isinstance(await alone, Answer)
+
+    in_pool(work, limits=QUICK._replace(health_interval=60))
+
+
 def test_two_calls_of_one_name_do_not_run_at_once() -> None:
     async def work(pool: Pool) -> None:
         twice = call(tier=1)

@@ -90,7 +90,7 @@ class _Place:
     def has_room(self, *, exclusive: bool, pipelined: int) -> bool:
         if self.host is None or not self.host.alive or self.retiring or self.exclusive:
             return False
-        return self.load == 0 or (not exclusive and self.load < pipelined)
+        return self.load == 0 and self.host.idle if exclusive else self.load < pipelined
 
 
 class _Waiter(NamedTuple):
@@ -371,7 +371,9 @@ class Pool:
     async def _start(self, place: _Place) -> HostProcess | None:
         """A host that has answered once, or none; then the place says why."""
         try:
-            host = HostProcess.start(self._command, on_event=self._on_event, on_end=place.changed.set)
+            host = HostProcess.start(
+                self._command, on_event=self._on_event, on_end=place.changed.set, on_late=self._admit_waiters
+            )
         except FileNotFoundError as error:
             place.trouble = ("not_found", f"the host program is missing: {error.filename}")
             place.failures = max(place.failures, _HOPELESS - 1)

@@ -77,6 +77,7 @@ class HostProcess:
         launched: Launched,
         on_event: Callable[[dict[str, Any]], None] | None,
         on_end: Callable[[], None] | None,
+        on_late: Callable[[], None] | None,
     ) -> None:
         process = launched.process
         assert process.stdin is not None
@@ -87,6 +88,7 @@ class HostProcess:
         self._process = process
         self._on_event = on_event
         self._on_end = on_end
+        self._on_late = on_late
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
@@ -117,14 +119,23 @@ class HostProcess:
         *,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         on_end: Callable[[], None] | None = None,
+        on_late: Callable[[], None] | None = None,
     ) -> HostProcess:
-        """Start the process; OSError if it cannot be. It is not up yet, but may be written to."""
-        return cls(launch(command), on_event, on_end)
+        """Start the process; OSError if it cannot be. It is not up yet, but may be written to.
+
+        ``on_late`` hears of answers to shared calls that were cancelled: until then the host was not idle.
+        """
+        return cls(launch(command), on_event, on_end, on_late)
 
     @property
     def alive(self) -> bool:
         """Whether a request may still be answered."""
         return not self._ending and not self._ended.done()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the host owes nothing, not even to somebody who has left."""
+        return not self._waiting
 
     async def exchange(
         self, line: bytes, *, deadline: float, call_id: str | None = None, shared: bool = False
@@ -257,6 +268,8 @@ class HostProcess:
         self._settle(request)
         if not request.answer.done():
             request.answer.set_result(document)
+        elif self._on_late is not None:
+            self._on_late()
 
     def _read_stderr(self) -> None:
         assert self._process.stderr is not None
