@@ -4,7 +4,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,9 @@ def scene(identity: Identity) -> Iterator[Scene]:
         shutil.chown(folder, identity.uid, identity.uid)
         path, abstract = str(folder / "socket"), folder.name
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
-        tcp6 = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6, backlog=128))
+        tcp6 = None
+        with suppress(OSError):  # not every machine has IPv6, not even for itself
+            tcp6 = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6, backlog=128))
         udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         udp.bind(("127.0.0.1", 0))
         for address in (path, "\0" + abstract):
@@ -51,7 +53,7 @@ def scene(identity: Identity) -> Iterator[Scene]:
             workspace=str(folder),
             outside=str(folder),
             tcp=tcp.getsockname()[1],
-            tcp6=tcp6.getsockname()[1],
+            tcp6=0 if tcp6 is None else tcp6.getsockname()[1],
             udp=udp.getsockname()[1],
             socket_path=path,
             abstract=abstract,

@@ -31,6 +31,8 @@ def test_strict_stops(name: str, in_strict: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_without_a_sandbox_it_works(name: str, in_none: dict[str, str]) -> None:
+def test_without_a_sandbox_it_works(name: str, in_none: dict[str, str], scene: Scene) -> None:
     """Otherwise the test above would show nothing."""
+    if name == "connect_by_ipv6" and not scene.tcp6:
+        pytest.skip("this machine has no IPv6 loopback")
     assert in_none[name] == "worked"
