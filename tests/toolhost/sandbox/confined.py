@@ -1,10 +1,13 @@
 """Running code in a child process that has locked itself in."""
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -17,10 +20,26 @@ from manglecp.toolhost.sandbox import Mechanism, Policy, Profile, probe
 
 from .attacks import Scene
 
-SOURCE = Path(manglecp.__file__).parents[1]
+PACKAGE = Path(manglecp.__file__).parent
 HERE = Path(__file__).parent
 NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@cache
+def staged() -> Path:
+    """Copies of the sandbox and of the attackers that everybody can read; the repository may be closed to others."""
+    folder = Path(tempfile.mkdtemp(prefix="manglecp-staged-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    room = folder / "manglecp" / "toolhost"
+    shutil.copytree(PACKAGE / "toolhost" / "sandbox", room / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PACKAGE / "__init__.py", folder / "manglecp")
+    shutil.copy(PACKAGE / "toolhost" / "__init__.py", room)
+    for script in ("assault.py", "attacks.py"):
+        shutil.copy(HERE / script, folder)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
 
 
 class Identity(NamedTuple):
@@ -64,7 +83,7 @@ def run(
     identity = identity or identities()[0]
     arguments = json.dumps([before, code, profile, (policy or Policy())._asdict()])
     done = subprocess.run(
-        [identity.python, "-B", "-I", "-S", "-c", _CHILD, str(SOURCE), arguments],
+        [identity.python, "-B", "-I", "-S", "-c", _CHILD, str(staged()), arguments],
         capture_output=True,
         text=True,
         timeout=20,
@@ -79,9 +98,9 @@ def run(
 
 def assault(profile: Profile, scene: Scene, names: list[str], identity: Identity) -> dict[str, str]:
     """What became of each attack (assault.py)."""
-    arguments = [str(SOURCE), profile, json.dumps(scene), json.dumps(names)]
+    arguments = [str(staged()), profile, json.dumps(scene), json.dumps(names)]
     done = subprocess.run(
-        [identity.python, "-B", "-I", "-S", str(HERE / "assault.py"), *arguments],
+        [identity.python, "-B", "-I", "-S", str(staged() / "assault.py"), *arguments],
         capture_output=True,
         text=True,
         timeout=60,
