@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from manglecp.harness.canonical import Uncanonical, canonical
+from manglecp.harness.canonical import Uncanonical, canonical, digest_bytes
 from manglecp.wire.decoding import JSON
 
 __all__ = ["RunningDigest", "canonical_bytes", "carried", "digest_bytes", "digest_of"]
@@ -30,10 +30,6 @@ def canonical_bytes(value: JSON) -> bytes:
         return canonical(value)
     except Uncanonical:
         return canonical(carried(value))
-
-
-def digest_bytes(data: bytes) -> str:
-    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def digest_of(value: JSON) -> str:
