@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from manglecp.toolhost.runner import (
     Menu,
     Offer,
     Outcome,
+    Replayed,
     Result,
     RunHeader,
     RunLog,
@@ -22,6 +24,7 @@ from manglecp.toolhost.runner import (
     Situation,
     StepStatus,
     parse,
+    replay,
     run,
     verify,
 )
@@ -100,18 +103,24 @@ def play(
     stream = _Kept()
     log = RunLog(stream, RunHeader("ab" * 16, "req-1"), key=key, clock=lambda: datetime(2026, 1, 2, 3, 4, 5, 6, UTC))
     with log:
-        result = run(
-            request or RunRequest("goal.test.v1", {"q": 1}),
-            {},
-            log,
-            menu=menu,
-            execute=execute or World(),
-            fallback=saying(*texts or (NOOP,)),
-            policy=policy,
-            goal_done=goal_done,
-            budget=budget,
+        result = asyncio.run(
+            run(
+                request or RunRequest("goal.test.v1", {"q": 1}),
+                {},
+                log,
+                menu=menu,
+                execute=execute or World(),
+                fallback=saying(*texts or (NOOP,)),
+                policy=policy,
+                goal_done=goal_done,
+                budget=budget,
+            )
         )
     return Played(result, list(io.BytesIO(stream.kept)), log.head)
+
+
+def played_again(log: Any, execute: Any = None, *, key: bytes | None = None) -> Replayed:
+    return asyncio.run(replay(log, execute, key=key))
 
 
 class _Kept(io.BytesIO):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from manglecp.toolhost.runner import ControlMode, EndReason, RunRequest, Selection, Selector, Situation, parse
@@ -38,7 +40,7 @@ def asked(name: str, said: str, log: list[str]) -> Selector:
 def test_who_is_asked_and_who_decides(mode: str, policy: str, who: list[str], chosen: str | None) -> None:
     log: list[str] = []
     situation = Situation("g", "s", ControlMode(mode), {}, MENU)
-    choice = choose(situation, asked("fallback", COUNT, log), asked("policy", policy, log))
+    choice = asyncio.run(choose(situation, asked("fallback", COUNT, log), asked("policy", policy, log)))
     assert log == who
     assert (choice.chosen.raw if choice.chosen.kind.value == "PICK" else None) == chosen
     assert (choice.source == "policy") == (chosen != COUNT)

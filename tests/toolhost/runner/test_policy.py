@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manglecp.toolhost.dispatch.breakers import Breaker
 from manglecp.toolhost.runner import (
     ControlMode,
     EndReason,
@@ -19,9 +21,9 @@ from manglecp.toolhost.runner import (
     Kind,
     Limits,
     Payload,
-    PolicyBreaker,
     PolicyRefused,
     RunRequest,
+    Selection,
     Situation,
 )
 from tests.toolhost.runner.playing import COUNT, MENU, play
@@ -34,6 +36,10 @@ def policy(code: str, *, seconds: float = 30.0, **options: Any) -> ExternalPolic
     return ExternalPolicy(
         [*PYTHON, "-c", code], {sys.executable}, limits=Limits(seconds=seconds, output_bytes=4096), **options
     )
+
+
+def ask(asked: ExternalPolicy) -> Selection:
+    return asyncio.run(asked(SITUATION))
 
 
 def gone(pid: int) -> bool:
@@ -59,7 +65,7 @@ def test_a_policy_reads_the_situation_and_picks(payload: Payload) -> None:
         "print('a line of log', file=sys.stderr)\n"
         "print('<PICK><' + said['menu'][1]['sid'] + '><END>')\n"
     )
-    selection = policy(code, payload=payload)(SITUATION)
+    selection = ask(policy(code, payload=payload))
     assert (selection.kind, selection.sid, selection.raw) == (Kind.PICK, "SID0002", "<PICK><SID0002><END>\n")
 
 
@@ -69,13 +75,13 @@ def test_nobody_else_can_read_the_situation() -> None:
         "modes = os.stat(os.path.dirname(sys.argv[-1])).st_mode & 0o77\n"
         "print('<NOOP><END>' if modes == 0 else modes)"
     )
-    assert policy(code)(SITUATION).kind is Kind.NOOP
+    assert ask(policy(code)).kind is Kind.NOOP
 
 
 def test_a_policy_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "secret")
     code = "import os; print('<NOOP><END>' if 'API_KEY' not in os.environ and os.environ['MODE'] == 'x' else 'leak')"
-    assert policy(code, env={"MODE": "x"})(SITUATION).kind is Kind.NOOP
+    assert ask(policy(code, env={"MODE": "x"})).kind is Kind.NOOP
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,7 @@ def test_a_policy_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPa
 def test_whatever_a_policy_does_it_is_a_selection(code: str, why: str) -> None:
     began = time.monotonic()
     # Short only for those that are waited for in vain: a loaded machine is slow to start the others.
-    selection = policy(code, seconds=0.3 if why == "no answer within" else 30)(SITUATION)
+    selection = ask(policy(code, seconds=0.3 if why == "no answer within" else 30))
     assert selection.kind is Kind.INVALID
     assert why in selection.why
     assert time.monotonic() - began < 30
@@ -106,7 +112,7 @@ def test_whatever_a_policy_does_it_is_a_selection(code: str, why: str) -> None:
 def test_a_policy_cannot_fill_the_disk(tmp_path: Path) -> None:
     file = tmp_path / "large"
     code = f"print('<NOOP><END>'); import time; time.sleep(0.2); open({str(file)!r}, 'wb').write(bytes(11 << 20))"
-    assert policy(code)(SITUATION).kind is Kind.INVALID
+    assert ask(policy(code)).kind is Kind.INVALID
     assert file.stat().st_size <= 10 << 20
 
 
@@ -119,7 +125,7 @@ def test_children_of_a_policy_go_with_it_and_do_not_delay_the_answer(tmp_path: P
         f"open({str(note)!r}, 'w').write(str(child.pid))\n{after}\n"
     )
     began = time.monotonic()
-    selection = policy(code, seconds=30 if "NOOP" in after else 2)(SITUATION)
+    selection = ask(policy(code, seconds=30 if "NOOP" in after else 2))
     assert time.monotonic() - began < 30
     assert selection.kind is (Kind.NOOP if "NOOP" in after else Kind.INVALID)
     assert gone(int(note.read_text()))
@@ -132,7 +138,7 @@ def test_nothing_is_left_open() -> None:
 
     before = held()
     for code in ("print('<NOOP><END>')", "raise SystemExit(1)", "import time; time.sleep(60)"):
-        policy(code, seconds=0.3)(SITUATION)
+        ask(policy(code, seconds=0.3))
     assert held() == before
 
 
@@ -154,7 +160,7 @@ def test_only_listed_executables_start(argv: Any, allowed: list[str]) -> None:
 
 
 def test_an_executable_that_is_not_there_is_a_failure() -> None:
-    selection = ExternalPolicy(["/nowhere/policy"], {"/nowhere/policy"})(SITUATION)
+    selection = ask(ExternalPolicy(["/nowhere/policy"], {"/nowhere/policy"}))
     assert (selection.kind, selection.why) == (Kind.INVALID, "the policy failed: not started: FileNotFoundError")
 
 
@@ -163,7 +169,7 @@ def test_an_executable_that_is_not_there_is_a_failure() -> None:
 def test_no_argument_passes_a_shell(argument: str) -> None:
     code = "import sys; print('<NOOP><END>' if sys.argv[1] == bytes.fromhex(sys.argv[2]).decode() else sys.argv)"
     argv = [*PYTHON, "-c", code, argument, argument.encode().hex()]
-    assert ExternalPolicy(argv, {sys.executable}, limits=Limits(seconds=30))(SITUATION).kind is Kind.NOOP
+    assert ask(ExternalPolicy(argv, {sys.executable}, limits=Limits(seconds=30))).kind is Kind.NOOP
 
 
 def test_after_five_failures_the_policy_rests_for_30_seconds_and_then_has_one_try(tmp_path: Path) -> None:
@@ -174,10 +180,10 @@ def test_after_five_failures_the_policy_rests_for_30_seconds_and_then_has_one_tr
         f"open({str(started)!r}, 'a').write('x')\n"
         f"import os; print('<NOOP><END>' if os.path.exists({str(good)!r}) else 'junk')"
     )
-    asked = policy(code, breaker=PolicyBreaker(clock=lambda: now[0]))
+    asked = policy(code, breaker=Breaker(lambda: now[0]))
 
     def starts() -> int:
-        asked(SITUATION)
+        ask(asked)
         return len(started.read_text())
 
     assert [starts() for _ in range(7)] == [1, 2, 3, 4, 5, 5, 5]

@@ -14,11 +14,10 @@ from manglecp.toolhost.runner import (
     RunLog,
     RunRequest,
     StepStatus,
-    replay,
     verify,
 )
 from manglecp.toolhost.state import Slots
-from tests.toolhost.runner.playing import COUNT, FAIL, NOOP, ROLL, Played, World, play, saying
+from tests.toolhost.runner.playing import COUNT, FAIL, NOOP, ROLL, Played, World, play, played_again, saying
 
 PATCH = '<PICK><SID0001><INP>{"z":{"b":1,"a":1.5e300},"_queue":1}</INP><END>'
 RUNS = {
@@ -44,7 +43,7 @@ def test_a_log_replays_to_the_same_result(name: str) -> None:
     played = RUNS[name]()
     status = {"invalid": StepStatus.INVALID_PICK, "breaker": StepStatus.BREAKER_TRIP}.get(name, StepStatus.TOOL_ERROR)
     world = World(status=status)
-    replayed = replay(played.lines, world)
+    replayed = played_again(played.lines, world)
     assert replayed.divergence is None
     assert replayed.result == played.result
     assert all(aid != "AID.ROLL.v1" for aid, _ in world.calls)
@@ -56,7 +55,7 @@ def test_an_action_that_does_something_else_now_is_found() -> None:
         return outcome._replace(output={**outcome.output, "number": 7})
 
     played = play(None, ROLL, COUNT, NOOP)
-    replayed = replay(played.lines, other)
+    replayed = played_again(played.lines, other)
     assert replayed.result is None
     assert replayed.divergence is not None
     assert (replayed.divergence.step, replayed.divergence.replayed["payload"]["output"]["number"]) == (1, 7)
@@ -67,9 +66,9 @@ def test_a_tampered_log_is_not_played() -> None:
     lines = play(None, COUNT, NOOP).lines
     world = World()
     with pytest.raises(LogBroken):
-        replay(lines[:-1], world)
+        played_again(lines[:-1], world)
     with pytest.raises(LogBroken):
-        replay(lines, world, key=b"k")
+        played_again(lines, world, key=b"k")
     assert world.calls == []
 
 
@@ -100,7 +99,7 @@ def rewritten(played: Played, tmp_path: Any, event: str, **members: Any) -> Any:
     ],
 )
 def test_a_forged_log_diverges(tmp_path: Any, event: str, members: dict[str, Any]) -> None:
-    replayed = replay(rewritten(play(None, ROLL, COUNT, NOOP), tmp_path, event, **members), World())
+    replayed = played_again(rewritten(play(None, ROLL, COUNT, NOOP), tmp_path, event, **members), World())
     assert replayed.result is None
     assert replayed.divergence is not None
 
@@ -118,11 +117,11 @@ def test_a_forged_log_diverges(tmp_path: Any, event: str, members: dict[str, Any
 )
 def test_a_log_that_no_run_has_written_is_refused(tmp_path: Any, event: str, members: dict[str, Any]) -> None:
     with pytest.raises(LogBroken):
-        replay(rewritten(play(None, ROLL, COUNT, NOOP), tmp_path, event, **members), World())
+        played_again(rewritten(play(None, ROLL, COUNT, NOOP), tmp_path, event, **members), World())
 
 
 def test_a_log_begins_with_its_run(tmp_path: Any) -> None:
     with RunLog.create(tmp_path / "log", RunHeader.new()) as log:
         log.write("run_end", 0, {})
     with pytest.raises(LogBroken):
-        replay(tmp_path / "log", World())
+        played_again(tmp_path / "log", World())

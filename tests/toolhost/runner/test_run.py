@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def test_an_action_is_announced_before_it_runs() -> None:
         assert seen[-1] == "tool_start"
         return Outcome(StepStatus.OK, {}, state)
 
-    run(RunRequest("g"), {}, Told(), menu=lambda _: MENU, execute=execute, fallback=saying(ROLL, NOOP))
+    asyncio.run(run(RunRequest("g"), {}, Told(), menu=lambda _: MENU, execute=execute, fallback=saying(ROLL, NOOP)))
     assert "tool_ok" in seen
 
 

@@ -16,11 +16,12 @@ an invalid selection.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from manglecp.toolhost.runner.execution import settled
 from manglecp.toolhost.runner.menu import Menu
 from manglecp.toolhost.runner.selection import Kind, Selection
 
@@ -58,9 +59,9 @@ class Situation:
 
 
 class Selector(Protocol):
-    """Picks from a menu. A selector that fails says so with an invalid selection."""
+    """Picks from a menu, now or when awaited. A selector that fails says so with an invalid selection."""
 
-    def __call__(self, situation: Situation, /) -> Selection: ...
+    def __call__(self, situation: Situation, /) -> Selection | Awaitable[Selection]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +74,23 @@ class Choice:
     policy: Selection | None = None
 
 
-def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> Choice:
+async def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> Choice:
     """Ask whom the mode names. Without a policy, one that has to answer is INVALID."""
     mode = situation.control_mode
     said_by_policy = said_by_fallback = None
     if mode is not ControlMode.FALLBACK_ONLY:
-        said_by_policy = _ask(policy, situation)
+        said_by_policy = await _ask(policy, situation)
     deciding = said_by_policy if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
     if deciding is None or (mode is ControlMode.BLENDED and deciding.kind is Kind.INVALID):
-        said_by_fallback = _ask(fallback, situation)
+        said_by_fallback = await _ask(fallback, situation)
         return Choice(said_by_fallback, "fallback", said_by_fallback, said_by_policy)
     return Choice(deciding, "policy", None, said_by_policy)
 
 
-def _ask(selector: Selector | None, situation: Situation) -> Selection:
+async def _ask(selector: Selector | None, situation: Situation) -> Selection:
     if selector is None:
         return Selection.invalid("", "there is no policy")
     try:
-        return selector(situation).within(situation.menu)
+        return (await settled(selector(situation))).within(situation.menu)
     except Exception as error:  # whatever a selector does, the run goes on and counts it
         return Selection.invalid("", f"the selector raised {type(error).__name__}")

@@ -6,18 +6,24 @@ this user can read, and either its path is the last argument, as upstream does i
 
 A policy fails if it does not start, takes too long, prints too much, exits with anything but 0, says nothing or
 something that is no selection, or picks what is not on the menu. A failure is an INVALID selection; what follows from
-it is not decided here.
+it is not decided here. After five failures in a row the policy is left alone for 30 seconds; then it has one try.
+
+The process is awaited in a thread, so that hosts and other runs go on meanwhile. Whoever gives up the question ends the
+process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from manglecp.toolhost.runner.breaker import PolicyBreaker
+from manglecp.toolhost.dispatch.breakers import Breaker
 from manglecp.toolhost.runner.canonical import canonical
 from manglecp.toolhost.runner.control import Situation
 from manglecp.toolhost.runner.errors import PolicyRefused
@@ -44,7 +50,7 @@ class ExternalPolicy:
     compatible: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
-    breaker: PolicyBreaker = field(default_factory=PolicyBreaker)
+    breaker: Breaker = field(default_factory=lambda: Breaker(time.monotonic))
 
     def __post_init__(self) -> None:
         if isinstance(self.argv, str) or not self.argv or not all(isinstance(one, str) for one in self.argv):
@@ -55,27 +61,34 @@ class ExternalPolicy:
         if not Path(executable).is_absolute() or ".." in Path(executable).parts or executable not in self.allowed:
             raise PolicyRefused(f"{executable[:200]!a} is not on the list of allowed executables")
 
-    def __call__(self, situation: Situation, /) -> Selection:
-        if not self.breaker.allows():
+    async def __call__(self, situation: Situation, /) -> Selection:
+        permit = self.breaker.admit()
+        if permit is None:
             return Selection.invalid("", "the policy failed too often and is left alone for a while")
-        selection = self._read(self._run(canonical(situation.members()))).within(situation.menu)
+        stop = threading.Event()
+        try:
+            ended = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
+        finally:
+            stop.set()
+            self.breaker.abandoned(permit)  # unless it is told better
+        selection = self._read(ended).within(situation.menu)
         if selection.kind is Kind.INVALID:
-            self.breaker.failed()
+            self.breaker.failed(permit)
         else:
-            self.breaker.succeeded()
+            self.breaker.succeeded(permit)
         return selection
 
-    def _run(self, payload: bytes) -> Ended:
+    def _run(self, payload: bytes, stop: threading.Event) -> Ended:
         with tempfile.TemporaryFile() as stdin:
             if self.payload is Payload.STDIN:
                 stdin.write(payload)
                 stdin.seek(0)
-                return run(self.argv, stdin=stdin, env=self.env, limits=self.limits)
+                return run(self.argv, stdin=stdin, env=self.env, limits=self.limits, stop=stop)
             # A folder of its own, which only this user may enter: nobody can put another file in the place of ours.
             with tempfile.TemporaryDirectory(prefix="policy-") as folder:
                 file = Path(folder, "situation.json")
                 file.write_bytes(payload)
-                return run([*self.argv, str(file)], stdin=stdin, env=self.env, limits=self.limits)
+                return run([*self.argv, str(file)], stdin=stdin, env=self.env, limits=self.limits, stop=stop)
 
     def _read(self, ended: Ended) -> Selection:
         try:

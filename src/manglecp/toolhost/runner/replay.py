@@ -1,9 +1,12 @@
 """A run played again from its log.
 
 The same loop runs on the menus, selections and goals that were recorded; no policy is started. Deterministic actions
-are executed once more, the others answer as they did. Everything the loop now tells is compared with the log, record by
-record and as values: upstream compares texts of different key order, and its strict replay fails wherever a
-deterministic action wrote a slot. Only the time that an action took may differ.
+are executed once more, if there is somebody to do it; the others answer as they did, and so does a deterministic one
+that a deadline, a crash or a breaker kept from answering.
+
+Everything the loop now tells is compared with the log, record by record and as values: upstream compares texts of
+different key order, and its strict replay fails wherever a deterministic action wrote a slot. Only the time that an
+action took may differ.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from manglecp.toolhost.runner.budget import Budget
 from manglecp.toolhost.runner.canonical import same
 from manglecp.toolhost.runner.control import ControlMode, Situation
 from manglecp.toolhost.runner.errors import LogBroken
-from manglecp.toolhost.runner.execution import Execute, Outcome, StepStatus
+from manglecp.toolhost.runner.execution import Execute, Outcome, settled
 from manglecp.toolhost.runner.log import Record, verify
 from manglecp.toolhost.runner.menu import Menu
 from manglecp.toolhost.runner.request import RunRequest
@@ -26,6 +29,7 @@ from manglecp.toolhost.runner.run import START, Result, run
 from manglecp.toolhost.runner.selection import Selection
 from manglecp.toolhost.runner.transaction import apply
 from manglecp.toolhost.state import Slots
+from manglecp.toolhost.status import StepStatus
 
 __all__ = ["Divergence", "Replayed", "replay"]
 
@@ -51,10 +55,13 @@ class Replayed:
     divergence: Divergence | None = None
 
 
-def replay(
-    log: Path | Iterable[bytes], execute: Execute, *, key: bytes | None = None, head: str | None = None
+async def replay(
+    log: Path | Iterable[bytes], execute: Execute | None = None, *, key: bytes | None = None, head: str | None = None
 ) -> Replayed:
-    """Verify the log, then play it; :class:`LogBroken` if it is none that a run has written."""
+    """Verify the log, then play it; :class:`LogBroken` if it is none that a run has written.
+
+    Without ``execute`` all actions answer as they did, and nothing happens outside this process.
+    """
     verified = verify(log, key=key, head=head)
     start = verified.records[0]
     if start.event != START:
@@ -62,7 +69,7 @@ def replay(
     try:
         request, state, budget = _given(start.payload, verified.header.request_id)
         recording = _Recording(verified.records, execute)
-        result = run(
+        result = await run(
             request,
             state,
             recording,
@@ -96,7 +103,7 @@ class _Diverged(Exception):
 class _Recording:
     """The answers of then, and the sink that compares what is told now."""
 
-    def __init__(self, records: Iterable[Record], execute: Execute) -> None:
+    def __init__(self, records: Iterable[Record], execute: Execute | None) -> None:
         self._records = tuple(records)
         self._by_step = {(record.step, record.event): record.payload for record in self._records}
         self._lines: Iterator[tuple[int, Record]] = iter(enumerate(self._records, 1))
@@ -105,7 +112,9 @@ class _Recording:
         self._step = 0
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
-        line, record = next(self._lines)
+        line, record = next(self._lines, (0, None))
+        if record is None:
+            raise ValueError("the run goes on where the log ends")
         told = _comparable(event, step, payload)
         recorded = _comparable(record.event, record.step, record.payload)
         if not same(told, recorded):
@@ -124,13 +133,14 @@ class _Recording:
     def policy(self, _: Situation) -> Selection:
         return Selection.read(self._recorded("selector_policy_raw"))
 
-    def execute(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
+    async def execute(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
         ok = self._by_step.get((self._step, "tool_ok"))
         recorded = self._recorded("tool_error") if ok is None else ok
-        if recorded["deterministic"]:
-            return self._execute(aid, inputs, state)
+        by_action = ok is not None or recorded["by_action"]
+        if self._execute is not None and recorded["deterministic"] and by_action:
+            return await settled(self._execute(aid, inputs, state))
         if ok is None:
-            return Outcome(StepStatus(recorded["status"]), recorded["err"], state)
+            return Outcome(StepStatus(recorded["status"]), recorded["err"], state, by_action)
         return Outcome(StepStatus.OK, ok["output"], apply(state, ok["tx_patch"]))
 
     def goal_done(self, _: Slots) -> bool:

@@ -22,7 +22,7 @@ from manglecp.toolhost.runner.budget import Budget, Spending
 from manglecp.toolhost.runner.canonical import canonical, copied
 from manglecp.toolhost.runner.control import Selector, Situation, choose
 from manglecp.toolhost.runner.errors import PatchRefused
-from manglecp.toolhost.runner.execution import LARGEST_OUTPUT, Execute, Outcome, StepStatus
+from manglecp.toolhost.runner.execution import LARGEST_OUTPUT, Execute, Outcome, settled
 from manglecp.toolhost.runner.log import END, Sink
 from manglecp.toolhost.runner.menu import Menu, Offer
 from manglecp.toolhost.runner.patch import merge
@@ -30,6 +30,7 @@ from manglecp.toolhost.runner.request import RunRequest
 from manglecp.toolhost.runner.selection import Kind, Selection
 from manglecp.toolhost.runner.transaction import difference, received
 from manglecp.toolhost.state import Slots
+from manglecp.toolhost.status import StepStatus
 
 __all__ = ["START", "EndReason", "Result", "run"]
 
@@ -73,7 +74,7 @@ class Result:
         }
 
 
-def run(
+async def run(
     request: RunRequest,
     state: Slots,
     log: Sink,
@@ -89,7 +90,7 @@ def run(
     spending = Spending(budget or Budget())
     loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, spending, copied(dict(request.inputs)))
     loop.state = received(state)
-    return loop.run()
+    return await loop.run()
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ class _Loop:
     state: Slots = field(default_factory=dict)
     step: int = 0
 
-    def run(self) -> Result:
+    async def run(self) -> Result:
         budget = self.spending.budget
         self._tell(
             START,
@@ -121,14 +122,14 @@ class _Loop:
         moved = True
         while reason is None and self.step < budget.steps:
             picks = self.spending.invalid_picks
-            reason = self._step(moved)
+            reason = await self._step(moved)
             moved = self.spending.invalid_picks == picks
             self.step += 1
         result = Result(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
         self._tell(END, **result.members())
         return result
 
-    def _step(self, moved: bool) -> EndReason | None:
+    async def _step(self, moved: bool) -> EndReason | None:
         """One round; why it was the last one, or None."""
         menu = self.menu(self.state)
         menu_digest, state_digest = menu.digest, wire.digest(self.state)
@@ -136,7 +137,7 @@ class _Loop:
         if moved and not self.spending.visit(menu_digest, state_digest):
             self._tell("loop_guard_triggered", menu_digest=menu_digest, state_digest=state_digest)
             return EndReason.LOOP_GUARD
-        selection = self._select(menu, menu_digest, state_digest)
+        selection = await self._select(menu, menu_digest, state_digest)
         offer = menu.get(selection.sid) if selection.sid is not None else None
         if selection.kind is Kind.NOOP:
             self._tell("noop")
@@ -154,11 +155,11 @@ class _Loop:
                 return self._invalid_pick(str(refused))
             inputs = merged.inputs
             self._tell("inputs_patched", inputs=inputs, blocked=list(merged.blocked))
-        return self._act(selection, offer, inputs)
+        return await self._act(selection, offer, inputs)
 
-    def _select(self, menu: Menu, menu_digest: str, state_digest: str) -> Selection:
+    async def _select(self, menu: Menu, menu_digest: str, state_digest: str) -> Selection:
         flags = "".join(f"DS{slot}={int(slot in self.state)};" for slot in _FLAGGED)
-        choice = choose(
+        choice = await choose(
             Situation(
                 goal_digest=f"{self.request.goal_id}|{menu_digest}|FLAGS:{flags}",
                 state_digest=state_digest,
@@ -177,15 +178,22 @@ class _Loop:
         self._tell("selector_chosen", source=choice.source, **choice.chosen.members())
         return choice.chosen
 
-    def _act(self, selection: Selection, offer: Offer, inputs: dict[str, Any]) -> EndReason | None:
+    async def _act(self, selection: Selection, offer: Offer, inputs: dict[str, Any]) -> EndReason | None:
         named = {"aid": offer.aid, "sid": selection.sid, "deterministic": offer.deterministic}
         # Before the effect: a log that ends here says that the action may have happened.
         self._tell("tool_start", **named, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
         began = time.perf_counter()
-        outcome = self._attempt(offer.aid, inputs)
+        outcome = await self._attempt(offer.aid, inputs)
         duration_ms = round((time.perf_counter() - began) * 1000)
         if outcome.status is not StepStatus.OK:
-            self._tell("tool_error", **named, status=outcome.status.value, err=outcome.output, duration_ms=duration_ms)
+            self._tell(
+                "tool_error",
+                **named,
+                status=outcome.status.value,
+                err=outcome.output,
+                by_action=outcome.by_action,
+                duration_ms=duration_ms,
+            )
             if outcome.status is StepStatus.INVALID_PICK:
                 return self._invalid_pick(f"{offer.aid} does not take these inputs")
             if outcome.status is StepStatus.BREAKER_TRIP:
@@ -208,14 +216,14 @@ class _Loop:
             return EndReason.GOAL_DONE
         return None
 
-    def _attempt(self, aid: str, inputs: dict[str, Any]) -> Outcome:
+    async def _attempt(self, aid: str, inputs: dict[str, Any]) -> Outcome:
         """What the action did. Whatever it raises or returns that is no outcome is its error."""
         try:
-            status, output, state = self.execute(aid, copied(inputs), dict(self.state))
-            output = copied(output)
+            outcome = Outcome(*await settled(self.execute(aid, copied(inputs), dict(self.state))))
+            output = copied(outcome.output)
             if len(canonical(output)) > LARGEST_OUTPUT:
                 raise ValueError(f"an output of more than {LARGEST_OUTPUT} bytes")
-            return Outcome(StepStatus(status), output, received(state))
+            return Outcome(StepStatus(outcome.status), output, received(outcome.state), bool(outcome.by_action))
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             return Outcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)

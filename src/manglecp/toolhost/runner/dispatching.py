@@ -1,0 +1,82 @@
+"""The actions of a plugin as the actions of a run: what it lists is offered, what is picked goes through dispatch.
+
+A run has one set of inputs for all its actions, and an action takes only what it knows. So each is given those inputs
+that its schema names; members with a leading underscore steer the runner and go to nobody.
+
+Dispatch answers with a value whatever happens. A refusal by the action or by its schema is the action's own word. What
+else fails (a deadline, a crash, an open breaker) tells nothing about the action, and a replay does not expect it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from manglecp.toolhost.dispatch.catalogue import Catalogue
+from manglecp.toolhost.dispatch.errors import DispatchError
+from manglecp.toolhost.dispatch.messages import Answer, Call
+from manglecp.toolhost.effects import SAFE
+from manglecp.toolhost.runner.execution import Outcome
+from manglecp.toolhost.runner.menu import Offer
+from manglecp.toolhost.state import Slots
+from manglecp.toolhost.status import StepStatus
+
+__all__ = ["Caller", "Dispatched", "offers"]
+
+
+class Caller(Protocol):
+    """Whoever has an action run: a pool, or one host of it."""
+
+    async def call(self, call: Call, /) -> Answer | DispatchError: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """Executes the actions of one plugin."""
+
+    caller: Caller
+    catalogue: Catalogue
+
+    async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
+        profile = self.catalogue.get(aid)
+        taken = _taken(inputs, None if profile is None else profile.inputs_schema)
+        prepared = self.catalogue.prepare(aid, inputs=taken, slots=state)
+        answer = await self.caller.call(prepared) if isinstance(prepared, Call) else prepared
+        if isinstance(answer, Answer):
+            return Outcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
+        status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
+        by_action = "status" in answer and status is not StepStatus.BREAKER_TRIP
+        return Outcome(status, dict(answer), state, by_action)
+
+
+def offers(listing: bytes) -> list[Offer]:
+    """What the answer to ``--list`` offers.
+
+    A replay does once more what is deterministic. So only an action without effects counts as that, whatever it says of
+    itself: nothing is written or sent a second time because somebody reads a log.
+    """
+    catalogue = Catalogue.read(listing)
+    tools: list[Mapping[str, Any]] = json.loads(listing)["tools"]
+    return [_offer(tool, catalogue) for tool in tools]
+
+
+def _offer(tool: Mapping[str, Any], catalogue: Catalogue) -> Offer:
+    profile = catalogue[tool["aid"]]
+    name, tags = tool.get("name"), tool.get("tags")
+    return Offer(
+        profile.aid,
+        name if isinstance(name, str) else "",
+        frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else frozenset(),
+        tool.get("deterministic") is True and profile.tier == SAFE,
+        profile.inputs_schema,
+    )
+
+
+def _taken(inputs: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    public = {name: value for name, value in inputs.items() if not name.startswith("_")}
+    known = schema.get("properties") if schema is not None else None
+    if schema is None or schema.get("additionalProperties") is not False or not isinstance(known, dict):
+        return public
+    return {name: value for name, value in public.items() if name in known}

@@ -1,0 +1,362 @@
+"""Whole runs with real processes: a policy that picks, hosts that act under leases, a log that is played again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.toolhost.dispatch import Answer, Catalogue, HostCommand, Pool
+from manglecp.toolhost.dispatch.breakers import Breakers
+from manglecp.toolhost.runner import (
+    ControlMode,
+    Dispatched,
+    EndReason,
+    ExternalPolicy,
+    FirstFit,
+    Limits,
+    LogBroken,
+    Menu,
+    Offer,
+    Replayed,
+    Result,
+    RunHeader,
+    RunLog,
+    RunRequest,
+    Selector,
+    StepStatus,
+    offers,
+    replay,
+    run,
+    verify,
+)
+from manglecp.toolhost.state import Artifact, Slots
+from tests.toolhost.dispatch.hosts import QUICK, nothing_left
+from tests.toolhost.runner.playing import saying
+
+PLUGIN = '''
+import os
+
+from manglecp import Context, action
+from manglecp.toolhost.state import Artifact
+
+
+@action(effects=["none"])
+def count(context: Context, by: int = 1) -> int:
+    """Add to the number in slot 0."""
+    number = by + (int(context.slots[0].content_json) if 0 in context.slots else 0)
+    context.slots[0] = Artifact("number", "count", str(number), 1)
+    return number
+
+
+@action(effects=["filesystem"])
+def note(path: str, text: str) -> str:
+    """Append to a file."""
+    with open(path, "a") as file:
+        file.write(text)
+    return text
+
+
+@action(effects=["none"])
+def spoil(context: Context) -> None:
+    """Write a slot, remove another one, and fail."""
+    context.slots[5] = Artifact("spoiled")
+    context.slots.pop(0, None)
+    raise ValueError("on purpose")
+
+
+@action(effects=["none"])
+def vanish() -> None:
+    """Never answer."""
+    os._exit(9)
+'''
+COUNT, NOTE, SPOIL, VANISH = (f"<PICK><SID{number:04}><END>" for number in range(1, 5))
+NOOP = "<NOOP><END>"
+
+
+class Workshop:
+    """The plugin in a pool of one host, and runs through it. ``count`` and ``vanish`` are said to be deterministic."""
+
+    def __init__(self, pool: Pool, listing: bytes, folder: Path) -> None:
+        self.pool = pool
+        self.folder = folder
+        self.execute = Dispatched(pool, Catalogue.read(listing))
+        again = ("AID.PLUGIN.COUNT.v1", "AID.PLUGIN.VANISH.v1")
+        self.menu = Menu.of(replace(offer, deterministic=offer.aid in again) for offer in offers(listing))
+        self.log = folder / "run.jsonl"
+
+    async def run(
+        self,
+        fallback: Selector,
+        policy: Selector | None = None,
+        *,
+        mode: ControlMode = ControlMode.FALLBACK_ONLY,
+        goal: str | None = None,
+        **inputs: Any,
+    ) -> Result:
+        self.log.unlink(missing_ok=True)
+        with RunLog.create(self.log, RunHeader.new("req-1"), key=b"k" * 32) as log:
+            return await run(
+                RunRequest("goal.test.v1", inputs, control_mode=mode, request_id="req-1"),
+                {},
+                log,
+                menu=lambda _: self.menu,
+                execute=self.execute,
+                fallback=fallback,
+                policy=policy,
+                goal_done=lambda slots: goal is not None and 0 in slots and slots[0].content_json == goal,
+            )
+
+    async def again(self) -> Replayed:
+        return await replay(self.log, self.execute, key=b"k" * 32)
+
+    def told(self, event: str) -> list[Any]:
+        return [record.payload for record in verify(self.log).records if record.event == event]
+
+    def policy(self, code: str, *, seconds: float = 60.0) -> ExternalPolicy:
+        """One that leaves a mark whenever it is started."""
+        marked = f"with open({str(self.folder / 'started')!r}, 'a') as mark: mark.write('x')\n{code}"
+        limits = Limits(seconds=seconds, output_bytes=4096)
+        return ExternalPolicy([sys.executable, "-I", "-S", "-c", marked], {sys.executable}, limits=limits)
+
+    @property
+    def policy_starts(self) -> int:
+        return len((self.folder / "started").read_text())
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    plugin = tmp_path_factory.mktemp("plugin") / "plugin.py"
+    plugin.write_text(PLUGIN)
+    argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", str(plugin)]
+    return plugin, subprocess.run(argv, capture_output=True, check=True).stdout
+
+
+Audited = list[tuple[str, object]]
+Working = Callable[[Callable[[Workshop], Awaitable[None]]], Audited]
+
+
+@pytest.fixture
+def working(listed: tuple[Path, bytes], tmp_path: Path) -> Working:
+    """Do something in a workshop and leave nothing behind; the audit events of that."""
+    plugin, listing = listed
+
+    def work(task: Callable[[Workshop], Awaitable[None]]) -> Audited:
+        audited: Audited = []
+
+        async def main() -> None:
+            command = HostCommand(
+                argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", str(plugin)),
+                environ=HostCommand.inherited(os.environ),
+                lease_key_option="--lease-key-fd",
+            )
+            breakers = Breakers(asyncio.get_running_loop().time, threshold=1, cooldown=600)
+            async with Pool(
+                command,
+                size=1,
+                timeout=60,
+                limits=QUICK,
+                breakers=breakers,
+                audit=lambda event, details: audited.append((event, details["aid"])),
+            ) as pool:
+                await task(Workshop(pool, listing, tmp_path))
+
+        with nothing_left():
+            asyncio.run(main())
+        return audited
+
+    return work
+
+
+@pytest.mark.req("IPC-04", "IPC-06", "IPC-07")
+def test_a_policy_picks_hosts_act_and_the_log_plays_again_without_either(working: Working, tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    code = (
+        "import json, sys\n"
+        "with open(sys.argv[-1], 'rb') as file: said = json.load(file)\n"
+        "sids = {entry['name']: entry['sid'] for entry in said['menu']}\n"
+        f"patch = {{'path': {str(file)!r}, 'text': 'once', '_lease_token': 'forged', 'by': 2}}\n"
+        "picked = '<PICK><%s><INP>%s</INP><END>' % (sids['note'], json.dumps(patch))\n"
+        "print(picked if 'text' not in said['inputs'] else '<PICK><%s><END>' % sids['count'])\n"
+    )
+
+    async def task(shop: Workshop) -> None:
+        policy = shop.policy(code)
+        result = await shop.run(saying(NOOP), policy, mode=ControlMode.POLICY_ONLY, goal="4", _steering="private")
+        assert (result.reason, result.steps) == (EndReason.GOAL_DONE, 3)
+        assert result.state == {0: Artifact("number", "count", "4", 1)}
+        assert result.inputs == {"path": str(file), "text": "once", "by": 2, "_steering": "private"}
+        assert shop.told("inputs_patched")[0]["blocked"] == ["/_lease_token"]
+        assert (await shop.again()).result == result
+        assert (await replay(shop.log)).result == result
+        assert shop.policy_starts == 3
+
+    assert working(task).count(("lease_granted", "AID.PLUGIN.NOTE.v1")) == 1
+    assert file.read_text() == "once"
+
+
+def test_a_replay_finds_that_an_action_does_something_else_now(working: Working) -> None:
+    async def task(shop: Workshop) -> None:
+        await shop.run(saying(COUNT, COUNT, NOOP))
+
+        async def other(aid: str, inputs: dict[str, Any], state: Slots) -> Any:
+            return await shop.execute(aid, {**inputs, "by": 7}, state)
+
+        replayed = await replay(shop.log, other)
+        assert replayed.divergence is not None
+        assert (replayed.divergence.step, replayed.divergence.replayed["payload"]["output"]) == (0, 7)
+        lines = shop.log.read_bytes().splitlines(keepends=True)
+        with pytest.raises(LogBroken):
+            await replay(lines[:3] + lines[4:], shop.execute)
+
+    working(task)
+
+
+def test_a_failing_action_leaves_nothing_in_the_state_of_the_run(working: Working) -> None:
+    async def task(shop: Workshop) -> None:
+        result = await shop.run(saying(COUNT, SPOIL))
+        assert result.reason is EndReason.TOOL_ERROR
+        assert result.state == {0: Artifact("number", "count", "1", 1)}
+        (told,) = shop.told("tool_error")
+        assert (told["status"], told["by_action"]) == ("TOOL_ERROR", True)
+        assert "on purpose" in told["err"]["detail"]
+        assert (await shop.again()).result == result
+        # Nor does the next run on the same host find anything of it.
+        assert (await shop.run(saying(COUNT, NOOP))).state == result.state
+
+    working(task)
+
+
+def test_a_breaker_ends_the_run_and_a_replay_does_not_try_again(working: Working) -> None:
+    async def task(shop: Workshop) -> None:
+        crashed = await shop.run(saying(COUNT, VANISH))
+        assert (crashed.reason, len(crashed.state)) == (EndReason.TOOL_ERROR, 1)
+        assert shop.told("tool_error")[0]["err"]["type"] == "crash"
+        assert (await shop.again()).result == crashed
+        refused = await shop.run(saying(COUNT, VANISH))
+        assert (refused.reason, len(refused.state)) == (EndReason.BREAKER_TRIP, 1)
+        (told,) = shop.told("tool_error")
+        assert (told["status"], told["by_action"], told["err"]["code"]) == ("BREAKER_TRIP", False, "breaker_open")
+        assert (await shop.again()).result == refused
+
+    working(task)
+
+
+def test_inputs_that_an_action_does_not_take_are_an_invalid_pick(working: Working) -> None:
+    async def task(shop: Workshop) -> None:
+        wrong = '<PICK><SID0001><INP>{"by":"two"}</INP><END>'
+        result = await shop.run(saying(NOTE, wrong, COUNT, NOOP), unknown=1)
+        assert result.reason is EndReason.NOOP
+        assert [told["status"] for told in shop.told("tool_error")] == ["INVALID_PICK"] * 2
+        assert "path, text missing" in shop.told("tool_error")[0]["err"]["detail"]
+        assert shop.told("tool_ok")[0]["output"] == 1
+        assert (await shop.again()).result == result
+
+    working(task)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import time; time.sleep(600)", "no answer within"),
+        ("while True: print('x' * 1000)", "printed more than"),
+        ("import os; os.write(1, os.urandom(64) + b'\\xff')", "not UTF-8"),
+        ("print('<PICK><SID0001><INP>{\"by\":}</INP><END>')", "the patch is"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),
+    ],
+)
+def test_a_run_survives_its_policy(working: Working, code: str, why: str) -> None:
+    async def task(shop: Workshop) -> None:
+        policy = shop.policy(code, seconds=0.5 if "sleep" in code else 60)
+        # The mark may be missing where the time was up before the policy came to it.
+        blended = await shop.run(saying(COUNT), policy, mode=ControlMode.BLENDED, goal="3")
+        assert (blended.reason, blended.steps) == (EndReason.GOAL_DONE, 3)
+        assert all(why in told["why"] for told in shop.told("selector_policy_raw"))
+        assert (await shop.again()).result == blended
+        alone = await shop.run(saying(COUNT), policy, mode=ControlMode.POLICY_ONLY)
+        assert (alone.reason, alone.state) == (EndReason.MAX_INVALID, {})
+        assert "left alone" in shop.told("selector_policy_raw")[-1]["why"]
+        assert (await shop.again()).result == alone
+
+    working(task)
+
+
+def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(working: Working, tmp_path: Path) -> None:
+    async def task(shop: Workshop) -> None:
+        note = tmp_path / "pid"
+        os.mkfifo(note)
+        code = f"import os, time\nwith open({str(note)!r}, 'w') as file: file.write(str(os.getpid()))\ntime.sleep(600)"
+        policy = shop.policy(code, seconds=600)
+        asked = asyncio.create_task(shop.run(saying(NOOP), policy, mode=ControlMode.POLICY_ONLY))
+        pid = int(await asyncio.to_thread(note.read_text))  # now it hangs
+        prepared = shop.execute.catalogue.prepare("AID.PLUGIN.COUNT.v1")
+        assert not isinstance(prepared, dict)
+        assert isinstance(await shop.pool.call(prepared), Answer)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        async with asyncio.timeout(60):
+            while Path(f"/proc/{pid}").exists():  # the thread that waits for it is about to end it
+                await asyncio.sleep(0.01)
+        with pytest.raises(LogBroken, match="end of the run is missing"):
+            verify(shop.log)
+
+    working(task)
+
+
+def test_the_heuristic_tries_the_first_action_that_fits_until_none_is_left(working: Working, tmp_path: Path) -> None:
+    async def task(shop: Workshop) -> None:
+        shop.menu = shop.menu.permitted(blocked=["AID.PLUGIN.SPOIL.v1", "AID.PLUGIN.VANISH.v1"])
+        result = await shop.run(FirstFit(), goal="3")
+        assert (result.reason, result.steps) == (EndReason.GOAL_DONE, 3)
+        shop.menu = shop.menu.permitted(["AID.PLUGIN.NOTE.v1"])
+        assert (await shop.run(FirstFit())).reason is EndReason.NOOP
+        result = await shop.run(FirstFit(), path=str(tmp_path / "notes"), text="x")
+        assert (result.reason, result.steps) == (EndReason.NOOP, 2)
+
+    working(task)
+
+
+def test_what_has_effects_is_never_taken_for_deterministic() -> None:
+    tools = [
+        {"aid": "AID.A.v1", "name": "a", "tags": ["tag.x"], "side_effects": ["none"], "deterministic": True},
+        {"aid": "AID.B.v1", "side_effects": ["filesystem_write"], "deterministic": True},
+        {"aid": "AID.C.v1", "name": 1, "tags": "t", "deterministic": True},
+        {"aid": "AID.D.v1", "side_effects": ["none"], "inputs_schema": {"type": "object"}},
+    ]
+    assert offers(json.dumps({"ok": True, "tools": tools}).encode()) == [
+        Offer("AID.A.v1", "a", frozenset({"tag.x"}), deterministic=True),
+        Offer("AID.B.v1"),
+        Offer("AID.C.v1"),
+        Offer("AID.D.v1", inputs_schema={"type": "object"}),
+    ]
+
+
+def test_an_output_that_is_no_json_is_a_failure_of_the_action() -> None:
+    class Odd:
+        async def call(self, call: Any, /) -> Answer:
+            return Answer(call.aid, "{", {})
+
+    catalogue = Catalogue.read(b'{"ok":true,"tools":[{"aid":"AID.A.v1","side_effects":["none"]}]}')
+
+    told: list[tuple[str, Any]] = []
+
+    class Sink:
+        def write(self, event: str, _step: int, payload: Any) -> None:
+            told.append((event, payload))
+
+    menu = Menu.of([Offer("AID.A.v1")])
+    fallback = saying("<PICK><SID0001><END>")
+    result = asyncio.run(
+        run(RunRequest("g"), {}, Sink(), menu=lambda _: menu, execute=Dispatched(Odd(), catalogue), fallback=fallback)
+    )
+    assert result.reason is EndReason.TOOL_ERROR
+    assert [payload["status"] for event, payload in told if event == "tool_error"] == [StepStatus.TOOL_ERROR]
