@@ -1,12 +1,13 @@
-"""Issues, leases and events as JSON documents and as lines for people."""
+"""Issues, leases and events as JSON documents and as lines for people, and how they are printed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from manglecp.cli.outputs import json_text, write_lines
 from manglecp.store.issues import Blocked, Event, Issue, Lease
 from manglecp.store.issues.view import Detail
 
@@ -20,6 +21,10 @@ __all__ = [
     "issue_line",
     "lease_document",
     "lease_line",
+    "print_issue",
+    "print_issues",
+    "print_json",
+    "print_lease",
 ]
 
 
@@ -90,6 +95,31 @@ def detail_lines(detail: Detail) -> Iterator[str]:
 def event_line(event: Event) -> str:
     why = "" if event.mutation is None else f"  by {event.mutation.witness_id}"
     return f"{event.seq}  {event.at}  {event.action} {event.issue}  {event.actor}{why}"
+
+
+def print_json(document: Any) -> None:
+    write_lines([json_text(document)])
+
+
+def print_issues(issues: Iterable[Issue], as_json: bool) -> None:
+    if as_json:
+        print_json([issue_document(issue) for issue in issues])
+    else:
+        write_lines(map(issue_line, issues))
+
+
+def print_issue(issue: Issue, as_json: bool) -> None:
+    if as_json:
+        print_json(issue_document(issue))
+    else:
+        write_lines([issue_line(issue)])
+
+
+def print_lease(lease: Lease, as_json: bool) -> None:
+    if as_json:
+        print_json(lease_document(lease))
+    else:
+        write_lines([lease_line(lease)])
 
 
 def _blockers(what: Blocked | Detail) -> list[dict[str, str]]:
