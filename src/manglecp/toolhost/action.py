@@ -32,6 +32,9 @@ class Declaration(NamedTuple):
     mutates: bool
     spawn: tuple[str, ...]
     version: int
+    deterministic: bool = False
+    tags: tuple[str, ...] = ()
+    replay_inputs: tuple[str, ...] = ()
 
 
 def action(
@@ -43,21 +46,43 @@ def action(
     mutates: bool = True,
     spawn: Iterable[str] = (),
     version: int = 1,
+    deterministic: bool = False,
+    tags: Iterable[str] = (),
+    replay_inputs: Iterable[str] = (),
 ) -> Callable[[F], F]:
     """Make an action of a typed function.
 
     ``effects`` decide the lease tier; ``mutates=False`` says that the action only reads; ``timeout`` is in seconds;
-    ``spawn`` names the only binaries that it may execute; ``version`` is the last part of its action id.
+    ``spawn`` names the only binaries that it may execute, by name or absolute path; ``version`` is the last part of its
+    action id. ``deterministic`` says that the same input and slots give the same result, ``replay_inputs`` of what else
+    in the world that depends, and ``tags`` are the menus that it may appear on.
     """
-    if isinstance(effects, str) or isinstance(spawn, str):
-        raise TypeError("effects and spawn are lists of strings, not a string")
+    lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
+    for name, values in lists.items():
+        if isinstance(values, str):
+            raise TypeError(f"{name} is a list of strings, not a string")
+    declared, programs, fences = tuple(effects), tuple(spawn), tuple(replay_inputs)
     if timeout is not None and not timeout > 0:
         raise ValueError("timeout is not above 0")
     if version < 1:
         raise ValueError("versions count from 1")
-    declared = tuple(effects)
+    for program in programs:
+        if not program or ("/" in program and not program.startswith("/")):
+            raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+    if deterministic and not fences and any(effect != "none" for effect in declared):
+        raise ValueError("deterministic and with effects: replay_inputs has to say what the result depends on")
     said = Declaration(
-        declared, lease_tier(declared, mutates=mutates), reversible, idempotent, timeout, mutates, tuple(spawn), version
+        declared,
+        lease_tier(declared, mutates=mutates),
+        reversible,
+        idempotent,
+        timeout,
+        mutates,
+        programs,
+        version,
+        deterministic,
+        tuple(tags),
+        fences,
     )
 
     def mark(function: F) -> F:

@@ -3,15 +3,16 @@
 What is hashed is what is run: the file is read once, and those bytes are both compared with the pin and compiled. The
 pin covers that file only; what it imports is the business of whoever installed it.
 
-Loading runs the top level of the file, as any import does. A host does that in a process of its own, after it has put
-the protocol out of the file's reach; no bytecode is written beside the file.
+To find a plugin runs nothing of it. Loading runs the top level of the file, as any import does: a host does that in a
+process of its own, after it has put the protocol out of the file's reach and locked itself in. No bytecode is written
+beside the file.
 
 An action's id is made of the plugin's name and the function's: ``apply_patch`` of ``workspace.py``, or of
 ``workspace/actions.py``, is ``AID.WORKSPACE.APPLY_PATCH.v1``.
 """
 
 # pathlib would take a tenth of the time in which a worker has to start:
-# ruff: noqa: PTH113, PTH119, PTH122, PTH123
+# ruff: noqa: PTH113, PTH119, PTH120, PTH122, PTH123
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ import os
 import re
 import sys
 from types import ModuleType
-from typing import Final
+from typing import Final, NamedTuple
 
 from manglecp.toolhost.action import declaration
 from manglecp.toolhost.tool import Tool
 
-__all__ = ["Plugin", "PluginError", "action_id", "load"]
+__all__ = ["Plugin", "PluginError", "Source", "action_id", "find", "load"]
 
 _NAMELESS: Final = frozenset({"actions", "__init__"})
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -47,31 +48,50 @@ class Plugin:
         return _sha256(self._source)
 
 
-def load(where: str, pin: str | None = None) -> Plugin:
-    """Load a plugin from a file or an importable module; with ``pin``, only if that is its SHA-256."""
-    path, module_name = _find(where)
+class Source(NamedTuple):
+    """A plugin that was found and read, and of which nothing has run yet."""
+
+    where: str
+    path: str
+    module: str
+    """What its module is called while it runs."""
+    root: str
+    """The folder that its imports begin in: its own or, if it was named as a module, that of its outermost package."""
+    content: bytes
+
+
+def find(where: str, pin: str | None = None) -> Source:
+    """Find and read a file or an importable module; with ``pin``, only if that is its SHA-256."""
+    path, module, root = _locate(where)
     try:
         with open(path, "rb") as file:
-            source = file.read()
+            content = file.read()
     except OSError as error:
         raise PluginError(f"cannot read plugin {where}: {error.strerror}") from error
     if pin is not None:
-        _compare(source, pin)
-    folder, file_name = os.path.split(path)
+        _compare(content, pin)
+    return Source(where, path, module, root, content)
+
+
+def load(plugin: str | Source) -> Plugin:
+    """Run the top level of a plugin and take its actions."""
+    source = find(plugin) if isinstance(plugin, str) else plugin
+    folder, file_name = os.path.split(source.path)
     stem = os.path.splitext(file_name)[0]
     name = os.path.basename(folder) if stem in _NAMELESS else stem
-    module = ModuleType(module_name)
-    module.__file__ = path
-    sys.modules[module_name] = module  # where hints that are strings, and pickles, look for their names
-    if folder not in sys.path:
-        sys.path.append(folder)
+    if source.root not in sys.path:
+        sys.path.append(source.root)
+    module = ModuleType(source.module)
+    module.__file__ = source.path
     try:
-        exec(compile(source, path, "exec"), module.__dict__)
-        return Plugin(source, _tools(module, name))
+        _import_package_of(source.module)
+        sys.modules[source.module] = module  # where hints that are strings, and pickles, look for their names
+        exec(compile(source.content, source.path, "exec"), module.__dict__)
+        return Plugin(source.content, _tools(module, name))
     except PluginError:
         raise
     except BaseException as error:  # SystemExit too: it is not for a plugin to end its host
-        raise PluginError(f"cannot load plugin {where}: {type(error).__name__}: {error}") from error
+        raise PluginError(f"cannot load plugin {source.where}: {type(error).__name__}: {error}") from error
 
 
 def action_id(plugin: str, function: str, version: int) -> str:
@@ -84,21 +104,47 @@ def _part(name: str) -> str:
     return part if part[:1].isalpha() else f"P{part}"
 
 
-def _find(where: str) -> tuple[str, str]:
-    """The file of a plugin, and what its module is called while it runs."""
+def _locate(where: str) -> tuple[str, str, str]:
+    """The path of a plugin, the name of its module, and the folder that its imports begin in."""
     if os.path.isfile(where):
         path = os.path.realpath(where)
-        return path, f"manglecp_plugin_{_part(os.path.splitext(os.path.basename(path))[0]).lower()}"
+        stem = os.path.splitext(os.path.basename(path))[0]
+        return path, f"manglecp_plugin_{_part(stem).lower()}", os.path.dirname(path)
     if not where.endswith(".py") and _MODULE.fullmatch(where):
-        from importlib.util import find_spec
-
-        try:
-            spec = find_spec(where)
-        except (ImportError, ValueError) as error:
-            raise PluginError(f"cannot find plugin {where}: {error}") from error
-        if spec is not None and spec.origin is not None and spec.has_location:
-            return spec.origin, where
+        origin = _path_of_module(where)
+        if origin is not None:
+            root = os.path.dirname(origin)
+            for _ in range(where.count(".") + (os.path.basename(origin) == "__init__.py")):
+                root = os.path.dirname(root)
+            return origin, where, root
     raise PluginError(f"plugin not found: {where}")
+
+
+def _path_of_module(name: str) -> str | None:
+    """Where a module lies. Unlike the standard library's `find_spec`, this runs nothing of the packages around it."""
+    folders: list[str] | None = None
+    within = ""
+    for part in name.split("."):
+        within = f"{within}.{part}" if within else part
+        found = None
+        for finder in sys.meta_path:
+            found = finder.find_spec(within, folders, None)
+            if found is not None:
+                break
+        if within == name:
+            return found.origin if found is not None and found.has_location else None
+        if found is None or found.submodule_search_locations is None:
+            raise PluginError(f"cannot find plugin {name}: No module named {within!r}")
+        folders = list(found.submodule_search_locations)
+    return None
+
+
+def _import_package_of(module: str) -> None:
+    package = module.rpartition(".")[0]
+    if package:
+        from importlib import import_module
+
+        import_module(package)
 
 
 def _compare(source: bytes, pin: str) -> None:

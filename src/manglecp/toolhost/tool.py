@@ -65,10 +65,10 @@ class Tool:
         return {
             "aid": self.aid,
             "name": self.name,
-            "deterministic": False,
-            "tags": [],
+            "deterministic": said.deterministic,
+            "tags": list(said.tags),
             "side_effects": list(said.effects) or ["none"],
-            "replay_inputs": [],
+            "replay_inputs": list(said.replay_inputs),
             "description": self._described.summary,
             "inputs_schema": inputs,
             "outputs_schema": {"$schema": DIALECT, **schema(shape(self._returns))},

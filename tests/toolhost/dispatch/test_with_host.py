@@ -69,7 +69,7 @@ def serve(
     events: list[dict[str, Any]] = []
 
     async def main() -> None:
-        command = HostCommand.for_plugin(str(plugin), os.environ)
+        command = HostCommand.for_plugin(str(plugin), os.environ, sandbox="none")
         async with Pool(command, size=1, timeout=20, limits=QUICK, on_event=events.append, audit=audit) as pool:
             await work(Plugin(pool, catalogue))
 

@@ -40,6 +40,8 @@ class ActionProfile:
     idempotent: bool = False
     timeout: float | None = None
     inputs_schema: Mapping[str, Any] | None = None
+    spawn: tuple[str, ...] = ()
+    """The programs that it wants to start."""
 
 
 class Catalogue(Mapping[str, ActionProfile]):
@@ -122,7 +124,13 @@ def _profile(aid: str, tool: Mapping[str, Any]) -> ActionProfile:
         idempotent=tool.get("idempotent") is True,
         timeout=float(timeout) if type(timeout) in (int, float) and 0 < timeout <= MAX_TIMEOUT else None,
         inputs_schema=schema if isinstance(schema, dict) else None,
+        spawn=_spawn(tool.get("capabilities")),
     )
+
+
+def _spawn(capabilities: object) -> tuple[str, ...]:
+    programs = capabilities.get("spawn") if isinstance(capabilities, dict) else None
+    return tuple(each for each in programs if isinstance(each, str)) if isinstance(programs, list) else ()
 
 
 def _tier(tool: Mapping[str, Any]) -> int:

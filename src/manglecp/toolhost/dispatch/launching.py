@@ -1,7 +1,8 @@
 """Starting a host: what it inherits, and what it does not.
 
 It gets its three standard streams as pipes, a session of its own, two descriptors if it knows what to do with them, and
-a handful of harmless variables. It does not outlive the process that started it.
+a handful of harmless variables. It does not outlive the process that started it. Our own host is told to lock itself in
+unless somebody answers for its plugin.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from manglecp.toolhost.sandbox import Profile
 
 __all__ = ["HostCommand", "Launched", "launch"]
 
@@ -39,15 +42,46 @@ class HostCommand:
     issues_leases: bool = False
 
     @classmethod
-    def for_plugin(cls, plugin: str, environ: Mapping[str, str], *, sha256: str | None = None) -> HostCommand:
-        """Our own host, serving a Python file or module, whose content may be pinned."""
-        pin = () if sha256 is None else ("--sha256", sha256)
+    def for_plugin(
+        cls,
+        plugin: str,
+        environ: Mapping[str, str],
+        *,
+        sha256: str | None = None,
+        sandbox: Profile = "strict",
+        workspace: Sequence[str] = (),
+        readable: Sequence[str] = (),
+        executables: Sequence[str] = (),
+        user: tuple[int, int] | None = None,
+        degrade: bool = False,
+    ) -> HostCommand:
+        """Our own host, serving a Python file or module, whose content may be pinned.
+
+        A plugin is somebody else's code unless the caller says ``sandbox="none"``. The paths, the user that root
+        becomes and ``degrade`` are those of :mod:`manglecp.toolhost.sandbox`; a host that cannot be locked in ends at
+        once.
+        """
+        options = ["--sandbox", sandbox]
+        for option, paths in (("--workspace", workspace), ("--readable", readable), ("--executable", executables)):
+            for path in paths:
+                options += [option, path]
+        if user is not None:
+            options += ["--user", f"{user[0]}:{user[1]}"]
+        if degrade:
+            options.append("--degrade")
+        if sha256 is not None:
+            options += ["--sha256", sha256]
         return cls(
-            argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", plugin, *pin),
+            argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", plugin, *options),
             environ=cls.inherited(environ),
             lease_key_option="--lease-key-fd",
             progress_option="--progress-fd",
         )
+
+    def listing(self) -> HostCommand:
+        """The command that lists what this one serves."""
+        argv = tuple("--list" if word == "--serve" else word for word in self.argv)
+        return HostCommand(argv=argv, environ=self.environ)
 
     @staticmethod
     def inherited(environ: Mapping[str, str]) -> dict[str, str]:

@@ -6,13 +6,15 @@
 
 Data meets the modules in this order:
 
+    arguments   the command line
     streams     stdin and stdout, out of the reach of tools
+    confinement the sandbox, between finding the plugin and running it
     messages    bytes as requests, answers as bytes; how large and what
     gate        whether a call may run: leases
     cache       whether it ran already: idempotency keys
     execution   the call itself: input, state, function, outcome
     session     the order of all this for one request
-    __main__    the command line
+    __main__    the three modes
 
 A worker has to answer quickly after its start, so nothing here imports what a plugin may not need: no asyncio, no
 dataclasses, no inspect, and of the standard library's hashes only what a call asks for.

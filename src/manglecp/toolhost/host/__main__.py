@@ -1,97 +1,62 @@
-"""The command line of a host, and its three modes.
+"""The three modes of a host.
 
-    --list PLUGIN | --run PLUGIN AID | --serve PLUGIN
-        [--lease-key-fd N] [--progress-fd N] [--sha256 HEX] [--pipe-leases]
+    --list PLUGIN | --run PLUGIN AID | --serve PLUGIN [options]
 
 Order of checks and exit status are those of the contract: 2 too few arguments, 3 the plugin, then 2 the mode or a
-missing AID, 4 an unknown AID, 5 a request that is none, 0 everything else, also a tool that failed.
+missing AID, 4 an unknown AID, 5 a request that is none, 0 everything else, also a tool that failed. Status 6 is ours:
+the host cannot be locked in as it was told to. That comes after the plugin was found and before anything of it runs.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from manglecp.toolhost.context import Reports
+from manglecp.toolhost.host.arguments import USAGE, Usage, read
 from manglecp.toolhost.host.cache import Cache
+from manglecp.toolhost.host.confinement import ConfinementError, confine
 from manglecp.toolhost.host.execution import Worker
 from manglecp.toolhost.host.gate import Gate, enforced
 from manglecp.toolhost.host.messages import OVERSIZE, encode, parse, refusal
 from manglecp.toolhost.host.session import Session
 from manglecp.toolhost.host.streams import Oversize, Streams
-from manglecp.toolhost.plugin import Plugin, PluginError, load
+from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
 __all__ = ["main"]
 
-USAGE: Final = (
-    "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN\n"
-    "       [--lease-key-fd N] [--progress-fd N] [--sha256 HEX] [--pipe-leases]\n"
-)
-_VALUED: Final = ("--lease-key-fd", "--progress-fd", "--sha256")
 _KEY_SIZE: Final = 32
-
-
-class _Usage(Exception):
-    """A command line that says nothing."""
-
-
-class _Arguments:
-    """Positions are the contract's; options are ours and may stand anywhere, for whoever starts a host appends them."""
-
-    def __init__(self, argv: list[str]) -> None:
-        self.positions: list[str] = []
-        self.options: dict[str, str] = {}
-        self.pipe_leases = False
-        rest = iter(argv)
-        for word in rest:
-            if word in _VALUED:
-                try:
-                    self.options[word] = next(rest)
-                except StopIteration:
-                    raise _Usage(f"{word} needs a value") from None
-            elif word == "--pipe-leases":
-                self.pipe_leases = True
-            else:
-                self.positions.append(word)
-        if len(self.positions) < 2:
-            raise _Usage("a mode and a plugin are needed")
-
-    def descriptor(self, option: str) -> int | None:
-        text = self.options.get(option)
-        if text is None:
-            return None
-        try:
-            number = int(text)
-            os.fstat(number)
-        except (ValueError, OSError):
-            raise _Usage(f"{option}: {text} is not an open descriptor") from None
-        return number
 
 
 def main(argv: list[str]) -> int:
     """Do what the command line says; the exit status."""
     try:
-        arguments = _Arguments(argv)
-        reports = Reports(arguments.descriptor("--progress-fd"))
-        key = _read_key(arguments.descriptor("--lease-key-fd"))
-    except _Usage as error:
+        arguments = read(argv)
+    except Usage as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
+    reports = Reports(arguments.progress)
     streams = Streams()
     sys.dont_write_bytecode = True  # to look at a plugin must not change its folder
     mode, where, *rest = arguments.positions
     try:
-        plugin = load(where, arguments.options.get("--sha256"))
+        source = find(where, arguments.sha256)
+        sandbox = confine(arguments.confinement, source.root)
+        plugin = load(source)
     except PluginError as error:
         streams.write(encode(refusal(str(error))))
         return 3
+    except ConfinementError as error:
+        streams.write(encode(refusal(str(error), sandbox=error.manifest)))
+        return 6
+    key = arguments.lease_key
     if key is None and mode == "--serve" and enforced(os.environ):
         key = os.urandom(_KEY_SIZE)  # nobody else has it: only leases issued on the pipe can open this gate
     session = Session(plugin, Gate(key, reports, pipe_leases=arguments.pipe_leases), Worker(reports), Cache())
     match mode:
         case "--list":
-            return _list(streams, plugin)
+            return _list(streams, plugin, sandbox)
         case "--run":
             return _run(streams, plugin, session, rest)
         case "--serve":
@@ -100,22 +65,9 @@ def main(argv: list[str]) -> int:
     return 2
 
 
-def _read_key(descriptor: int | None) -> bytes | None:
-    """The key of the leases. It is read before any code of the plugin runs, and can be read only once."""
-    if descriptor is None:
-        return None
-    key = b""
-    while chunk := os.read(descriptor, _KEY_SIZE * 2):
-        key += chunk
-    os.close(descriptor)
-    if len(key) != _KEY_SIZE:
-        raise _Usage(f"--lease-key-fd: a key has {_KEY_SIZE} bytes")
-    return key
-
-
-def _list(streams: Streams, plugin: Plugin) -> int:
+def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
     tools = [tool.descriptor() for tool in plugin.tools.values()]
-    streams.write(encode({"ok": True, "tools": tools, "plugin_sha256": plugin.sha256}))
+    streams.write(encode({"ok": True, "tools": tools, "plugin_sha256": plugin.sha256, "sandbox": sandbox}))
     return 0
 
 

@@ -24,7 +24,17 @@ profiles      the four profiles: which of these, in which order
 Standard library only, and little of it: this is part of the start of every worker.
 """
 
-from .policy import Enforcement, Mechanism, Policy, Profile, SandboxUnavailable
+from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable
 from .profiles import PROFILES, apply, probe
 
-__all__ = ["PROFILES", "Enforcement", "Mechanism", "Policy", "Profile", "SandboxUnavailable", "apply", "probe"]
+__all__ = [
+    "PROFILES",
+    "Closed",
+    "Enforcement",
+    "Mechanism",
+    "Policy",
+    "Profile",
+    "SandboxUnavailable",
+    "apply",
+    "probe",
+]

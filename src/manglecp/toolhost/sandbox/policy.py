@@ -65,5 +65,9 @@ class SandboxUnavailable(RuntimeError):
         super().__init__(f"sandbox profile {enforcement.profile!r} cannot be enforced here ({reasons})")
 
 
+class Closed(ValueError):
+    """A path of the policy is closed to who the worker is by now: a mistake of the caller, not of the kernel."""
+
+
 class Unsupported(Exception):
     """One mechanism is not to be had; the text says why."""

@@ -5,6 +5,8 @@ import struct
 
 from .kernel import address, call, packed, prctl
 
+_PR_SET_PDEATHSIG = 1
+_PR_GET_PDEATHSIG = 2
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -15,11 +17,24 @@ _MOST_CAPABILITIES = 64
 
 
 def become(user: int, group: int) -> None:
+    parent, signal = os.getppid(), _signal_of_parent()
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
     # A change of user makes /proc/self root's, and the maps of a user namespace are written there.
     prctl(_PR_SET_DUMPABLE, 1)
+    if signal:  # it is forgotten too, and a worker must not outlive who started it
+        prctl(_PR_SET_PDEATHSIG, signal)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _signal_of_parent() -> int:
+    """What the kernel sends us when our parent ends; 0 for nothing."""
+    found = packed(bytes(4))
+    prctl(_PR_GET_PDEATHSIG, address(found))
+    signal: int = struct.unpack("=i", found.raw)[0]
+    return signal
 
 
 def drop_capabilities() -> None:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 
 from . import landlock, limits, namespaces, privileges, seccomp
-from .policy import Enforcement, Mechanism, Policy, Profile, SandboxUnavailable, Unsupported
+from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable, Unsupported
 from .programs import executed_by
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
@@ -65,6 +65,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
         else:
             active.append(mechanism)
     enforcement = Enforcement(profile, tuple(active), missing)
+    _check_reach(policy)
     if missing and not degrade:
         raise SandboxUnavailable(enforcement)
     return enforcement
@@ -146,9 +147,26 @@ def _check(policy: Policy) -> None:
             raise ValueError(f"not an absolute path: {path!r}")
         folder = os.O_DIRECTORY if path in policy.workspace else 0
         os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | folder))
-    if any(os.path.realpath(path) == "/" for path in policy.workspace):
+    workspace = [os.path.realpath(path) for path in policy.workspace]
+    if "/" in workspace:
         raise ValueError("the whole disk is no workspace")
+    for path in policy.executables:
+        if any(os.path.realpath(path).startswith(f"{folder}/") for folder in workspace):
+            raise ValueError(f"a program in a workspace could be written before it is started: {path!r}")
     with os.scandir("/proc/self/task") as threads:
         alone = len(list(threads)) == 1
     if not alone:
         raise RuntimeError("the sandbox has to be applied before there are threads")
+
+
+def _check_reach(policy: Policy) -> None:
+    """Root without its capabilities, or the user that it became, may find closed what root could open."""
+    asked = (
+        (policy.workspace, os.R_OK | os.W_OK | os.X_OK, "read and written"),
+        (policy.readable, os.R_OK, "read"),
+        (policy.executables, os.X_OK, "executed"),
+    )
+    for paths, rights, what in asked:
+        for path in paths:
+            if not os.access(path, rights):
+                raise Closed(f"{path!r} cannot be {what} by user {os.geteuid()} without privileges")

@@ -59,6 +59,7 @@ _AF_UNIX = 1
 _SOCK_STREAM = 1
 _SOCK_TYPE = 0xF
 _PRIO_PROCESS = 0
+_PR_SET_PDEATHSIG = 1
 _IOPRIO_WHO_PROCESS = 1
 
 _WHOLE = 0xFFFF_FFFF
@@ -92,6 +93,7 @@ def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
     if profile == "strict":
         for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
             judged[name] = (_Test(0, (own_pid,)),)
+        judged["prctl"] = (_Test(0, (_PR_SET_PDEATHSIG,), unless=True),)  # nobody outlives who started him
     return judged
 
 

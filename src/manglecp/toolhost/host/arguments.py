@@ -1,0 +1,142 @@
+"""The command line of a host.
+
+Positions are the contract's: a mode, a plugin, perhaps an AID. Options are ours and may stand anywhere, for whoever
+starts a host appends them. How many positions there have to be is checked here, what they say is not: the contract
+wants that looked at after the plugin.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple, cast
+
+TYPE_CHECKING = False  # as typing has it; only a confined host loads the sandbox
+if TYPE_CHECKING:
+    from manglecp.toolhost.sandbox import Profile
+
+__all__ = ["USAGE", "Arguments", "Confinement", "Usage", "read"]
+
+USAGE: Final = (
+    "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN\n"
+    "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--readable PATH]...\n"
+    "        [--executable PATH]... [--user UID:GID] [--degrade]]\n"
+    "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases]\n"
+)
+_ONCE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user")
+_REPEATED: Final = ("--workspace", "--readable", "--executable")
+_FLAGS: Final = ("--pipe-leases", "--degrade")
+_ONLY_CONFINED: Final = (*_REPEATED, "--user", "--degrade")
+_PROFILES: Final = ("none", "standard", "spawn", "strict")
+_KEY_SIZE: Final = 32
+
+
+class Usage(Exception):
+    """A command line that says nothing."""
+
+
+class Confinement(NamedTuple):
+    """What the sandbox leaves to this host. Paths are absolute."""
+
+    profile: Profile
+    workspace: tuple[str, ...]
+    readable: tuple[str, ...]
+    executables: tuple[str, ...]
+    user: tuple[int, int] | None
+    degrade: bool
+
+
+class Arguments(NamedTuple):
+    """What the command line says."""
+
+    positions: list[str]
+    sha256: str | None
+    progress: int | None
+    lease_key: bytes | None
+    pipe_leases: bool
+    confinement: Confinement
+
+
+def read(argv: list[str]) -> Arguments:
+    """Read the command line, and the key that it leads to; :class:`Usage` if it makes no sense."""
+    positions: list[str] = []
+    given: dict[str, list[str]] = {}
+    rest = iter(argv)
+    for word in rest:
+        if word in _FLAGS:
+            given[word] = []
+        elif word in _ONCE or word in _REPEATED:
+            value = next(rest, None)
+            if value is None:
+                raise Usage(f"{word} needs a value")
+            if word in _ONCE and word in given:
+                raise Usage(f"{word} is given twice")
+            given.setdefault(word, []).append(value)
+        else:
+            positions.append(word)
+    if len(positions) < 2:
+        raise Usage("a mode and a plugin are needed")
+    confinement = _confinement(given)
+    return Arguments(
+        positions,
+        given.get("--sha256", [None])[0],
+        _descriptor(given, "--progress-fd"),
+        _key(_descriptor(given, "--lease-key-fd")),
+        "--pipe-leases" in given,
+        confinement,
+    )
+
+
+def _confinement(given: dict[str, list[str]]) -> Confinement:
+    profile = given.get("--sandbox", ["none"])[0]
+    if profile not in _PROFILES:
+        raise Usage(f"--sandbox: {profile} is none of {', '.join(_PROFILES)}")
+    if profile == "none" and (idle := [option for option in _ONLY_CONFINED if option in given]):
+        raise Usage(f"{idle[0]} means nothing without a sandbox: give --sandbox")
+    if profile != "spawn" and "--executable" in given:
+        raise Usage("--executable: only the profile spawn starts programs")
+    return Confinement(
+        cast("Profile", profile),
+        _paths(given, "--workspace"),
+        _paths(given, "--readable"),
+        _paths(given, "--executable"),
+        _user(given.get("--user", [None])[0]),
+        "--degrade" in given,
+    )
+
+
+def _paths(given: dict[str, list[str]], option: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(os.path.abspath, given.get(option, []))))
+
+
+def _user(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    user, _, group = text.partition(":")
+    if not (user.isdecimal() and group.isdecimal()):
+        raise Usage(f"--user: {text} is not UID:GID")
+    return int(user), int(group)
+
+
+def _descriptor(given: dict[str, list[str]], option: str) -> int | None:
+    text = given.get(option, [None])[0]
+    if text is None:
+        return None
+    try:
+        number = int(text)
+        os.fstat(number)
+    except (ValueError, OSError):
+        raise Usage(f"{option}: {text} is not an open descriptor") from None
+    return number
+
+
+def _key(descriptor: int | None) -> bytes | None:
+    """The key of the leases. It is read before any code of the plugin runs, and can be read only once."""
+    if descriptor is None:
+        return None
+    key = b""
+    while chunk := os.read(descriptor, _KEY_SIZE * 2):
+        key += chunk
+    os.close(descriptor)
+    if len(key) != _KEY_SIZE:
+        raise Usage(f"--lease-key-fd: a key has {_KEY_SIZE} bytes")
+    return key

@@ -1,0 +1,82 @@
+"""A host locks itself in, after its plugin was found and before anything of it runs.
+
+What the plugin is left with beside the interpreter: its own folder to read, and the workspaces. The first workspace is
+also where it works and keeps its temporary files; without one it can write nothing, and `tempfile` says so.
+
+A host leads its process group before it is locked in, for nobody can leave the group afterwards and whoever ends the
+host ends the group.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from manglecp.toolhost.host.arguments import Confinement
+
+__all__ = ["ConfinementError", "confine"]
+
+
+class ConfinementError(Exception):
+    """The host cannot be locked in as it was told to. It must not go on: what it has given up it cannot get back."""
+
+    def __init__(self, reason: str, manifest: dict[str, Any]) -> None:
+        super().__init__(reason)
+        self.manifest = manifest
+
+
+def confine(asked: Confinement, root: str) -> dict[str, Any]:
+    """Lock this process in; what a listing says about it. ``root`` is the folder of the plugin."""
+    if asked.profile == "none":
+        return _manifest("none")
+    from manglecp.toolhost.sandbox import Policy, SandboxUnavailable, apply
+
+    home = os.path.realpath(os.environ.get("HOME") or "/")
+    if f"{home}/".startswith(f"{root.rstrip('/')}/"):
+        raise ConfinementError(
+            f"a plugin can read its whole folder, and this one lies in {root}: give it a folder of its own",
+            _manifest(asked.profile),
+        )
+    policy = Policy(asked.workspace, (root, *asked.readable), asked.executables, asked.user)
+    try:
+        if os.getpgrp() != os.getpid():
+            os.setpgid(0, 0)
+        if asked.workspace:
+            os.chdir(asked.workspace[0])
+        enforcement = apply(asked.profile, policy, degrade=asked.degrade)
+    except SandboxUnavailable as error:
+        found = error.enforcement
+        raise ConfinementError(str(error), _manifest(asked.profile, found.active, dict(found.missing))) from error
+    except (OSError, ValueError) as error:  # a path that is missing, or closed to who we are by now
+        raise ConfinementError(f"sandbox profile {asked.profile!r}: {error}", _manifest(asked.profile)) from error
+    _check_interpreter(asked)
+    _move_temporary_files(asked.workspace)
+    return _manifest(asked.profile, enforcement.active, dict(enforcement.missing))
+
+
+def _manifest(profile: str, active: tuple[str, ...] = (), missing: dict[Any, str] | None = None) -> dict[str, Any]:
+    return {"profile": profile, "active": list(active), "missing": missing or {}}
+
+
+def _check_interpreter(asked: Confinement) -> None:
+    """Whoever we have become, the plugin will want to import something."""
+    for folder in (os.__file__.rpartition("/")[0], __file__.rpartition("/")[0]):
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise ConfinementError(
+                f"sandbox profile {asked.profile!r}: {folder!r}, which the host itself is made of, is closed to"
+                f" user {os.geteuid()} without privileges",
+                _manifest(asked.profile),
+            )
+
+
+def _move_temporary_files(workspace: tuple[str, ...]) -> None:
+    # By now this can do no harm whatever lies there already.
+    os.environ.pop("TMPDIR", None)
+    if workspace:
+        folder = f"{workspace[0]}/.tmp"
+        try:
+            os.mkdir(folder, 0o700)  # noqa: PTH102  # pathlib would be the slowest import of a worker
+        except OSError:
+            if not os.access(folder, os.W_OK | os.X_OK):
+                folder = workspace[0]
+        os.environ["TMPDIR"] = folder
