@@ -23,6 +23,7 @@ VERBS: Final = {
     "harness": "Make evidence of logs, and check the turns of an agent.",
     "issue": "Keep issues, claim them, and change them on the evidence of a turn.",
     "policy": "Show, pin, compare and promote policy packages.",
+    "run-log": "Check the log of a run, without running anything.",
     "toolhost": "Serve the actions of a plugin from a process of their own.",
 }
 INTERRUPTED: Final = 130
@@ -43,7 +44,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"manglecp.cli.{cmd_name}").command
+        command: click.Command = import_module(f"manglecp.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -1,0 +1,125 @@
+"""``manglecp run-log``: is the log of a run what was written, and does the run follow from it?
+
+Nothing is started: neither a policy nor an action. Exit status: 0 it is and it does, 1 not, 2 the command line was
+wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+import click
+
+from manglecp.cli import files
+from manglecp.cli.outputs import count, json_text, write_lines
+
+if TYPE_CHECKING:
+    from manglecp.toolhost.runner.log import Verified
+
+__all__ = ["command"]
+
+_LONGEST_KEY: Final = 4_096
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@click.group("run-log")
+def command() -> None:
+    """Check the log of a run, without running anything."""
+
+
+def _of_a_log(verb: _Command) -> _Command:
+    """What every verb is told of the log."""
+    options = (
+        click.argument("file", metavar="FILE", type=files.FILE),
+        click.option("--head", metavar="HASH", help="The last hash, as it was kept elsewhere."),
+        click.option("--key-file", metavar="FILE", type=files.FILE, help="Its bytes are the key that sealed the log."),
+        click.option("--json", "as_json", is_flag=True, help="Answer as one JSON document."),
+    )
+    for option in reversed(options):
+        verb = option(verb)
+    return verb
+
+
+@command.command("verify")
+@_of_a_log
+@click.option("--no-end", is_flag=True, help="Take a log without an end, such as one of the C++ runner.")
+def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_end: bool) -> None:
+    """Compute every hash again, and look for what was changed, taken out or moved.
+
+    Whoever can write the file can write another chain into it. Against that helps a key, or a hash kept elsewhere.
+    """
+    from manglecp.toolhost.runner.errors import LogBroken
+    from manglecp.toolhost.runner.log import verify as verified
+
+    try:
+        found = verified(BytesIO(files.read(file)), key=_key(key_file), head=head, end_required=not no_end)
+    except LogBroken as broken:
+        _refuse(file, broken.line, broken.reason, as_json)
+    document = {"ok": True, **_summary(found)}
+    write_lines([json_text(document) if as_json else _line(document)])
+
+
+@command.command("replay")
+@_of_a_log
+def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> None:
+    """Verify the log, then play the run again with the answers of then.
+
+    Menus, selections, patches, states and the end have to come out as they were logged.
+    """
+    import asyncio
+
+    from manglecp.toolhost.runner.errors import LogBroken
+    from manglecp.toolhost.runner.replay import replay as played
+
+    lines = BytesIO(files.read(file))
+    try:
+        outcome = asyncio.run(played(lines, key=_key(key_file), head=head))
+    except LogBroken as broken:
+        _refuse(file, broken.line, broken.reason, as_json)
+    if outcome.result is None:
+        different = outcome.divergence
+        assert different is not None
+        more = {"step": different.step, "recorded": different.recorded, "replayed": different.replayed}
+        _refuse(file, different.line, "comes out differently", as_json, **more)
+    document = {"ok": True, **outcome.result.members()}
+    steps = count(outcome.result.steps, "step")
+    write_lines([json_text(document) if as_json else f"ok: {outcome.result.reason} after {steps}"])
+
+
+def _key(file: str | None) -> bytes | None:
+    if file is None:
+        return None
+    key = files.read(file, _LONGEST_KEY)
+    if not key:
+        raise click.UsageError(f"{files.source_name(file)} is empty, and no key is")
+    return key
+
+
+def _summary(found: Verified) -> dict[str, Any]:
+    last = found.records[-1]
+    return {
+        **found.header.members(),
+        "records": len(found.records),
+        "steps": last.payload.get("steps"),
+        "reason": last.payload.get("reason"),
+        "head": found.head,
+    }
+
+
+def _line(document: dict[str, Any]) -> str:
+    ended = "" if document["reason"] is None else f", {document['reason']}"
+    return f"ok: run {document['run_id']}, {count(document['records'], 'record')}{ended}, head {document['head']}"
+
+
+def _refuse(file: str, line: int, reason: str, as_json: bool, **more: Any) -> NoReturn:
+    """Said on standard error to people, and on standard output to whoever asked for a document."""
+    if as_json:
+        write_lines([json_text({"ok": False, "line": line, "error": reason, **more})])
+    else:
+        click.echo(f"{files.source_name(file)}:{line}: {reason}", err=True)
+        for name in ("recorded", "replayed"):
+            if name in more:
+                click.echo(f"  {name}: {json_text(more[name])}", err=True)
+    raise click.exceptions.Exit(1)
