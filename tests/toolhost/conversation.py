@@ -1,10 +1,9 @@
-"""Talk to a host process. ``MANGLECP_TOOLHOST`` names another binary to talk to instead of ours."""
+"""Talk to a host process of ours. What is said to any toolhost is in :mod:`tests.toolhost.conversations`."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 WORKSPACE = str(Path(__file__).parent / "plugins" / "workspace.py")
-HOST = shlex.split(os.environ.get("MANGLECP_TOOLHOST", "")) or [sys.executable, "-m", "manglecp.toolhost.host"]
+HOST = [sys.executable, "-m", "manglecp.toolhost.host"]
 
 # For tests of what a host takes: measuring coverage in it would be part of the answer.
 UNMEASURED = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
