@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manglecp.toolhost.runner import PatchRefused, merge
-from manglecp.toolhost.runner.patch import DEEPEST, LARGEST_INPUTS, LARGEST_PATCH
+from manglecp.toolhost.runner.patch import DEEPEST, LARGEST_INPUTS, LARGEST_PATCH, MOST_BLOCKED
 
 KEYS = st.sampled_from(
     ["a", "b", "_a", "__proto__", "_capabilities", "_queue", " _x", "＿x", "a\0_x", "a_", "x/y", "~"]
@@ -101,6 +102,27 @@ def test_what_is_no_small_shallow_object_is_refused(patch: str) -> None:
 def test_the_limits_themselves_are_within() -> None:
     assert merge({}, nested(DEEPEST)).blocked == ()
     assert merge({}, '{"a":"' + "x" * (LARGEST_PATCH - 8) + '"}').blocked == ()
+
+
+@pytest.mark.req("IPC-06")
+def test_a_small_patch_makes_no_large_report() -> None:
+    def blocking(count: int) -> str:
+        return json.dumps({"k" * 30_000: [{"_a": 1}] * count})
+
+    assert len(merge({}, blocking(MOST_BLOCKED)).blocked) == MOST_BLOCKED
+    with pytest.raises(PatchRefused, match="may not have"):
+        merge({}, blocking(MOST_BLOCKED + 1))
+
+
+@pytest.mark.req("IPC-06")
+def test_a_small_patch_takes_no_large_memory() -> None:
+    patch = json.dumps({"k" * 30_000: [{}] * 8_000})
+    tracemalloc.start()
+    try:
+        merge({}, patch)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_many_small_patches_are_a_large_one() -> None:

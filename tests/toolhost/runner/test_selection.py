@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -60,6 +61,10 @@ def encoded(text: str) -> str:
         ("<PICK><SID0001><INP>{'a':1}</INP><END>", Kind.INVALID, Kind.INVALID),
         ('<PICK><SID0001><INP>{"a":1,"a":2}</INP><END>', Kind.INVALID, Kind.PICK),
         ("<PICK><SID0001><INP>{}</INP64><END>", Kind.INVALID, Kind.PICK),
+        ("<PICK><SID0001><INP>{}<END>", Kind.INVALID, Kind.PICK),
+        ('<PICK><SID0001><INP>{"a":"</INP>"}</INP><END>', Kind.PICK, Kind.INVALID),
+        ('<PICK><SID0001><INP>{"a":NaN}</INP><END>', Kind.INVALID, Kind.PICK),
+        ("<PICK><SID0001><INP>{}</INP><INP64>!</INP64><END>", Kind.INVALID, Kind.INVALID),
         ("<PICK><SID0001><INP64>e30=</INP64><END>", Kind.PICK, Kind.PICK),
         ("<PICK><SID0001><INP64>e30</INP64><END>", Kind.INVALID, Kind.PICK),
         ("<PICK><SID0001><INP64>e 3 0=</INP64><END>", Kind.INVALID, Kind.PICK),
@@ -118,6 +123,16 @@ def test_whatever_the_text_there_is_a_selection_that_can_be_written_down(raw: st
         assert parse(raw, compatible=True).kind is selection.kind
     if selection.input_patch_json is not None and not compatible:
         assert isinstance(merge({}, selection.input_patch_json).inputs, dict)
+
+
+@pytest.mark.parametrize("piece", ["<INP64>", "<INP>", "<INP64></INP64", "<INP>{}</INP64>", "<END>"])
+@pytest.mark.parametrize("compatible", [False, True])
+def test_no_text_takes_long_to_read(piece: str, compatible: bool) -> None:
+    raw = "<PICK><SID0001>" + piece * ((LONGEST - 20) // len(piece)) + "<END>"
+    began = time.process_time()
+    for _ in range(20):
+        parse(raw, compatible=compatible)
+    assert time.process_time() - began < 10  # if it grew with the square of the length: a minute and more
 
 
 @pytest.mark.req("IPC-05")

@@ -5,7 +5,8 @@ A patch is written by a model, and the inputs reach every action: so a patch mus
 leading underscore is left out, at every depth, and named in the report. Upstream looks only at the top and only for
 three beginnings. The merge itself is upstream's: a key of the patch replaces the same key of the inputs as a whole.
 
-A patch too large or too deep, or one whose keys stand twice, is refused and changes nothing.
+A patch too large or too deep, one whose keys stand twice, or one with very many blocked keys is refused and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from manglecp.toolhost.runner.canonical import canonical, copied
 from manglecp.toolhost.runner.errors import PatchRefused
 from manglecp.wire.decoding import decode
 from manglecp.wire.faults import Fault
 
-__all__ = ["DEEPEST", "LARGEST_INPUTS", "LARGEST_PATCH", "Merged", "merge"]
+__all__ = ["DEEPEST", "LARGEST_INPUTS", "LARGEST_PATCH", "MOST_BLOCKED", "Merged", "merge"]
 
 DEEPEST: Final = 32
 """Containers inside each other. A host written in C++ reads no more."""
 LARGEST_PATCH: Final = 65_536
 LARGEST_INPUTS: Final = 1_048_576
 """Bytes of all inputs after the merge: many small patches are a large one."""
+MOST_BLOCKED: Final = 64
+"""Blocked keys. Each is named with its whole path, so a small patch could make a large report of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +62,39 @@ def merge(inputs: Mapping[str, Any], input_patch_json: str) -> Merged:
     return Merged(merged, blocked)
 
 
+class _Place(NamedTuple):
+    """Where a part of the patch is. Only those that are reported are ever written out."""
+
+    within: _Place | None
+    step: str
+
+    def pointer(self) -> str:
+        place, steps = self, [self.step]
+        while place.within is not None:
+            place = place.within
+            steps.append(place.step)
+        return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in reversed(steps))
+
+
 def _clean(patch: dict[str, Any]) -> tuple[str, ...]:
     """Take blocked keys out of the patch, and refuse one that is too deep. Without recursion."""
-    blocked: list[str] = []
-    work: list[tuple[str, Any, int]] = [("", patch, 1)]
+    blocked: list[_Place] = []
+    work: list[tuple[_Place | None, Any, int]] = [(None, patch, 1)]
     while work:
-        path, one, depth = work.pop()
+        place, one, depth = work.pop()
         if depth > DEEPEST:
             raise PatchRefused(f"the patch is nested more than {DEEPEST} deep")
-        parts: list[tuple[str, Any]]
         if isinstance(one, dict):
             for key in [key for key in one if _is_blocked(key)]:
-                blocked.append(f"{path}/{_step(key)}")
+                blocked.append(_Place(place, key))
                 del one[key]
-            parts = [(_step(key), part) for key, part in one.items()]
-        else:
-            parts = [(str(place), part) for place, part in enumerate(one)]
-        work += [(f"{path}/{step}", part, depth + 1) for step, part in parts if isinstance(part, dict | list)]
-    return tuple(sorted(blocked))
+        if len(blocked) > MOST_BLOCKED:
+            raise PatchRefused(f"the patch has more than {MOST_BLOCKED} keys that it may not have")
+        parts = one.items() if isinstance(one, dict) else enumerate(one)
+        work += [(_Place(place, str(step)), part, depth + 1) for step, part in parts if isinstance(part, dict | list)]
+    return tuple(sorted(place.pointer() for place in blocked))
 
 
 def _is_blocked(key: str) -> bool:
     """Also what only looks like an underscore, and a NUL: behind it a host written in C++ reads another key."""
     return "\0" in key or unicodedata.normalize("NFKC", key).lstrip().startswith("_")
-
-
-def _step(key: str) -> str:
-    """A key as a step of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")

@@ -35,6 +35,7 @@ from manglecp.toolhost.status import StepStatus
 __all__ = ["START", "EndReason", "Result", "run"]
 
 START = "run_start"
+_LONGEST_ERROR = 4_000
 _FLAGGED = (0, 2, 6, 7)
 """The slots whose presence a selector is told of, as upstream does."""
 
@@ -225,7 +226,7 @@ class _Loop:
                 raise ValueError(f"an output of more than {LARGEST_OUTPUT} bytes")
             return Outcome(StepStatus(outcome.status), output, received(outcome.state), bool(outcome.by_action))
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
             return Outcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)
 
     def _invalid_pick(self, why: str) -> EndReason | None:

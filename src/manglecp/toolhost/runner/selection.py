@@ -140,10 +140,11 @@ def _strict_patch(rest: str) -> str | None:
 def _loose_patch(rest: str) -> str | None:
     """The first patch found anywhere, INP64 before INP, without what follows its object."""
     for tag in ("INP64", "INP"):
-        found = re.search(rf"<{tag}>(.*?)</{tag}>", rest, re.DOTALL)
-        if found is None:
+        # Not a pattern: that would begin anew at every opening tag, and a text may consist of them.
+        _, opened, behind = rest.partition(f"<{tag}>")
+        text, closed, _ = behind.partition(f"</{tag}>")
+        if not opened or not closed:
             continue
-        text = found[1]
         if tag == "INP64":
             unspaced = "".join(text.split())
             text = _from_base64(unspaced + "=" * (-len(unspaced) % 4))
