@@ -397,6 +397,12 @@ def leave_the_process_group(_: Scene) -> None:
 
 
 @attack
+def outlive_the_parent(_: Scene) -> None:
+    """Whoever started a worker may have asked the kernel to end it as well."""
+    checked(_libc.prctl(1, 0, 0, 0, 0))  # PR_SET_PDEATHSIG
+
+
+@attack
 def share_memory_with_others(_: Scene) -> None:
     segment = syscall(29, 194, 0, 4096, 0o600)
     syscall(31, 195, segment, 0, None)

@@ -28,13 +28,12 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 @cache
 def staged() -> Path:
-    """Copies of the sandbox and of the attackers that everybody can read; the repository may be closed to others."""
+    """Copies of the toolhost and of the attackers that everybody can read; the repository may be closed to others."""
     folder = Path(tempfile.mkdtemp(prefix="manglecp-staged-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     room = folder / "manglecp" / "toolhost"
-    shutil.copytree(PACKAGE / "toolhost" / "sandbox", room / "sandbox", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE / "toolhost", room, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(PACKAGE / "__init__.py", folder / "manglecp")
-    shutil.copy(PACKAGE / "toolhost" / "__init__.py", room)
     for script in ("assault.py", "attacks.py"):
         shutil.copy(HERE / script, folder)
     for path in (folder, *folder.rglob("*")):
@@ -91,7 +90,7 @@ def run(
         process_group=0,
         stdin=subprocess.DEVNULL,
         cwd="/",
-        **_as(identity),
+        **as_identity(identity),
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -107,7 +106,7 @@ def assault(profile: Profile, scene: Scene, names: list[str], identity: Identity
         check=False,
         stdin=subprocess.DEVNULL,
         cwd="/",
-        **_as(identity),
+        **as_identity(identity),
     )
     assert done.returncode == 0, done.stderr
     outcomes: dict[str, str] = json.loads(done.stdout)
@@ -115,7 +114,7 @@ def assault(profile: Profile, scene: Scene, names: list[str], identity: Identity
 
 
 def start_victim(identity: Identity) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(["sleep", "600"], cwd="/", **_as(identity))
+    return subprocess.Popen(["sleep", "600"], cwd="/", **as_identity(identity))
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
@@ -123,7 +122,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _as(identity: Identity) -> Mapping[str, Any]:
+def as_identity(identity: Identity) -> Mapping[str, Any]:
     return {} if identity.uid == os.getuid() else {"user": identity.uid, "group": identity.uid, "extra_groups": []}
 
 

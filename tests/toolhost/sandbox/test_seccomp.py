@@ -85,6 +85,8 @@ CASES: list[tuple[str, tuple[int, ...], str, str, str]] = [
     ("prlimit64", (1,), "allow", "EPERM", "EPERM"),
     ("setpriority", (0, 0, 5), "allow", "allow", "allow"),
     ("setpriority", (2, 0, 5), "allow", "EPERM", "EPERM"),
+    ("prctl", (1, 0), "allow", "allow", "EPERM"),
+    ("prctl", (15, 0), "allow", "allow", "allow"),
     ("fcntl", (0, 3), "allow", "allow", "allow"),
     ("fcntl", (0, 8, 1), "allow", "EPERM", "EPERM"),
     ("ioctl", (0, 0x8901), "allow", "EPERM", "EPERM"),

@@ -80,8 +80,9 @@ class HostCommand:
 
     def listing(self) -> HostCommand:
         """The command that lists what this one serves."""
-        argv = tuple("--list" if word == "--serve" else word for word in self.argv)
-        return HostCommand(argv=argv, environ=self.environ)
+        argv = list(self.argv)
+        argv[argv.index("--serve")] = "--list"
+        return HostCommand(argv=tuple(argv), environ=self.environ)
 
     @staticmethod
     def inherited(environ: Mapping[str, str]) -> dict[str, str]:

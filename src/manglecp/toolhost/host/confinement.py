@@ -10,6 +10,7 @@ host ends the group.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from manglecp.toolhost.host.arguments import Confinement
@@ -50,6 +51,7 @@ def confine(asked: Confinement, root: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:  # a path that is missing, or closed to who we are by now
         raise ConfinementError(f"sandbox profile {asked.profile!r}: {error}", _manifest(asked.profile)) from error
     _check_interpreter(asked)
+    sys.path[:] = filter(_is_open, sys.path)
     _move_temporary_files(asked.workspace)
     return _manifest(asked.profile, enforcement.active, dict(enforcement.missing))
 
@@ -67,6 +69,17 @@ def _check_interpreter(asked: Confinement) -> None:
                 f" user {os.geteuid()} without privileges",
                 _manifest(asked.profile),
             )
+
+
+def _is_open(folder: str) -> bool:
+    """Whether imports can look there. In a closed folder they would trip over what they remember of it."""
+    try:
+        os.scandir(folder or ".").close()
+    except PermissionError:
+        return False
+    except OSError:  # an archive, or nothing at all
+        pass
+    return True
 
 
 def _move_temporary_files(workspace: tuple[str, ...]) -> None:

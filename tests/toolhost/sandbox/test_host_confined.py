@@ -1,0 +1,134 @@
+"""A host that locks itself in: honest plugins work in it, the workspace is theirs, and its listing says how it is."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from manglecp.toolhost.sandbox import Profile
+
+from .confined import Identity, require
+from .hosted import HONEST, aid, called, folder_of, host, listed, plugin, request
+
+# ---- honest plugins -------------------------------------------------------------------------------------------------
+
+
+def test_threads_event_loops_and_late_imports_work(identity: Identity, workspace: str) -> None:
+    require("strict")
+    with plugin(identity, HONEST) as path:
+        (Path(path).parent / "neighbour.py").write_text("NAME = 'neighbour'\n")
+        lines = b"".join(request(aid(name)) for name in ("threads", "loop", "imports"))
+        done = host(identity, "--serve", path, "--sandbox", "strict", "--workspace", workspace, stdin=lines)
+    assert called(done) == [list(range(8)), 3, "neighbour"]
+
+
+@pytest.mark.parametrize("profile", ["standard", "strict"])
+def test_the_workspace_is_the_only_place_to_write(profile: Profile, identity: Identity, workspace: str) -> None:
+    require(profile)
+    with plugin(identity, HONEST) as path, folder_of(identity) as second:
+        beside = str(Path(path).parent / "new")
+        places = [f"{workspace}/file", "relative", f"{second}/file", beside, path, "/tmp/manglecp-elsewhere"]
+        lines = b"".join(request(aid("write"), path=place) for place in places)
+        options = ("--sandbox", profile, "--workspace", workspace, "--workspace", second)
+        done = host(identity, "--serve", path, *options, stdin=lines)
+        assert called(done) == ["written"] * 3 + ["refused"] * 3
+        assert Path(path).read_text() == HONEST
+        assert {each.name for each in Path(workspace).iterdir()} == {".tmp", "file", "relative"}
+
+
+def test_temporary_files_are_in_the_first_workspace(identity: Identity, workspace: str) -> None:
+    require("strict")
+    with plugin(identity, HONEST) as path, folder_of(identity) as second:
+        options = ("--sandbox", "strict", "--workspace", workspace, "--workspace", second)
+        environ = {"TMPDIR": "/tmp"}
+        done = host(identity, "--serve", path, *options, stdin=request(aid("temporary")), environ=environ)
+    (name,) = called(done)
+    assert Path(name).parent == Path(workspace) / ".tmp"
+
+
+def test_what_lies_in_the_place_of_temporary_files_does_no_harm(identity: Identity, workspace: str) -> None:
+    require("strict")
+    with plugin(identity, HONEST) as path, folder_of(identity) as elsewhere:
+        (Path(workspace) / ".tmp").symlink_to(elsewhere)
+        options = ("--sandbox", "strict", "--workspace", workspace)
+        done = host(identity, "--serve", path, *options, stdin=request(aid("temporary")))
+        assert Path(called(done)[0]).parent == Path(workspace)
+        assert not list(Path(elsewhere).iterdir())
+
+
+def test_without_a_workspace_nothing_can_be_written(identity: Identity) -> None:
+    require("strict")
+    with plugin(identity, HONEST) as path:
+        lines = request(aid("temporary")) + request(aid("write"), path="relative")
+        done = host(identity, "--serve", path, "--sandbox", "strict", stdin=lines)
+    temporary, written = (json.loads(line) for line in done.stdout.splitlines())
+    assert temporary["status"] == "TOOL_ERROR"
+    assert "No usable temporary directory" in temporary["error"]
+    assert json.loads(written["output_json"]) == "refused"
+
+
+def test_two_plugins_do_not_see_each_other(identity: Identity) -> None:
+    require("strict")
+    with ExitStack() as stack:
+        paths = [stack.enter_context(plugin(identity, HONEST)) for _ in range(2)]
+        spaces = [stack.enter_context(folder_of(identity)) for _ in range(2)]
+        for space in spaces:
+            (Path(space) / "file").write_text("mine")
+            (Path(space) / "file").chmod(0o666)
+        for own, other in ((0, 1), (1, 0)):
+            files = [f"{spaces[own]}/file", f"{spaces[other]}/file", paths[other]]
+            lines = b"".join(request(aid(what), path=file) for what in ("read", "write") for file in files)
+            options = ("--sandbox", "strict", "--workspace", spaces[own])
+            done = host(identity, "--serve", paths[own], *options, stdin=lines)
+            assert called(done) == ["mine", "refused", "refused", "written", "refused", "refused"]
+
+
+def test_what_was_named_can_be_read(identity: Identity) -> None:
+    require("strict")
+    with plugin(identity, HONEST) as path, folder_of(identity) as data:
+        (Path(data) / "known").write_text("known")
+        lines = request(aid("read"), path=f"{data}/known") + request(aid("write"), path=f"{data}/known")
+        done = host(identity, "--serve", path, "--sandbox", "strict", "--readable", data, stdin=lines)
+    assert called(done) == ["known", "refused"]
+
+
+def test_the_host_leads_its_group_and_stands_in_the_workspace(identity: Identity, workspace: str) -> None:
+    require("strict")
+    with plugin(identity, HONEST) as path:
+        line = request(aid("place"))
+        free = host(identity, "--serve", path, stdin=line)
+        confined = host(identity, "--serve", path, "--sandbox", "strict", "--workspace", workspace, stdin=line)
+    assert called(free)[0][1] != 0  # otherwise the next line would show nothing
+    assert called(confined) == [[workspace, 0, identity.uid]]
+
+
+def test_a_module_brings_the_folder_that_it_was_found_in(identity: Identity) -> None:
+    """Also one in a package, whose own top level runs, and runs locked in."""
+    require("strict")
+    with folder_of(identity) as root:
+        package = Path(root) / "some" / "inner"
+        package.mkdir(parents=True)
+        (package.parent / "__init__.py").write_text("import os, sys\nsys.stderr.write(str(os.access('/', os.W_OK)))\n")
+        (package / "__init__.py").touch()
+        (package / "neighbour.py").write_text("NAME = 'neighbour'\n")
+        (package / "tools.py").write_text(HONEST.replace("import neighbour", "from some.inner import neighbour"))
+        for place in (package.parent, *package.parent.rglob("*")):
+            place.chmod(0o755)
+        lines = request("AID.TOOLS.IMPORTS.v1") + request("AID.TOOLS.READ.v1", path="/etc/passwd")
+        done = host(identity, "--serve", "some.inner.tools", "--sandbox", "strict", stdin=lines, beside=root)
+    assert called(done) == ["neighbour", "refused"]
+    assert done.stderr == "False"
+
+
+# ---- what a listing says --------------------------------------------------------------------------------------------
+
+
+def test_a_listing_says_how_the_host_is_locked_in(identity: Identity) -> None:
+    require("strict")
+    with plugin(identity, HONEST) as path:
+        assert listed(host(identity, "--list", path))["sandbox"] == {"profile": "none", "active": [], "missing": {}}
+        sandbox = listed(host(identity, "--list", path, "--sandbox", "strict"))["sandbox"]
+    assert (sandbox["profile"], sandbox["missing"]) == ("strict", {})
+    needed = {"network_namespace", "mount_namespace", "capabilities", "landlock_files", "limits", "seccomp"}
+    assert needed <= set(sandbox["active"])
