@@ -20,6 +20,7 @@ __all__ = ["Context", "Reports"]
 _LINE: Final = 4096
 """PIPE_BUF: a line up to this size is written whole or not at all."""
 _TEXT: Final = 512
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Reports:
@@ -41,7 +42,7 @@ class Reports:
         report: dict[str, object] = {"event": event, **details}
         if self._lost:
             report["lost_before"] = self._lost
-        line = json.dumps(report, separators=(",", ":")).encode() + b"\n"
+        line = _encode(report).encode() + b"\n"
         try:
             if len(line) > _LINE:
                 raise OSError("a report is one short line")

@@ -5,8 +5,9 @@ bytes, this call id, at most this tier, until this moment. The host got the same
 token that was minted from one that was made up, and needs no memory of what was minted: only of what was used. Writing
 to the pipe of a host is therefore not enough to have it do anything.
 
-A token is ``lease_<claims>.<mac>``: the claims as canonical JSON and HMAC-SHA256 over them, both base64url. Its time is
-that of CLOCK_MONOTONIC, which all processes of a machine share and nobody can set back.
+A token is ``lease_<claims>.<mac>``, both base64url: the claims as a JSON array of fixed order, and HMAC-SHA256 over
+their text as it stands in the token, so that nothing of a forged one is ever decoded. Its time is that of
+CLOCK_MONOTONIC, which all processes of a machine share and nobody can set back.
 
 A refusal has one of six reasons, in the order in which they are looked for:
 
@@ -22,14 +23,15 @@ A refused token is not used up, whatever the reason: a caller who guesses wrong 
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from hashlib import sha256
-from typing import Any, Final, Literal, TypeAlias
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from manglecp.toolhost.hashing import Mac, hex_digest, same
 
 __all__ = ["MAX_TTL", "Audit", "LeaseBook", "Reason", "input_digest", "mint"]
 
@@ -41,12 +43,24 @@ Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 """Is told every grant, use and refusal: the name of the event, and its details. Never the token."""
 
 _PREFIX: Final = "lease_"
-_CLAIMS: Final = frozenset({"id", "aid", "input", "call", "tier", "expires"})
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+_decode: Final = json.JSONDecoder().decode
+
+
+class _Claims(NamedTuple):
+    """What a token says, in the order in which it says it."""
+
+    id: str
+    expires: float
+    aid: str
+    input: str | None
+    call: str | None
+    tier: int
 
 
 def input_digest(input_json: str) -> str:
     """What a lease binds: SHA-256 of the very bytes that the action is run on."""
-    return sha256(input_json.encode("utf-8", "surrogatepass")).hexdigest()
+    return hex_digest(input_json.encode("utf-8", "surrogatepass"))
 
 
 def mint(
@@ -64,21 +78,12 @@ def mint(
 
     The tokens of upstream know neither input nor call; None stands for "any" where one of those is wanted.
     """
-    claims = {
-        "id": os.urandom(16).hex(),
-        "aid": aid,
-        "input": input_digest,
-        "call": call_id,
-        "tier": tier,
-        "expires": clock() + min(ttl, MAX_TTL),
-    }
-    payload = json.dumps(claims, sort_keys=True, separators=(",", ":")).encode()
+    lease, expires = os.urandom(16).hex(), clock() + min(ttl, MAX_TTL)
     if audit is not None:
-        audit(
-            "lease_granted",
-            {"lease": claims["id"], "aid": aid, "call_id": call_id, "tier": tier, "expires": claims["expires"]},
-        )
-    return f"{_PREFIX}{_encode(payload)}.{_encode(_mac(key, payload))}"
+        audit("lease_granted", {"lease": lease, "aid": aid, "call_id": call_id, "tier": tier, "expires": expires})
+    payload = _encode((lease, expires, aid, input_digest, call_id, tier)).encode()
+    claims = urlsafe_b64encode(payload).rstrip(b"=")
+    return f"{_PREFIX}{claims.decode()}.{_mac(key, claims)}"
 
 
 class LeaseBook:
@@ -93,65 +98,57 @@ class LeaseBook:
 
     def check(self, token: str, aid: str, input_digest: str, call_id: str, tier: int) -> Reason | None:
         """Use the token for this call. None if it is good, and then it never is again; else why it is refused."""
-        claims = _open(self._key, token)
-        reason = "not_found" if claims is None else self._refusal(claims, aid, input_digest, call_id, tier)
-        details: dict[str, object] = {"aid": aid, "call_id": call_id, "tier": tier}
-        if claims is not None:
-            details["lease"] = claims["id"]
-        if reason is None and claims is not None:
-            self._remember(claims)
-        else:
-            details["reason"] = reason
+        claims, now = _open(self._key, token), self._clock()
+        reason = "not_found" if claims is None else self._refusal(claims, now, aid, input_digest, call_id, tier)
+        if claims is not None and reason is None:
+            self._remember(claims, now)
         if self._audit is not None:
+            details: dict[str, object] = {"aid": aid, "call_id": call_id, "tier": tier}
+            if claims is not None:
+                details["lease"] = claims.id
+            if reason is not None:
+                details["reason"] = reason
             self._audit("lease_used" if reason is None else "lease_refused", details)
         return reason
 
     def _refusal(
-        self, claims: Mapping[str, Any], aid: str, input_digest: str, call_id: str, tier: int
+        self, claims: _Claims, now: float, aid: str, input_digest: str, call_id: str, tier: int
     ) -> Reason | None:
-        if claims["expires"] <= self._clock():
+        if claims.expires <= now:
             return "expired"
-        if claims["id"] in self._used:
+        if claims.id in self._used:
             return "consumed"
-        if claims["aid"] != aid:
+        if claims.aid != aid:
             return "tool_mismatch"
-        if claims["input"] not in (None, input_digest) or claims["call"] not in (None, call_id):
+        if claims.input not in (None, input_digest) or claims.call not in (None, call_id):
             return "input_mismatch"
-        if claims["tier"] < tier:
+        if claims.tier < tier:
             return "tier_insufficient"
         return None
 
-    def _remember(self, claims: Mapping[str, Any]) -> None:
-        now = self._clock()
+    def _remember(self, claims: _Claims, now: float) -> None:
         while self._used:
             oldest = next(iter(self._used))
             if self._used[oldest] > now:
                 break
             del self._used[oldest]
-        self._used[claims["id"]] = claims["expires"]
+        self._used[claims.id] = claims.expires
 
 
-def _mac(key: bytes, payload: bytes) -> bytes:
-    return hmac.digest(key, payload, "sha256")
+_keyed: Final = lru_cache(maxsize=64)(Mac)
+"""One for each host that is up, and a few that were."""
 
 
-def _open(key: bytes, token: str) -> Mapping[str, Any] | None:
+def _mac(key: bytes, claims: bytes) -> str:
+    return urlsafe_b64encode(_keyed(key)(claims)).decode().rstrip("=")
+
+
+def _open(key: bytes, token: str) -> _Claims | None:
     """The claims of a token that was minted with this key. Nothing of any other is looked at."""
-    claims, dot, mac = token.removeprefix(_PREFIX).partition(".")
-    if not token.startswith(_PREFIX) or not dot:
+    text, dot, mac = token.removeprefix(_PREFIX).partition(".")
+    if not dot or not token.startswith(_PREFIX) or not token.isascii():
         return None
-    try:
-        payload = _decode(claims)
-        signed = hmac.compare_digest(_mac(key, payload), _decode(mac))
-    except ValueError:
+    claims = text.encode("ascii")
+    if not same(_mac(key, claims), mac):
         return None
-    document = json.loads(payload) if signed else None
-    return document if isinstance(document, dict) and document.keys() == _CLAIMS else None
-
-
-def _encode(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return _Claims(*_decode(urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)).decode()))

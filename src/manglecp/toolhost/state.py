@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from manglecp.toolhost.hashing import hex_digest
+
 __all__ = [
     "SLOTS",
     "Artifact",
@@ -105,7 +107,7 @@ def apply(document: object, base: Mapping[int, Artifact]) -> Slots:
 
 def digest(slots: Mapping[int, Artifact]) -> str:
     """SHA-256 of the canonical text, in hexadecimal."""
-    return _sha256(_canonical(slots))
+    return hex_digest(_canonical(slots))
 
 
 def digest_fast(slots: Mapping[int, Artifact]) -> str:
@@ -126,15 +128,9 @@ def _canonical(slots: Mapping[int, Artifact]) -> bytes:
     parts = []
     for slot in sorted(slots):
         artifact = slots[slot]
-        content = _sha256(artifact.content_json.encode("utf-8", "surrogatepass"))
+        content = hex_digest(artifact.content_json.encode("utf-8", "surrogatepass"))
         parts.append(f"{slot}:{artifact.type}:{artifact.provenance}:{artifact.size_bytes}:{content}|")
     return "".join(parts).encode("utf-8", "surrogatepass")
-
-
-def _sha256(data: bytes) -> str:
-    from hashlib import sha256  # most calls of most hosts need no digest of the state, and OpenSSL is slow to load
-
-    return sha256(data).hexdigest()
 
 
 def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""SHA-256 and HMAC-SHA256 as a host needs them: few bytes at a time, and soon after its start.
+
+CPython has an implementation of its own beside that of OpenSSL. It is much quicker over the few hundred bytes of a
+request, where OpenSSL spends its time on looking the algorithm up, and it need not be loaded first. Over more bytes
+OpenSSL is quicker, and gets them. Where an interpreter was built without the former, :mod:`hashlib` takes its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from _operator import _compare_digest as same  # what hmac.compare_digest is without OpenSSL
+from typing import TYPE_CHECKING, Final
+
+__all__ = ["Mac", "hex_digest", "same"]
+
+if TYPE_CHECKING:
+    from hashlib import sha256
+else:
+    try:
+        if sys.version_info >= (3, 12):
+            from _sha2 import sha256
+        else:
+            from _sha256 import sha256
+    except ImportError:
+        from hashlib import sha256
+
+_BLOCK: Final = 64
+_FEW: Final = 4_096
+
+
+def hex_digest(data: bytes) -> str:
+    """SHA-256, in hexadecimal."""
+    if len(data) <= _FEW:
+        return sha256(data).hexdigest()
+    from hashlib import sha256 as of_openssl
+
+    return of_openssl(data).hexdigest()
+
+
+class Mac:
+    """HMAC-SHA256 (RFC 2104) under one key, whose two first blocks are hashed once."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        block = (sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
+        self._inner: Final = sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer: Final = sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def __call__(self, message: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return outer.digest()
