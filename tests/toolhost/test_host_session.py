@@ -161,8 +161,14 @@ def test_a_hit_needs_a_lease_and_uses_it_up() -> None:
     assert answers[3]["reason"] == "consumed"
 
 
-def test_tier_0_needs_no_lease() -> None:
-    assert with_key(request("echo"), request("find", {"path": "a"}))[1]["status"] == "OK"
+def test_tier_0_needs_a_lease_from_whoever_has_the_key_and_none_otherwise() -> None:
+    echo = "AID.WORKSPACE.ECHO.v1"
+    lease = token({}, aid=echo, tier=0)
+    bare, leased = with_key(request("echo"), request("echo", {}, call_id="c1", _lease_token=lease))
+    assert bare == {"ok": False, "error": "lease_required", "tier": 0, "aid": echo}
+    assert leased["status"] == "OK"
+    (by_hand,) = serve(request("echo"), environ={"MACHINA_LEASE_ENFORCE": "1"})
+    assert by_hand["status"] == "OK"
 
 
 @pytest.mark.req("IPC-26")
@@ -207,7 +213,7 @@ def test_progress_logs_and_audit_leave_on_their_own_descriptor() -> None:
     os.write(key_theirs, KEY)
     os.close(key_theirs)
     serve(
-        request("noisy", call_id="c0"),
+        request("noisy", call_id="c0", _lease_token=token({}, aid="AID.WORKSPACE.NOISY.v1", call_id="c0", tier=0)),
         request("write", {"path": "a"}, call_id="c1", _lease_token=token({"path": "a"})),
         request("write", {"path": "a"}, call_id="c1", _lease_token="lease_x"),
         request("write", {"path": "a"}, call_id="c1"),
@@ -218,12 +224,12 @@ def test_progress_logs_and_audit_leave_on_their_own_descriptor() -> None:
     os.close(key_ours)
     with os.fdopen(ours, "rb") as stream:
         reports = [json.loads(line) for line in stream]
-    names = ["progress", "log", "lease_used", "lease_refused", "lease_refused"]
+    names = ["lease_used", "progress", "log", "lease_used", "lease_refused", "lease_refused"]
     assert [report["event"] for report in reports] == names
     aid = "AID.WORKSPACE.NOISY.v1"
-    assert reports[0] == {"event": "progress", "aid": aid, "call_id": "c0", "done": 1, "total": 2, "message": "half"}
-    assert reports[1] == {"event": "log", "aid": aid, "call_id": "c0", "level": "info", "message": "said"}
-    assert [report.get("reason") for report in reports[2:]] == [None, "not_found", "lease_required"]
+    assert reports[1] == {"event": "progress", "aid": aid, "call_id": "c0", "done": 1, "total": 2, "message": "half"}
+    assert reports[2] == {"event": "log", "aid": aid, "call_id": "c0", "level": "info", "message": "said"}
+    assert [report.get("reason") for report in reports[3:]] == [None, "not_found", "lease_required"]
 
 
 def test_a_reader_who_sleeps_does_not_stop_the_host() -> None:

@@ -17,22 +17,32 @@ GOOD: dict[str, Any] = {"ok": True, "status": "OK", "output_json": '{"a":1}', "e
 @pytest.mark.req("IPC-11", "IPC-12", "IPC-13", "IPC-14", "IPC-15")
 def test_a_request_is_one_line_with_the_full_state() -> None:
     call = Call(aid="AID.X.v1", input_json='{"text":"a\\nb\u2028"}', tier=1, slots=HELD, call_id="c1")
-    line = encode(call, "lease_x")
+    line = encode(call, lease_token="lease_x")
     assert line.count(b"\n") == 1
     assert json.loads(line) == {
         "aid": "AID.X.v1",
         "call_id": "c1",
         "input_json": '{"text":"a\\nb\u2028"}',
         "ds_state": {"slots": {"1": {"type": "t", "provenance": "p", "content_json": '"held"', "size_bytes": 6}}},
-        "idempotency_key": "c1",
         "_lease_token": "lease_x",
     }
 
 
-def test_a_call_that_only_reads_needs_no_key_and_no_state_is_said_to_be_none() -> None:
+def test_no_state_is_said_to_be_none() -> None:
     request = json.loads(encode(Call(aid="AID.X.v1", tier=0, call_id="c1")))
     assert request == {"aid": "AID.X.v1", "call_id": "c1", "input_json": "{}", "ds_state": {"slots": {}}}
-    assert json.loads(encode(Call(aid="A", tier=0, idempotency_key="k")))["idempotency_key"] == "k"
+
+
+@pytest.mark.req("IPC-14")
+def test_a_key_belongs_to_an_identity_and_an_action() -> None:
+    def sent(identity: str, aid: str, key: str) -> object:
+        return json.loads(encode(Call(aid=aid, identity=identity, idempotency_key=key)))["idempotency_key"]
+
+    keys = [sent("a", "A", "k"), sent("b", "A", "k"), sent("", "A", "k"), sent("a", "B", "k"), sent("a", "A", "l")]
+    assert len(set(keys)) == len(keys)
+    assert sent("a", "A", "k") == keys[0]
+    assert sent("", "A", str(keys[0])) != keys[0]
+    assert sent('a","A', "", "k") != sent("a", 'A","', "k")
 
 
 @pytest.mark.req("IPC-37")

@@ -195,7 +195,7 @@ def test_a_host_that_still_works_for_somebody_who_left_is_not_free_for_a_call_of
         left.cancel()
         alone = asyncio.create_task(pool.call(call(tier=1)))
         await asyncio.sleep(0.05)
-        assert len(pool._waiters) == 1
+        assert pool.waiting == 1
         assert isinstance(await alone, Answer)
 
     in_pool(work, limits=QUICK._replace(health_interval=60))
@@ -329,26 +329,26 @@ def test_a_bad_environment_is_named_where_it_is_used(monkeypatch: pytest.MonkeyP
     asyncio.run(work())
 
 
-def test_a_call_above_tier_0_carries_a_lease_for_this_very_call_and_host() -> None:
+def test_every_call_carries_a_lease_for_this_very_call_and_host() -> None:
     granted: list[str] = []
 
     async def work() -> None:
         plain = command()
         host = HostCommand(argv=plain.argv, environ=plain.environ, lease_key_option="--key")
         async with Pool(host, size=1, limits=QUICK, audit=lambda event, _: granted.append(event)) as pool:
-            mine = call(tier=2, text="x")
-            request = seen(await pool.call(mine))["request"]
-            key = pool._places[0].host
-            assert key is not None
-            assert key.lease_key is not None
-            book = LeaseBook(key.lease_key)
-            digest = input_digest(mine.input_json)
-            assert book.check(request["_lease_token"], mine.aid, digest, mine.call_id, 2) is None
-            assert "_lease_token" not in seen(await pool.call(call(tier=0)))["request"]
+            for tier in (0, 2):
+                mine = call(tier=tier, text="x")
+                request = seen(await pool.call(mine))["request"]
+                key = pool._line.places[0].host
+                assert key is not None
+                assert key.lease_key is not None
+                book = LeaseBook(key.lease_key)
+                digest = input_digest(mine.input_json)
+                assert book.check(request["_lease_token"], mine.aid, digest, mine.call_id, tier) is None
 
     with nothing_left():
         asyncio.run(work())
-    assert granted == ["lease_granted"]
+    assert granted == ["lease_granted", "lease_used"] * 2
 
 
 def test_a_foreign_host_is_asked_for_its_leases() -> None:
@@ -367,5 +367,8 @@ for line in sys.stdin:
         result = await pool.call(call(tier=2))
         assert isinstance(result, Answer)
         assert json.loads(result.output_json)["_lease_token"] == "lease_AID.ECHO.v1"
+        result = await pool.call(call(tier=0))
+        assert isinstance(result, Answer)
+        assert "_lease_token" not in json.loads(result.output_json)
 
     in_pool(work, host=HostCommand(argv=(sys.executable, "-I", "-c", program), environ={}, issues_leases=True))

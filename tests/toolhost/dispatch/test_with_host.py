@@ -79,7 +79,7 @@ def serve(
 
 
 def test_actions_are_called_under_leases_that_the_host_accepts(tmp_path: Path) -> None:
-    audited: list[str] = []
+    audited: list[tuple[str, object]] = []
     file = tmp_path / "notes"
 
     async def work(plugin: Plugin) -> None:
@@ -89,10 +89,57 @@ def test_actions_are_called_under_leases_that_the_host_accepts(tmp_path: Path) -
         for text in "abc":
             assert isinstance(await plugin.call("note", path=str(file), text=text), Answer)
 
-    events = serve(work, tmp_path, lambda event, _: audited.append(event))
+    events = serve(work, tmp_path, lambda event, details: audited.append((event, details["tier"])))
     assert file.read_text() == "abc"
-    assert audited == ["lease_granted"] * 3
-    assert [event["event"] for event in events].count("lease_used") == 3
+    assert audited == [("lease_granted", 0), ("lease_used", 0), *[("lease_granted", 1), ("lease_used", 1)] * 3]
+    assert [event["event"] for event in events].count("lease_used") == 4
+
+
+def test_both_sides_tell_of_every_grant_use_refusal_and_loss(tmp_path: Path) -> None:
+    audited: list[tuple[str, Mapping[str, object]]] = []
+    file = tmp_path / "notes"
+
+    async def work(plugin: Plugin) -> None:
+        await plugin.call("note", path=str(file), text="x", fail=True)
+        await plugin.pool.call(Call(aid="AID.PLUGIN.NOTE.v1", tier=0, call_id="low"))
+        await plugin.pool.call(Call(aid="AID.PLUGIN.MISSING.v1", tier=0, call_id="missing"))
+        await plugin.call("vanish", path=str(file))
+
+    events = serve(work, tmp_path, lambda event, details: audited.append((event, details)))
+    names = ["granted", "used", "granted", "refused", "granted", "granted", "lost"]
+    assert [event for event, _ in audited] == [f"lease_{name}" for name in names]
+    assert audited[3][1] == {
+        "aid": "AID.PLUGIN.NOTE.v1",
+        "call_id": "low",
+        "tier": 0,
+        "reason": "tier_insufficient",
+    }
+    told = [(event["event"], event.get("reason")) for event in events]
+    assert told == [("lease_used", None), ("lease_refused", "tier_insufficient"), ("lease_used", None)]
+
+
+def test_no_call_without_an_auditor_who_has_heard_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    fails_on = "lease_granted"
+
+    def audit(event: str, _: Mapping[str, object]) -> None:
+        if event == fails_on:
+            raise OSError("the disk is full")
+
+    async def work(plugin: Plugin) -> None:
+        nonlocal fails_on
+        failed: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["message"]))
+        result = await plugin.call("note", path=str(file), text="x")
+        assert error(result) == ("exception", None)
+        assert "the disk is full" in str(result)
+        assert not file.exists()
+        fails_on = "lease_used"
+        assert isinstance(await plugin.call("note", path=str(file), text="y"), Answer)
+        assert failed == ["the auditor failed on lease_used"]
+
+    serve(work, tmp_path, audit)
+    assert file.read_text() == "y"
 
 
 @pytest.mark.req("IPC-24", "IPC-33")
@@ -107,11 +154,11 @@ def test_failures_of_every_kind_come_back_as_values(tmp_path: Path) -> None:
         assert error(failed) == ("tool_error", None)
         assert isinstance(failed, dict)
         assert "on purpose" in failed["detail"]
-        # Whoever claims a lower tier than the action has gets no lease, and without one the host does nothing.
+        # Whoever claims a lower tier than the action has gets a lease that is not enough.
         sneaky = Call(aid="AID.PLUGIN.NOTE.v1", input_json=json.dumps({"path": str(file), "text": "y"}), tier=0)
         refused = await plugin.pool.call(sneaky)
         assert isinstance(refused, dict)
-        assert refused["detail"] == "lease_required"
+        assert refused["detail"] == "lease_rejected: tier_insufficient"
         assert error(await plugin.call("vanish", path=str(file))) == ("crash", "outcome_unknown")
         assert isinstance(await plugin.call("add", a=1, b=2), Answer)
 

@@ -1,8 +1,12 @@
 """What goes to a host and what comes back, as one line of JSON each.
 
-A request always carries the *full* state of its run, ``{"slots": {}}`` if there is none: nothing that another run left
-in a warm host can be seen (IPC-13). It names its call (``call_id``); a host of ours says the name back, a C++ host
-ignores it.
+A request carries the *full* state of its run, ``{"slots": {}}`` if there is none: nothing that another run left in a
+warm host can be seen (IPC-13). Only a run that has its host to itself may send a delta instead. A request names its
+call (``call_id``); a host of ours says the name back, a C++ host ignores it.
+
+A key for idempotency belongs to whoever uses it. On the wire it is a digest over identity, action and key, so that two
+identities who choose the same one never get each other's answers, and nobody can construct a key of somebody else's.
+That a C++ host keeps one table for all actions does not matter then either.
 
 An answer is judged by ``ok`` *and* ``status``: upstream says ``ok: true`` of every tool that was started, also of those
 that failed. Members may be missing (OPEN-61): no status is ``TOOL_ERROR``, no output is ``{}``. Its state is applied to
@@ -22,6 +26,7 @@ import msgspec
 from manglecp.toolhost import state
 from manglecp.toolhost.dispatch.errors import DispatchError, Status, failure
 from manglecp.toolhost.effects import DANGEROUS, SAFE
+from manglecp.toolhost.hashing import hex_digest
 
 __all__ = ["MAX_REQUEST", "Answer", "Call", "RequestError", "decode", "encode", "judge"]
 
@@ -56,6 +61,8 @@ class Call:
     slots: Mapping[int, state.Artifact] = field(default_factory=dict)
     timeout: float | None = None
     idempotency_key: str | None = None
+    identity: str = ""
+    """On whose behalf. Anonymous is an identity like any other."""
     call_id: str = field(default_factory=_new_call_id)
 
     @property
@@ -74,19 +81,17 @@ class Answer:
     idempotent_hit: bool = False
 
 
-def encode(call: Call, lease_token: str | None = None) -> bytes:
-    """The request line, newline included; :class:`RequestError` if there is none."""
+def encode(call: Call, ds_state: Mapping[str, Any] | None = None, lease_token: str | None = None) -> bytes:
+    """The request line, newline included; :class:`RequestError` if there is none. Without ``ds_state``, all of it."""
     try:
         request: dict[str, Any] = {
             "aid": call.aid,
             "call_id": call.call_id,
             "input_json": call.input_json,
-            "ds_state": state.full(call.slots),
+            "ds_state": state.full(call.slots) if ds_state is None else ds_state,
         }
-        # A retry of the same call on the same host is then answered from memory instead of being run again.
-        key = call.idempotency_key or (call.call_id if call.exclusive else None)
-        if key is not None:
-            request["idempotency_key"] = key
+        if call.idempotency_key:
+            request["idempotency_key"] = _scoped(call.identity, call.aid, call.idempotency_key)
         if lease_token is not None:
             request["_lease_token"] = lease_token
         line = _encoder.encode(request)
@@ -95,6 +100,11 @@ def encode(call: Call, lease_token: str | None = None) -> bytes:
     if len(line) > MAX_REQUEST:
         raise RequestError(f"the request has {len(line)} bytes; a host takes {MAX_REQUEST}", oversize=True)
     return line + b"\n"
+
+
+def _scoped(identity: str, aid: str, key: str) -> str:
+    """The key as its host sees it. The parts are a JSON array, so that no two triples have the same text."""
+    return hex_digest(_encoder.encode((identity, aid, key)))
 
 
 def decode(line: bytes) -> dict[str, Any]:
@@ -120,13 +130,18 @@ def judge(call: Call, document: Mapping[str, Any]) -> Answer | DispatchError:
     if document.get("ok") is not True or status != "OK":
         return _refusal(call.aid, document, status if status != "OK" else "TOOL_ERROR", output)
     if not isinstance(output, str):
-        return failure(call.aid, "parse_error", "output_json is no string")
+        return _unreadable(call, "output_json is no string")
     hit = document.get("idempotent_hit") is True
     try:
         slots = _slots_after(call.slots, document.get("ds_state"), hit=hit)
     except state.StateError as error:
-        return failure(call.aid, "parse_error", f"ds_state: {error}")
+        return _unreadable(call, f"ds_state: {error}")
     return Answer(call.aid, output, slots, hit)
+
+
+def _unreadable(call: Call, detail: str) -> DispatchError:
+    """The action ran, and what came of it cannot be told: an effect is not to be repeated."""
+    return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
 
 
 def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object) -> DispatchError:

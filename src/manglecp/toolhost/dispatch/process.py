@@ -284,12 +284,11 @@ class HostProcess:
         data = _read_some(self._progress)
         if data == b"":
             self._loop.remove_reader(self._progress)
-        elif data is not None:
+        elif data is not None and self._on_event is not None:
             for line in self._events.feed(data):
                 with contextlib.suppress(ValueError):  # noise here harms nobody
                     event = decode(line)
-                    if self._on_event is not None:
-                        self._on_event(event)
+                    self._on_event(event)
 
     # ------------------------------------------------------------------------------------------------ losing
 

@@ -53,7 +53,8 @@ def main(argv: list[str]) -> int:
     key = arguments.lease_key
     if key is None and mode == "--serve" and enforced(os.environ):
         key = os.urandom(_KEY_SIZE)  # nobody else has it: only leases issued on the pipe can open this gate
-    session = Session(plugin, Gate(key, reports, pipe_leases=arguments.pipe_leases), Worker(reports), Cache())
+    gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
+    session = Session(plugin, gate, Worker(reports), Cache())
     match mode:
         case "--list":
             return _list(streams, plugin, sandbox)

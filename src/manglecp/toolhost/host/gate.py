@@ -1,7 +1,8 @@
-"""Whether a call may run: above tier 0 it needs a lease, where leases are enforced.
+"""Whether a call may run: it needs a lease, where leases are enforced.
 
-A host that was started with a key enforces always, in every mode: nobody who can write to its pipe can switch that off.
-One that was started by hand follows the contract: ``MACHINA_LEASE_ENFORCE`` is ``1`` or ``true``, in serve mode.
+A host that was started with a key enforces always, in every mode and for every call: nobody who can write to its pipe
+can switch that off, and whoever started it can give a lease for each call. One that was started by hand follows the
+contract: ``MACHINA_LEASE_ENFORCE`` is ``1`` or ``true``, in serve mode, and calls of tier 0 need none.
 
 ``_lease.issue`` and ``_lease.gc`` on the pipe are for clients of the C++ toolhost, and only there if the host was
 started with ``--pipe-leases``: with them whoever writes to the pipe can permit himself everything.
@@ -33,10 +34,13 @@ def enforced(environ: Mapping[str, str]) -> bool:
 
 
 class Gate:
-    """The lease check of one host. ``key`` None is an open gate."""
+    """The lease check of one host. ``key`` None is an open gate; ``every_call`` says that tier 0 is guarded, too."""
 
-    def __init__(self, key: bytes | None, reports: Reports, *, pipe_leases: bool = False) -> None:
+    def __init__(
+        self, key: bytes | None, reports: Reports, *, pipe_leases: bool = False, every_call: bool = False
+    ) -> None:
         self._key = key
+        self._every_call = every_call
         self._reports = reports
         self._pipe_leases = pipe_leases
         self._book: LeaseBook | None = None
@@ -46,7 +50,7 @@ class Gate:
     def refusal(self, tool: Tool, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """Why this call may not run. None: it may, and its token has been used."""
         tier = tool.said.tier
-        if self._key is None or tier == 0:
+        if self._key is None or (tier == 0 and not self._every_call):
             return None
         token = request.get("_lease_token")
         if not isinstance(token, str) or not token:

@@ -1,0 +1,99 @@
+"""A lease for every call, and a word to the auditor about each.
+
+A host of ours was given a key when it was started: its leases are made here, for every call, whatever its tier. A
+foreign host has none of our keys. If it wants leases it is asked for one on its pipe, above tier 0 only, as the
+contract has it.
+
+What the auditor hears, each with ``aid``, ``call_id`` and ``tier``:
+
+================ ====================================================================================
+lease_granted    before anything is sent; if the auditor fails, nothing is
+lease_used       the host answered in a way that shows that it took the token
+lease_refused    the host refused it, or wanted one and got none; ``reason`` says which
+lease_lost       the host was lost after it may have seen the token, which nobody can use any more
+================ ====================================================================================
+
+The host tells its own side of it on its descriptor for reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from manglecp.toolhost.dispatch.messages import Call
+from manglecp.toolhost.dispatch.process import HostLost, HostProcess
+from manglecp.toolhost.leases import MAX_TTL, Audit, input_digest, mint
+
+__all__ = ["Lending"]
+
+
+class Lending:
+    """The leases of one pool."""
+
+    def __init__(self, audit: Audit | None, *, asks: bool) -> None:
+        self._audit = audit
+        self._asks = asks
+        self._loop = asyncio.get_running_loop()
+
+    async def token(self, host: HostProcess, call: Call, deadline: float) -> str | None:
+        """A token for this call on this host; None where it has to go without."""
+        ttl = min(deadline - self._loop.time(), MAX_TTL)
+        if host.lease_key is not None:
+            return mint(
+                host.lease_key,
+                aid=call.aid,
+                input_digest=input_digest(call.input_json),
+                call_id=call.call_id,
+                tier=call.tier,
+                ttl=ttl,
+                audit=self._audit,
+            )
+        if not self._asks or not call.exclusive:
+            return None
+        request = {
+            "aid": "_lease.issue",
+            "tool_aid": call.aid,
+            "tier": call.tier,
+            "ttl_ms": max(1_000, int(ttl * 1_000)),
+        }
+        try:
+            answer = await host.exchange(msgspec.json.encode(request) + b"\n", deadline=deadline)
+        except HostLost as lost:
+            raise HostLost(lost.loss, lost.detail, sent=False, suspect=False) from lost
+        token = answer.get("token_id")
+        if not isinstance(token, str):
+            return None
+        if self._audit is not None:
+            self._audit("lease_granted", _details(call, issuer="host"))
+        return token
+
+    def answered(self, call: Call, token: str | None, document: Mapping[str, Any]) -> None:
+        """The host has said something: whether it took the token can be read from it."""
+        if self._audit is None:
+            return
+        error = document.get("error") if document.get("ok") is not True else None
+        if error in ("lease_required", "lease_rejected"):
+            self._tell("lease_refused", _details(call, reason=str(document.get("reason", error))))
+        elif token is not None and not (isinstance(error, str) and error.startswith("tool not found")):
+            self._tell("lease_used", _details(call))
+
+    def lost(self, call: Call, token: str | None, lost: HostLost) -> None:
+        """No answer will come."""
+        if self._audit is not None and token is not None and lost.sent:
+            self._tell("lease_lost", _details(call))
+
+    def _tell(self, event: str, details: Mapping[str, object]) -> None:
+        """What has happened is not undone by an auditor who fails: the result of the call is still the caller's."""
+        assert self._audit is not None
+        try:
+            self._audit(event, details)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": f"the auditor failed on {event}", "exception": error})
+
+
+def _details(call: Call, **more: object) -> dict[str, object]:
+    return {"aid": call.aid, "call_id": call.call_id, "tier": call.tier, **more}

@@ -1,0 +1,112 @@
+"""Where a call is run, and what its host is told about the state.
+
+Two kinds. :class:`AnyHost` takes whichever host has room and tells it the whole state, so that nothing of the call
+before can be seen. :class:`OneHost` belongs to a run: it takes a host for itself and keeps it, tells it the whole state
+once and from then on only what has changed. What a host holds is known after an answer with a delta and at no other
+time: a refusal, an answer from the cache of idempotency keys and a lost host leave it open, and the next request says
+everything again.
+
+A delta names the state that it changes by digest. A host that holds another one refuses (``state_drift``), and a
+refusal changes nothing, so the same call may be sent again with the whole state. A C++ host does not look at the
+digest; it is kept in step by having the host to ourselves.
+
+A host that died is given up. The next call of the run takes another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from manglecp.toolhost import state
+from manglecp.toolhost.dispatch.line import Line, Place
+from manglecp.toolhost.dispatch.process import HostProcess
+
+__all__ = ["AnyHost", "OneHost", "Seat"]
+
+_DRIFT: Final = "state_drift"
+
+
+class AnyHost:
+    """A place for one attempt."""
+
+    def __init__(self, line: Line, calls_per_host: int) -> None:
+        self._line = line
+        self._calls_per_host = calls_per_host
+
+    async def take(self, deadline: float, *, exclusive: bool) -> Place:
+        """A place with a host for the next attempt; :class:`~.line.Refused` if there is none in time."""
+        return self._line.take(exclusive=exclusive) or await self._line.wait(deadline, exclusive=exclusive)
+
+    def leave(self, place: Place) -> None:
+        """The attempt is over."""
+        place.count(self._calls_per_host)
+        self._line.release(place)
+
+    def state_for(self, slots: Mapping[int, state.Artifact]) -> dict[str, Any]:
+        """The ``ds_state`` that makes the host of this seat see these slots."""
+        return state.full(slots)
+
+    def heard(self, _slots: Mapping[int, state.Artifact], _document: Mapping[str, Any]) -> bool:
+        """Learn from the answer to a request about these slots. False: the host refused the delta, say it all again."""
+        return True
+
+
+class OneHost:
+    """The place of one run, from its first call until :meth:`give_up`."""
+
+    def __init__(self, line: Line, calls_per_host: int) -> None:
+        self._line = line
+        self._calls_per_host = calls_per_host
+        self._place: Place | None = None
+        self._host: HostProcess | None = None
+        self._held: state.Slots | None = None
+        self._sent_delta = False
+
+    async def take(self, deadline: float, *, exclusive: bool) -> Place:
+        """As :meth:`AnyHost.take`, but the same place as long as its host lives. It is never shared."""
+        del exclusive
+        if self._place is not None:
+            if self._host is not None and self._host is self._place.host and self._host.alive:
+                self._place.resting = False
+                return self._place
+            self.give_up()
+        place = self._line.take(exclusive=True) or await self._line.wait(deadline, exclusive=True)
+        self._place, self._host, self._held = place, place.host, None
+        return place
+
+    def leave(self, place: Place) -> None:
+        """The attempt is over; the place stays ours unless its host died."""
+        place.count(self._calls_per_host)
+        if self._host is None or not self._host.alive:
+            self.give_up()
+        else:
+            place.resting = True
+
+    def give_up(self) -> None:
+        """Have no place any more."""
+        place, self._place, self._host, self._held = self._place, None, None, None
+        if place is not None:
+            place.resting = False
+            self._line.release(place)
+
+    def state_for(self, slots: Mapping[int, state.Artifact]) -> dict[str, Any]:
+        """The whole state, or what is to be done to the one that the host holds."""
+        self._sent_delta = self._held is not None
+        held, self._held = self._held, None  # until an answer says what became of it
+        return state.full(slots) if held is None else state.delta(held, slots, name_base=True)
+
+    def heard(self, slots: Mapping[int, state.Artifact], document: Mapping[str, Any], /) -> bool:
+        """As :meth:`AnyHost.heard`."""
+        if document.get("ok") is False and document.get("error") == _DRIFT and self._sent_delta:
+            return False
+        after = document.get("ds_state")
+        if isinstance(after, dict) and after.get("delta") is True and document.get("idempotent_hit") is not True:
+            try:
+                self._held = state.apply(after, slots)
+            except state.StateError:
+                self._held = None
+        return True
+
+
+Seat = AnyHost | OneHost
