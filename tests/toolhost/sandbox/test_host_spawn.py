@@ -62,12 +62,11 @@ def test_root_starts_programs_only_as_somebody_else() -> None:
     require("spawn", Policy(user=AS_NOBODY))
     root, nobody = Identity("copied", 0, SYSTEM_PYTHON), Identity("nobody", NOBODY, SYSTEM_PYTHON)
     with plugin(nobody, SPAWNING) as path, folder_of(nobody) as space:
-        options = ("--sandbox", "spawn", "--workspace", space, "--executable", SHELL)
-        line = starting([SHELL, "-c", "echo > made && echo started"])
-        refused = host(root, "--serve", path, *options, stdin=line)
+        options = ("--sandbox", "spawn", "--executable", SHELL)
+        refused = host(root, "--serve", path, *options)
         assert refused.returncode == 6
         assert list(json.loads(refused.stdout)["sandbox"]["missing"]) == ["process_limit"]
-        assert called(host(root, "--serve", path, *options, "--user", f"{NOBODY}:{NOBODY}", stdin=line)) == [
-            "started\n"
-        ]
+        line = starting([SHELL, "-c", "echo > made && echo started"])
+        become = ("--user", f"{NOBODY}:{NOBODY}", "--workspace", space)
+        assert called(host(root, "--serve", path, *options, *become, stdin=line)) == ["started\n"]
         assert (Path(space) / "made").stat().st_uid == NOBODY
