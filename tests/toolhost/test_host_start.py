@@ -1,11 +1,17 @@
-"""A worker has to answer soon after its start: within six times what a bare interpreter takes."""
+"""A worker has to answer soon after its start: within six times what a bare interpreter takes, locked in or not.
 
+The sandbox may add 20 ms, which is two and a half bare interpreters where this was measured; on a machine that does
+other things as well, four are allowed here. The benchmark of hosts shows the exact figures.
+"""
+
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from tests.toolhost.conversation import UNMEASURED
+from tests.toolhost.sandbox.confined import require
 
 PLAIN = "from manglecp import action\n@action(effects=[])\ndef one(a: int) -> int:\n    return a\n"
 REQUEST = b'{"aid":"AID.PLAIN.ONE.v1","input_json":"{\\"a\\":1}"}\n'
@@ -24,3 +30,44 @@ def test_the_first_answer_comes_soon(tmp_path: Path) -> None:
     bare = min(seconds("-I", "-S", "-c", "pass") for _ in range(9))
     host = min(seconds("-m", "manglecp.toolhost.host", "--serve", str(plugin), stdin=REQUEST) for _ in range(9))
     assert host < 6 * bare
+
+
+def test_locking_itself_in_adds_little(tmp_path: Path) -> None:
+    require("strict")
+    plugin = tmp_path / "plain.py"
+    plugin.write_text(PLAIN)
+    host = ("-m", "manglecp.toolhost.host", "--serve", str(plugin))
+    rounds = [
+        (
+            seconds("-I", "-S", "-c", "pass"),
+            seconds(*host, stdin=REQUEST),
+            seconds(*host, "--sandbox", "strict", stdin=REQUEST),
+        )
+        for _ in range(15)
+    ]
+    bare, free, strict = (min(times) for times in zip(*rounds, strict=True))
+    assert strict < free + 4 * bare
+
+
+LOADED = """
+import sys
+from manglecp import action
+
+@action(effects=[])
+def loaded() -> list[str]:
+    return sorted({"asyncio", "dataclasses", "inspect", "pathlib", "subprocess", "tempfile"} & set(sys.modules))
+"""
+
+
+def test_a_locked_host_loads_nothing_heavy_either(tmp_path: Path) -> None:
+    require("strict")
+    plugin = tmp_path / "plain.py"
+    plugin.write_text(LOADED)
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", str(plugin), "--sandbox", "strict"],
+        input=b'{"aid":"AID.PLAIN.LOADED.v1"}\n',
+        capture_output=True,
+        env=UNMEASURED,
+        check=True,
+    )
+    assert json.loads(json.loads(done.stdout)["output_json"]) == []
