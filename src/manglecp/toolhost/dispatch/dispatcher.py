@@ -1,0 +1,220 @@
+"""The one door to actions: several plugins, looked up by action id, and a value for every call.
+
+A call meets its checks in this order, and each of them answers without bothering anybody behind it:
+
+    budget of the run   spent: BREAKER_TRIP
+    lookup by AID       unknown: INVALID_PICK
+    JSON Schema         does not fit: INVALID_PICK
+    breaker             open: BREAKER_TRIP
+    place, lease, host  the pool of the plugin
+
+Nothing is raised to whoever calls. Two plugins that offer the same action are refused when the dispatcher is made:
+whichever came first would be a guess.
+
+A run belongs to one identity and keeps its slots from call to call. Its steps may lie in several plugins; it holds one
+host at a time, that of the plugin it called last, so two runs can never wait for each other's hosts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
+
+from manglecp.toolhost.dispatch.breakers import Breakers
+from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
+from manglecp.toolhost.dispatch.errors import DispatchError, failure
+from manglecp.toolhost.dispatch.launching import HostCommand
+from manglecp.toolhost.dispatch.limits import Limits
+from manglecp.toolhost.dispatch.messages import Answer, Call
+from manglecp.toolhost.dispatch.pool import Pool, Run
+from manglecp.toolhost.leases import Audit
+from manglecp.toolhost.state import Artifact, Slots
+
+__all__ = ["CALLS_PER_RUN", "Asked", "DispatchedRun", "Dispatcher", "Served"]
+
+CALLS_PER_RUN: Final = 64
+"""The budget of a run, as upstream has it."""
+
+
+class Served(NamedTuple):
+    """One plugin: what it offers, and how to start a host that serves it."""
+
+    catalogue: Catalogue
+    command: HostCommand
+
+
+class Prepared(NamedTuple):
+    """A call, and who runs it."""
+
+    pool: Pool
+    call: Call
+
+
+class Asked(TypedDict, total=False):
+    """What a caller may say about one call. Everything else about it is the catalogue's."""
+
+    inputs: Mapping[str, Any]
+    input_json: str
+    """The same as text; one of the two."""
+    idempotency_key: str
+    call_id: str
+    timeout: float
+    """Seconds. It may shorten the time that the action has, not prolong it."""
+
+
+class Dispatcher:
+    """Pools for several plugins; an async context manager. The hosts are started when it is entered."""
+
+    def __init__(
+        self,
+        plugins: Iterable[Served],
+        *,
+        size: int | None = None,
+        timeout: float | None = None,
+        limits: Limits | None = None,
+        breakers: Breakers | None = None,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        audit: Audit | None = None,
+    ) -> None:
+        self._plugins = tuple(plugins)
+        self._of: dict[str, int] = {}
+        for number, served in enumerate(self._plugins):
+            for aid in served.catalogue:
+                if aid in self._of:
+                    raise ValueError(f"{aid} is offered by two plugins")
+                self._of[aid] = number
+        self._options: dict[str, Any] = {
+            "size": size,
+            "timeout": timeout,
+            "limits": limits,
+            "on_event": on_event,
+            "audit": audit,
+        }
+        self._breakers = breakers
+        self._pools: list[Pool] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Dispatcher:
+        breakers = self._breakers or Breakers(asyncio.get_running_loop().time)
+        async with AsyncExitStack() as stack:
+            for served in self._plugins:
+                pool = Pool(served.command, breakers=breakers, **self._options)
+                self._pools.append(await stack.enter_async_context(pool))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def actions(self) -> dict[str, ActionProfile]:
+        """Everything that can be called."""
+        return {aid: self._plugins[number].catalogue[aid] for aid, number in self._of.items()}
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools, in the order of the plugins."""
+        return tuple(self._pools)
+
+    async def call(
+        self,
+        aid: str,
+        *,
+        identity: str = "",
+        slots: Mapping[int, Artifact] | None = None,
+        **asked: Unpack[Asked],
+    ) -> Answer | DispatchError:
+        """Run one action on any host of its plugin."""
+        prepared = self.prepare(aid, identity, slots or {}, asked)
+        return await prepared.pool.call(prepared.call) if isinstance(prepared, Prepared) else prepared
+
+    def run(
+        self, *, identity: str = "", slots: Mapping[int, Artifact] | None = None, calls: int = CALLS_PER_RUN
+    ) -> DispatchedRun:
+        """A sequence of calls that share their slots; an async context manager. It may make ``calls`` calls."""
+        return DispatchedRun(self, identity, dict(slots or {}), calls)
+
+    def cancel(self, call_id: str) -> bool:
+        """Give up a call: its caller gets an error. Whether there was such a call."""
+        return any(pool.cancel(call_id) for pool in self._pools)
+
+    def prepare(self, aid: str, identity: str, slots: Mapping[int, Artifact], asked: Asked) -> Prepared | DispatchError:
+        """A call that has passed lookup and schema, and the pool that it goes to."""
+        number = self._of.get(aid)
+        if number is None:
+            return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
+        if not self._pools:
+            return failure(aid, "exception", "the dispatcher has not been entered")
+        call = self._plugins[number].catalogue.prepare(
+            aid,
+            inputs=asked.get("inputs"),
+            input_json=asked.get("input_json"),
+            slots=slots,
+            idempotency_key=asked.get("idempotency_key"),
+        )
+        if not isinstance(call, Call):
+            return call
+        timeouts = [seconds for seconds in (call.timeout, asked.get("timeout")) if seconds is not None]
+        call = replace(
+            call,
+            identity=identity,
+            call_id=asked.get("call_id", call.call_id),
+            timeout=min(timeouts, default=None),
+        )
+        return Prepared(self._pools[number], call)
+
+
+class DispatchedRun:
+    """One run of one identity. :attr:`slots` is its state, which every success replaces and no failure changes."""
+
+    def __init__(self, dispatcher: Dispatcher, identity: str, slots: Slots, calls: int) -> None:
+        self._dispatcher = dispatcher
+        self._identity = identity
+        self._calls = calls
+        self._made = 0
+        self._busy = False
+        self._pool: Pool | None = None
+        self._run: Run | None = None
+        self.slots = slots
+
+    async def __aenter__(self) -> DispatchedRun:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._calls = self._made
+        await self._leave()
+
+    async def call(self, aid: str, **asked: Unpack[Asked]) -> Answer | DispatchError:
+        """As :meth:`Dispatcher.call`, with the identity and the slots of this run, one call at a time."""
+        if self._busy:
+            return failure(aid, "exception", "a call of this run is running")
+        if self._made >= self._calls:
+            return failure(aid, "tool_error", f"the run has made its {self._made} calls", status="BREAKER_TRIP")
+        self._made += 1
+        prepared = self._dispatcher.prepare(aid, self._identity, self.slots, asked)
+        if not isinstance(prepared, Prepared):
+            return prepared
+        self._busy = True
+        try:
+            run = await self._at(prepared.pool)
+            result = await run.call(prepared.call)
+        finally:
+            self._busy = False
+        if isinstance(result, Answer):
+            self.slots = result.slots
+        return result
+
+    async def _at(self, pool: Pool) -> Run:
+        """The host of this run in that pool; the one in any other is given back."""
+        if self._run is None or self._pool is not pool:
+            await self._leave()
+            self._pool, self._run = pool, pool.run()
+        return self._run
+
+    async def _leave(self) -> None:
+        if self._run is not None:
+            await self._run.__aexit__(None, None, None)
+        self._pool, self._run = None, None

@@ -1,0 +1,260 @@
+"""The dispatcher: several plugins behind one door, and every refusal a value that cost no host anything."""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.toolhost.dispatch import (
+    Answer,
+    Catalogue,
+    Dispatcher,
+    DispatchError,
+    HostCommand,
+    Listing,
+    Served,
+    list_plugin,
+)
+from manglecp.toolhost.dispatch.breakers import Breakers
+from manglecp.toolhost.state import Artifact
+from tests.toolhost.dispatch.hosts import QUICK, nothing_left
+
+WORDS = '''
+import os
+from typing import Literal
+
+from manglecp.toolhost.action import action
+from manglecp.toolhost.context import Context
+from manglecp.toolhost.state import Artifact
+
+
+@action(effects=["filesystem"])
+def note(path: str, text: Literal["a", "b"]) -> str:
+    """Append to a file."""
+    with open(path, "a") as file:
+        file.write(text)
+    return text
+
+
+@action(effects=["filesystem"])
+def vanish(path: str) -> None:
+    """Do something and never say so."""
+    with open(path, "a") as file:
+        file.write("x")
+        file.flush()
+        os._exit(9)
+
+
+@action(effects=["none"])
+def put(context: Context, text: str) -> int:
+    """Write slot 0."""
+    context.slots[0] = Artifact("text", "put", text, len(text))
+    return os.getpid()
+
+
+@action(effects=["none"], timeout=0.3)
+def sleep(seconds: float) -> None:
+    """Wait."""
+    import time
+    time.sleep(seconds)
+'''
+NUMBERS = '''
+import os
+
+from manglecp.toolhost.action import action
+from manglecp.toolhost.context import Context
+from manglecp.toolhost.state import Artifact
+
+
+@action(effects=["none"])
+def length(context: Context) -> int:
+    """Measure slot 0 and put the result into slot 1."""
+    size = len(context.slots[0].content_json) if 0 in context.slots else -1
+    context.slots[1] = Artifact("number", "length", str(size), 1)
+    return size
+'''
+NOTE, VANISH, PUT, SLEEP = (f"AID.WORDS.{name}.v1" for name in ("NOTE", "VANISH", "PUT", "SLEEP"))
+LENGTH = "AID.NUMBERS.LENGTH.v1"
+
+
+async def served(folder: Path) -> list[Served]:
+    plugins = []
+    for name, text in (("words", WORDS), ("numbers", NUMBERS)):
+        plugin = folder / f"{name}.py"
+        plugin.write_text(text)
+        listing = await list_plugin(str(plugin), os.environ, sandbox="none")
+        assert isinstance(listing, Listing), listing
+        command = listing.command(os.environ, sandbox="none")
+        assert isinstance(command, HostCommand)
+        plugins.append(Served(listing.catalogue, command))
+    return plugins
+
+
+def dispatching(work: Callable[[Dispatcher], Awaitable[None]], folder: Path, **options: Any) -> None:
+    async def main() -> None:
+        plugins = await served(folder)
+        async with Dispatcher(plugins, size=1, timeout=20, limits=QUICK, **options) as dispatcher:
+            await work(dispatcher)
+
+    with nothing_left():
+        asyncio.run(main())
+
+
+def refused(result: Answer | DispatchError) -> tuple[str, str | None, str | None]:
+    """Type, code and status of a structured error."""
+    assert isinstance(result, dict), result
+    assert result["error"] is True
+    assert result["aid"]
+    assert result["detail"]
+    return result["type"], result.get("code"), result.get("status")
+
+
+@pytest.mark.req("IPC-18", "IPC-21", "IPC-27", "IPC-33")
+def test_what_cannot_be_called_is_refused_before_any_host_hears_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    granted: list[object] = []
+
+    async def work(dispatcher: Dispatcher) -> None:
+        invalid = ("tool_error", None, "INVALID_PICK")
+        assert refused(await dispatcher.call("AID.WORDS.NONE.v1")) == ("not_found", None, "INVALID_PICK")
+        assert refused(await dispatcher.call(NOTE, inputs={"path": str(file), "text": "c"})) == invalid
+        assert refused(await dispatcher.call(NOTE, inputs={"path": str(file)})) == invalid
+        assert refused(await dispatcher.call(NOTE, input_json="[1]")) == invalid
+        assert refused(await dispatcher.call(NOTE, input_json="{")) == ("exception", None, None)
+        assert refused(await dispatcher.call(NOTE, inputs={}, input_json="{}")) == ("exception", None, None)
+        assert not granted
+        answer = await dispatcher.call(NOTE, inputs={"path": str(file), "text": "a"})
+        assert isinstance(answer, Answer)
+        answer = await dispatcher.call(NOTE, input_json=json.dumps({"path": str(file), "text": "b"}))
+        assert isinstance(answer, Answer)
+
+    dispatching(work, tmp_path, audit=lambda event, details: granted.append((event, details["aid"])))
+    assert file.read_text() == "ab"
+    assert granted == [("lease_granted", NOTE), ("lease_used", NOTE)] * 2
+
+
+@pytest.mark.req("IPC-21")
+def test_an_open_breaker_bars_one_action_of_one_plugin_and_no_host_is_called(tmp_path: Path) -> None:
+    file = tmp_path / "effects"
+
+    async def work(dispatcher: Dispatcher) -> None:
+        inputs = {"path": str(file)}
+        for _ in range(2):
+            assert refused(await dispatcher.call(VANISH, inputs=inputs)) == ("crash", "outcome_unknown", None)
+        assert refused(await dispatcher.call(VANISH, inputs=inputs)) == ("tool_error", "breaker_open", "BREAKER_TRIP")
+        async with dispatcher.run() as run:
+            assert refused(await run.call(VANISH, inputs=inputs)) == ("tool_error", "breaker_open", "BREAKER_TRIP")
+            assert isinstance(await run.call(LENGTH), Answer)
+        assert isinstance(await dispatcher.call(PUT, inputs={"text": "a"}), Answer)
+
+    dispatching(work, tmp_path, breakers=Breakers(lambda: 0.0, threshold=2))
+    assert file.read_text() == "xx"
+
+
+@pytest.mark.req("IPC-21")
+def test_a_run_that_has_spent_its_budget_is_told_so(tmp_path: Path) -> None:
+    granted: list[str] = []
+
+    async def work(dispatcher: Dispatcher) -> None:
+        async with dispatcher.run(calls=3) as run:
+            assert isinstance(await run.call(LENGTH), Answer)
+            assert refused(await run.call("AID.NO.v1")) == ("not_found", None, "INVALID_PICK")
+            assert isinstance(await run.call(LENGTH), Answer)
+            for _ in range(2):
+                assert refused(await run.call(LENGTH)) == ("tool_error", None, "BREAKER_TRIP")
+        assert granted.count("lease_granted") == 2
+        async with dispatcher.run(calls=3) as run:
+            assert isinstance(await run.call(LENGTH), Answer)
+        assert refused(await run.call(LENGTH)) == ("tool_error", None, "BREAKER_TRIP")
+
+    dispatching(work, tmp_path, audit=lambda event, _: granted.append(event))
+
+
+@pytest.mark.req("IPC-13")
+def test_a_run_keeps_its_slots_from_plugin_to_plugin(tmp_path: Path) -> None:
+    async def work(dispatcher: Dispatcher) -> None:
+        async with dispatcher.run(identity="ann") as run:
+            pid = await run.call(PUT, inputs={"text": "four"})
+            assert isinstance(pid, Answer)
+            length = await run.call(LENGTH)
+            assert isinstance(length, Answer)
+            assert length.output_json == "4"
+            async with dispatcher.run(identity="bob") as other:
+                # The host of the first plugin was given back, or this would wait for the end of the first run.
+                assert isinstance(await other.call(PUT, inputs={"text": "x"}), Answer)
+            assert {slot: each.content_json for slot, each in run.slots.items()} == {0: "four", 1: "4"}
+            assert list(other.slots) == [0]
+            again = await run.call(PUT, inputs={"text": "five!"})
+            assert isinstance(again, Answer)
+            assert again.output_json == pid.output_json
+            assert {slot: each.content_json for slot, each in run.slots.items()} == {0: "five!", 1: "4"}
+            assert refused(await run.call(PUT, inputs={"text": 1})) == ("tool_error", None, "INVALID_PICK")
+            assert list(run.slots) == [0, 1]
+        nothing = await dispatcher.call(LENGTH)
+        assert isinstance(nothing, Answer)
+        assert nothing.output_json == "-1"
+        given = await dispatcher.call(LENGTH, slots={0: Artifact("t", "p", "ab", 2)})
+        assert isinstance(given, Answer)
+        assert given.output_json == "2"
+
+    dispatching(work, tmp_path)
+
+
+@pytest.mark.req("IPC-14", "IPC-23")
+def test_a_key_is_good_within_one_identity(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+
+    async def work(dispatcher: Dispatcher) -> None:
+        hits = []
+        for identity in ("ann", "ann", "bob", "bob", ""):
+            inputs = {"path": str(file), "text": "a"}
+            answer = await dispatcher.call(NOTE, inputs=inputs, identity=identity, idempotency_key="k")
+            assert isinstance(answer, Answer)
+            hits.append(answer.idempotent_hit)
+        assert hits == [False, True, False, True, False]
+
+    dispatching(work, tmp_path)
+    assert file.read_text() == "aaa"
+
+
+@pytest.mark.req("IPC-28")
+def test_a_caller_may_shorten_the_time_of_an_action_and_give_a_call_up(tmp_path: Path) -> None:
+    async def work(dispatcher: Dispatcher) -> None:
+        await dispatcher.call(LENGTH)
+        for timeout in (60, 0.05):
+            result = await dispatcher.call(SLEEP, inputs={"seconds": 10}, timeout=timeout)
+            assert refused(result) == ("timeout", "outcome_unknown", None)
+        task = asyncio.create_task(dispatcher.call(PUT, inputs={"text": "a"}, call_id="mine"))
+        await asyncio.sleep(0)
+        assert dispatcher.cancel("mine")
+        assert refused(await task)[1] in ("cancelled", "outcome_unknown")
+        assert not dispatcher.cancel("mine")
+
+    dispatching(work, tmp_path)
+
+
+def test_two_plugins_with_one_action_are_refused() -> None:
+    listing = json.dumps({"ok": True, "tools": [{"aid": "AID.X.v1"}]}).encode()
+    plugin = Served(Catalogue.read(listing), HostCommand(argv=("host",), environ={}))
+    with pytest.raises(ValueError, match=r"AID\.X\.v1 is offered by two plugins"):
+        Dispatcher([plugin, plugin])
+    assert list(Dispatcher([plugin]).actions) == ["AID.X.v1"]
+
+
+def test_before_and_after_there_are_no_calls(tmp_path: Path) -> None:
+    async def work() -> None:
+        dispatcher = Dispatcher(await served(tmp_path), size=1, limits=QUICK)
+        assert refused(await dispatcher.call(LENGTH)) == ("exception", None, None)
+        async with dispatcher, dispatcher.run() as run:
+            first = asyncio.create_task(run.call(PUT, inputs={"text": "a"}))
+            await asyncio.sleep(0)
+            assert refused(await run.call(LENGTH)) == ("exception", None, None)
+            assert isinstance(await first, Answer)
+        assert refused(await dispatcher.call(LENGTH)) == ("exception", None, None)
+
+    with nothing_left():
+        asyncio.run(work())
