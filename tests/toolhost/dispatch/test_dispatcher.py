@@ -25,6 +25,7 @@ from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 
 WORDS = '''
 import os
+import time
 from typing import Literal
 
 from manglecp.toolhost.action import action
@@ -56,10 +57,15 @@ def put(context: Context, text: str) -> int:
     return os.getpid()
 
 
-@action(effects=["none"], timeout=0.3)
+@action(effects=["none"], timeout=0.5)
 def sleep(seconds: float) -> None:
+    """Wait, but not for long."""
+    time.sleep(seconds)
+
+
+@action(effects=["none"], timeout=60)
+def doze(seconds: float) -> None:
     """Wait."""
-    import time
     time.sleep(seconds)
 '''
 NUMBERS = '''
@@ -77,7 +83,7 @@ def length(context: Context) -> int:
     context.slots[1] = Artifact("number", "length", str(size), 1)
     return size
 '''
-NOTE, VANISH, PUT, SLEEP = (f"AID.WORDS.{name}.v1" for name in ("NOTE", "VANISH", "PUT", "SLEEP"))
+NOTE, VANISH, PUT, SLEEP, DOZE = (f"AID.WORDS.{name}.v1" for name in ("NOTE", "VANISH", "PUT", "SLEEP", "DOZE"))
 LENGTH = "AID.NUMBERS.LENGTH.v1"
 
 
@@ -224,9 +230,9 @@ def test_a_key_is_good_within_one_identity(tmp_path: Path) -> None:
 @pytest.mark.req("IPC-28")
 def test_a_caller_may_shorten_the_time_of_an_action_and_give_a_call_up(tmp_path: Path) -> None:
     async def work(dispatcher: Dispatcher) -> None:
-        await dispatcher.call(LENGTH)
-        for timeout in (60, 0.05):
-            result = await dispatcher.call(SLEEP, inputs={"seconds": 10}, timeout=timeout)
+        for aid, timeout in ((SLEEP, 60), (DOZE, 0.5)):
+            assert isinstance(await dispatcher.call(PUT, inputs={"text": "a host is up"}), Answer)
+            result = await dispatcher.call(aid, inputs={"seconds": 15}, timeout=timeout)
             assert refused(result) == ("timeout", "outcome_unknown", None)
         task = asyncio.create_task(dispatcher.call(PUT, inputs={"text": "a"}, call_id="mine"))
         await asyncio.sleep(0)
