@@ -1,0 +1,127 @@
+"""Case 17: a worker that dies after its effect and before its answer. Nothing happens twice, and nobody guesses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from manglecp.toolhost.dispatch import Answer
+from manglecp.toolhost.host.cache import MAX_ENTRIES, TTL, Cache
+from tests.adversarial._hosted import Hosted, effects, hosting, plugin_in, value
+from tests.adversarial._pipe import lease, line, said
+from tests.toolhost.dispatch.hosts import error
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [("exit", "crash"), ("kill", "crash"), ("crash", "crash"), ("hang", "timeout"), ("close", "timeout")],
+)
+def test_an_effect_without_an_answer_is_not_repeated(tmp_path: Path, how: str, kind: str) -> None:
+    file = tmp_path / "effects"
+
+    async def work(hosted: Hosted) -> None:
+        timeout = 3.0 if kind == "timeout" else None
+        result = await hosted.call("note_and", path=str(file), how=how, timeout=timeout)
+        found, code = error(result)
+        assert code == "outcome_unknown"
+        assert found == kind or how == "close", "who closes everything is noticed early or late"
+        assert value(await hosted.call("look", text="alive")) == "alive"
+
+    hosting(work, tmp_path, size=2)
+    assert effects(file) == [how]
+
+
+def test_killed_from_outside_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    file = tmp_path / "effects"
+
+    async def work(hosted: Hosted) -> None:
+        for _ in range(5):
+            before = len(effects(file))
+            call = asyncio.create_task(hosted.call("note_and", path=str(file), how="hang"))
+            async with asyncio.timeout(30):
+                while len(effects(file)) == before:
+                    await asyncio.sleep(0.01)
+            for pid in hosted.pool.pids:
+                os.kill(pid, signal.SIGKILL)
+            assert error(await call) == ("crash", "outcome_unknown")
+            assert len(effects(file)) == before + 1
+
+    hosting(work, tmp_path)
+
+
+def test_what_may_be_repeated_is_and_its_caller_hears_nothing_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "stored"
+
+    async def work(hosted: Hosted) -> None:
+        for number in range(10):
+            call = asyncio.create_task(hosted.call("store", path=str(file), text=str(number)))
+            await asyncio.sleep(0)
+            for pid in hosted.pool.pids:
+                os.kill(pid, signal.SIGKILL)
+            assert value(await call) == str(number)
+
+    hosting(work, tmp_path, size=2)
+    assert effects(file) == ["9"]
+
+
+def test_the_same_key_is_one_effect_and_other_arguments_are_a_conflict(tmp_path: Path) -> None:
+    file = tmp_path / "effects"
+
+    async def work(hosted: Hosted) -> None:
+        first = await hosted.call("pay", key="k", path=str(file), amount=1)
+        again = await hosted.call("pay", key="k", path=str(file), amount=1)
+        assert isinstance(again, Answer)
+        assert (value(first), value(again), again.idempotent_hit) == (1, 1, True)
+        conflict = await hosted.call("pay", key="k", path=str(file), amount=2)
+        assert isinstance(conflict, dict)
+        assert conflict["detail"] == "idempotency_conflict"
+        assert value(await hosted.call("pay", key="l", path=str(file), amount=3)) == 3
+
+    hosting(work, tmp_path)
+    assert effects(file) == ["1", "3"]
+
+
+def test_many_at_once_with_one_key_are_one_effect(tmp_path: Path) -> None:
+    file = tmp_path / "effects"
+
+    async def work(hosted: Hosted) -> None:
+        calls = [hosted.call("pay", key="k", path=str(file), amount=1) for _ in range(20)]
+        assert [value(result) for result in await asyncio.gather(*calls)] == [1] * 20
+
+    hosting(work, tmp_path)
+    assert effects(file) == ["1"]
+
+
+def test_a_refused_call_does_not_hold_its_key(tmp_path: Path) -> None:
+    plugin, file = plugin_in(tmp_path), tmp_path / "effects"
+    text = json.dumps({"path": str(file), "amount": 1})
+    refused = line("pay", text, call_id="c1", idempotency_key="k", _lease_token="lease_a.b")
+    good = line("pay", text, call_id="c1", idempotency_key="k", _lease_token=lease("pay", text))
+    answers = said(plugin, refused, good)
+    assert (answers[0]["error"], answers[1]["status"]) == ("lease_rejected", "OK")
+    assert "idempotent_hit" not in answers[1]
+
+
+def test_the_1025th_key_costs_the_oldest_and_no_other() -> None:
+    cache = Cache(lambda: 0.0)
+    for number in range(MAX_ENTRIES + 1):
+        cache.keep("A", f"k{number}", "d", {"n": number})
+    assert len(cache) == MAX_ENTRIES == 1024
+    assert cache.find("A", "k0") is None
+    assert all(cache.find("A", f"k{number}") is not None for number in range(1, MAX_ENTRIES + 1))
+
+
+def test_a_key_is_known_for_a_minute_however_often_it_is_used() -> None:
+    now = 0.0
+    cache = Cache(lambda: now)
+    cache.keep("A", "k", "d", {})
+    for _ in range(59):
+        now += 1.0
+        assert cache.find("A", "k") is not None
+    now = TTL
+    assert cache.find("A", "k") is None
