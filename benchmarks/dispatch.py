@@ -1,16 +1,23 @@
 """Calls through a pool of one warm host of ours: round trip, pipelined calls, and bytes, wall time on a shared machine.
 
+Every call is made under a lease and told to an auditor. Beside it, in the same run, the same two functions in a stdio
+server of the MCP SDK (extra ``mcp``), called by its own client; without leases, state or an auditor.
+
 A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from _table import print_table
 
@@ -37,57 +44,141 @@ def leased(text: str) -> int:
     """As length, but under a lease."""
     return len(text)
 '''
-SMALL = '{"text":"a"}'
-BIG = '{"text":"' + "a" * 65_536 + '"}'
+MCP_SERVER = '''
+from mcp.server import MCPServer
+
+server = MCPServer("benchmark")
 
 
-async def call(pool: Pool, name: str, input_json: str, tier: int = 0) -> None:
-    answer = await pool.call(Call(aid=f"AID.PLUGIN.{name}.v1", tier=tier, input_json=input_json))
-    assert isinstance(answer, Answer), answer
+@server.tool()
+def length(text: str) -> int:
+    """How long a text is."""
+    return len(text)
 
 
-async def round_trip(pool: Pool, name: str, tier: int) -> float:
-    """Milliseconds, the median of 3,000."""
+@server.tool()
+def echo(text: str) -> str:
+    """The text itself."""
+    return text
+
+
+server.run()
+'''
+SMALL = "a"
+BIG = "a" * 65_536
+Calling = Callable[[str, str], Awaitable[None]]
+"""Calls a function by name with a text."""
+
+
+class Figures(NamedTuple):
+    """What is measured of both."""
+
+    round_trip: float
+    """Milliseconds, the median."""
+    pipelined: float
+    """Calls per second, 32 at a time."""
+    sent: float
+    """MB/s of 64 KiB texts, small answers."""
+    echoed: float
+    """MB/s of 64 KiB texts, sent and answered."""
+
+
+async def measured(call: Calling, scale: int) -> Figures:
+    return Figures(
+        await round_trip(call, "length", 100 * scale),
+        await rate(call, "length", SMALL, 1_000 * scale),
+        await rate(call, "length", BIG, 96 * scale) * len(BIG) / 1e6,
+        await rate(call, "echo", BIG, 64 * scale) * len(BIG) / 1e6,
+    )
+
+
+async def round_trip(call: Calling, name: str, count: int) -> float:
     times = []
-    for _ in range(3_000):
+    for _ in range(count):
         start = time.perf_counter()
-        await call(pool, name, SMALL, tier)
+        await call(name, SMALL)
         times.append(time.perf_counter() - start)
     return statistics.median(times) * 1_000
 
 
-async def rate(pool: Pool, name: str, input_json: str, count: int) -> float:
-    """Calls per second, 32 at a time."""
-
+async def rate(call: Calling, name: str, text: str, count: int) -> float:
     async def some() -> None:
         for _ in range(count // 32):
-            await call(pool, name, input_json)
+            await call(name, text)
 
     start = time.perf_counter()
     await asyncio.gather(*(some() for _ in range(32)))
     return count / (time.perf_counter() - start)
 
 
+async def ours(folder: Path) -> tuple[Figures, float]:
+    plugin = folder / "plugin.py"
+    plugin.write_text(PLUGIN)
+    heard: list[object] = [None]
+
+    def audit(event: str, details: Mapping[str, object]) -> None:
+        heard[0] = (event, details)
+
+    def on_event(event: dict[str, Any]) -> None:
+        heard[0] = event
+
+    command = HostCommand.for_plugin(str(plugin), os.environ, sandbox="none")
+    async with Pool(command, size=1, timeout=60, audit=audit, on_event=on_event) as pool:
+
+        async def call(name: str, text: str) -> None:
+            tier = 1 if name == "leased" else 0
+            input_json = f'{{"text":"{text}"}}'
+            answer = await pool.call(Call(aid=f"AID.PLUGIN.{name.upper()}.v1", tier=tier, input_json=input_json))
+            assert isinstance(answer, Answer), answer
+
+        await call("length", SMALL)
+        return await measured(call, 32), await round_trip(call, "leased", 3_200)
+
+
+async def mcp_sdk(folder: Path) -> Figures | None:
+    if importlib.util.find_spec("mcp") is None:
+        return None
+    from mcp import Client, StdioServerParameters, stdio_client
+
+    program = folder / "server.py"
+    program.write_text(MCP_SERVER)
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    server = StdioServerParameters(command=sys.executable, args=[str(program)], env=paths)
+    with (folder / "log").open("w") as log:
+        async with Client(stdio_client(server, errlog=log)) as client:
+
+            async def call(name: str, text: str) -> None:
+                answer = await client.call_tool(name, {"text": text})
+                assert not answer.is_error, answer
+
+            await call("length", SMALL)
+            return await measured(call, 4)
+
+
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        plugin = Path(folder) / "plugin.py"
-        plugin.write_text(PLUGIN)
-        async with Pool(HostCommand.for_plugin(str(plugin), os.environ, sandbox="none"), size=1, timeout=60) as pool:
-            tier_0 = await round_trip(pool, "LENGTH", 0)
-            tier_1 = await round_trip(pool, "LEASED", 1)
-            pipelined = await rate(pool, "LENGTH", SMALL, 32_000)
-            sent = await rate(pool, "LENGTH", BIG, 3_200) * 65_536 / 1e6
-            echoed = await rate(pool, "ECHO", BIG, 1_600) * 65_536 / 1e6
+        figures, leased = await ours(Path(folder))
+        peer = await mcp_sdk(Path(folder))
+    theirs = (
+        ["not installed"] * 4
+        if peer is None
+        else [
+            f"{peer.round_trip:.3f} ms",
+            f"{peer.pipelined:,.0f} calls/s",
+            f"{peer.sent:.0f} MB/s",
+            f"{peer.echoed:.0f} MB/s",
+        ]
+    )
     rows = [
-        ("round trip, tier 0", f"{tier_0:.3f} ms", "0.2 ms", tier_0 <= 0.2),
-        ("round trip under a lease", f"{tier_1:.3f} ms", "", True),
-        ("pipelined", f"{pipelined:,.0f} calls/s", "8,000 calls/s", pipelined >= 8_000),
-        ("64 KiB in, small answer", f"{sent:.0f} MB/s", "150 MB/s", sent >= 150),
-        ("64 KiB in and out", f"{echoed:.0f} MB/s", "60 MB/s", echoed >= 60),
+        ("round trip", f"{figures.round_trip:.3f} ms", "0.2 ms", figures.round_trip <= 0.2, theirs[0]),
+        ("round trip, tier 1", f"{leased:.3f} ms", "0.2 ms", leased <= 0.2, ""),
+        ("pipelined", f"{figures.pipelined:,.0f} calls/s", "8,000 calls/s", figures.pipelined >= 8_000, theirs[1]),
+        ("64 KiB in, small answer", f"{figures.sent:.0f} MB/s", "150 MB/s", figures.sent >= 150, theirs[2]),
+        ("64 KiB in and out", f"{figures.echoed:.0f} MB/s", "60 MB/s", figures.echoed >= 60, theirs[3]),
     ]
     print_table(
-        ("what", "measured", "allowed", ""),
-        [(what, measured, allowed, "" if good else "MISSED") for what, measured, allowed, good in rows],
+        ("what", "measured", "allowed", "", "MCP SDK"),
+        [(what, got, allowed, "" if good else "MISSED", peer) for what, got, allowed, good, peer in rows],
     )
 
 
