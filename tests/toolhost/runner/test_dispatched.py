@@ -294,7 +294,7 @@ def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(working
         note = tmp_path / "pid"
         os.mkfifo(note)
         code = f"import os, time\nwith open({str(note)!r}, 'w') as file: file.write(str(os.getpid()))\ntime.sleep(600)"
-        policy = shop.policy(code, seconds=600)
+        policy = shop.policy(code, seconds=120)
         asked = asyncio.create_task(shop.run(saying(NOOP), policy, mode=ControlMode.POLICY_ONLY))
         pid = int(await asyncio.to_thread(note.read_text))  # now it hangs
         prepared = shop.execute.catalogue.prepare("AID.PLUGIN.COUNT.v1")
@@ -318,7 +318,8 @@ def test_the_heuristic_tries_the_first_action_that_fits_until_none_is_left(worki
         result = await shop.run(FirstFit(), goal="3")
         assert (result.reason, result.steps) == (EndReason.GOAL_DONE, 3)
         shop.menu = shop.menu.permitted(["AID.PLUGIN.NOTE.v1"])
-        assert (await shop.run(FirstFit())).reason is EndReason.NOOP
+        result = await shop.run(FirstFit())
+        assert (result.reason, result.steps) == (EndReason.NOOP, 1)
         result = await shop.run(FirstFit(), path=str(tmp_path / "notes"), text="x")
         assert (result.reason, result.steps) == (EndReason.NOOP, 2)
 
@@ -338,6 +339,23 @@ def test_what_has_effects_is_never_taken_for_deterministic() -> None:
         Offer("AID.C.v1"),
         Offer("AID.D.v1", inputs_schema={"type": "object"}),
     ]
+
+
+def test_an_action_gets_the_inputs_that_it_knows_and_none_that_steer() -> None:
+    sent: list[str] = []
+
+    class Listening:
+        async def call(self, call: Any, /) -> Answer:
+            sent.append(call.input_json)
+            return Answer(call.aid, "{}", {})
+
+    closed = {"type": "object", "properties": {"a": {}, "_x": {}}, "additionalProperties": False}
+    schemas = [None, {"type": "object", "properties": {"a": {}}}, closed]
+    tools = [{"aid": f"AID.A{n}.v1", "inputs_schema": schema} for n, schema in enumerate(schemas)]
+    execute = Dispatched(Listening(), Catalogue.read(json.dumps({"ok": True, "tools": tools}).encode()))
+    for tool in tools:
+        asyncio.run(execute(str(tool["aid"]), {"a": 1, "b": 2, "_x": 3, "_capabilities": {}}, {}))
+    assert [json.loads(text) for text in sent] == [{"a": 1, "b": 2}, {"a": 1, "b": 2}, {"a": 1}]
 
 
 def test_an_output_that_is_no_json_is_a_failure_of_the_action() -> None:

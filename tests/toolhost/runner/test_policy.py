@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -196,6 +197,28 @@ def test_after_five_failures_the_policy_rests_for_30_seconds_and_then_has_one_tr
     assert [starts(), starts()] == [7, 8]
     good.unlink()
     assert [starts() for _ in range(6)] == [9, 10, 11, 12, 13, 13]
+
+
+def test_a_try_that_was_given_up_leaves_room_for_another(tmp_path: Path) -> None:
+    now = [0.0]
+    breaker = Breaker(lambda: now[0], threshold=1)
+    assert ask(policy("raise SystemExit(1)", breaker=breaker)).kind is Kind.INVALID
+    assert breaker.admit() is None
+    now[0] = 30.0
+    started = tmp_path / "started"
+    os.mkfifo(started)
+
+    async def give_up() -> None:
+        code = f"import time\nwith open({str(started)!r}, 'w') as file: file.write('x')\ntime.sleep(120)"
+        asked = asyncio.create_task(policy(code, seconds=120, breaker=breaker)(SITUATION))
+        await asyncio.to_thread(started.read_text)
+        assert breaker.admit() is None
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    asyncio.run(give_up())
+    assert ask(policy("print('<NOOP><END>')", breaker=breaker)).kind is Kind.NOOP
 
 
 @pytest.mark.parametrize(

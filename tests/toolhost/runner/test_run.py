@@ -116,6 +116,13 @@ def test_what_an_action_raises_is_its_error() -> None:
     assert play(None, COUNT, execute=raising).payloads("tool_error")[0]["err"] == "RuntimeError: no \\ud800 disk"
 
 
+def test_what_an_action_raises_is_told_in_a_few_words() -> None:
+    def raising(_aid: str, _inputs: dict[str, Any], _state: Slots) -> Outcome:
+        raise RuntimeError("x" * 1_000_000)
+
+    assert len(play(None, COUNT, execute=raising).payloads("tool_error")[0]["err"]) == 4_000
+
+
 def test_an_action_is_announced_before_it_runs() -> None:
     seen: list[str] = []
 
