@@ -15,6 +15,7 @@ import pytest
 from manglecp.toolhost.action import action
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool, is_failure
 from manglecp.toolhost.dispatch.listing import Listing, list_plugin
+from manglecp.toolhost.sandbox import Profile
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.sandbox.confined import require
 
@@ -245,10 +246,13 @@ def test_programs_are_found_by_who_dispatches_and_started_by_the_plugin(tmp_path
     assert outputs == [f"{argument}\n", "by name\n", "refused"]
 
 
-def test_a_plugin_that_names_no_program_can_start_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("spawn", "sandbox"), [("[]", None), ('["true", "no-such-program"]', "strict")])
+def test_no_program_without_a_name_or_where_the_caller_says_so(
+    tmp_path: Path, spawn: str, sandbox: Profile | None
+) -> None:
     require("strict")
-    listing = listing_of(written(tmp_path, SPAWNING.replace('spawn=["PROGRAM"]', "spawn=[]")))
-    command = listing.command(os.environ)
+    listing = listing_of(written(tmp_path, SPAWNING.replace('["PROGRAM"]', spawn)))
+    command = listing.command(os.environ, sandbox=sandbox)
     outputs = finished(calling(command, listing.catalogue, ("START", {"program": ["/bin/true"]})))
     assert outputs == ["refused"]
 

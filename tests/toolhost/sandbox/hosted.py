@@ -17,6 +17,7 @@ _COPIED = """
 import runpy, sys
 sys.path.insert(0, sys.argv.pop(1))
 sys.path.append(sys.argv.pop(1))
+exec(sys.argv.pop(1))
 runpy.run_module("manglecp.toolhost.host", run_name="__main__", alter_sys=True)
 """
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
@@ -42,15 +43,17 @@ os.execv(program[0], program)
 """
 
 
-def argv(identity: Identity, *arguments: str, package: str | None = None, beside: str | None = None) -> list[str]:
+def argv(
+    identity: Identity, *arguments: str, package: str | None = None, beside: str | None = None, early: str = ""
+) -> list[str]:
     """How this identity starts a host: that of this checkout, or a copy that everybody can read.
 
-    ``package`` names another copy, ``beside`` a folder whose modules the host can find.
+    ``package`` names another copy, ``beside`` a folder whose modules the host can find, ``early`` is run before it.
     """
-    if identity.name == "self" and package is None and beside is None:
+    if identity.name == "self" and package is None and beside is None and not early:
         return [identity.python, "-I", "-m", "manglecp.toolhost.host", *arguments]
     copy = package or str(staged())
-    return [identity.python, "-B", "-I", "-S", "-c", _COPIED, copy, beside or copy, *arguments]
+    return [identity.python, "-B", "-I", "-S", "-c", _COPIED, copy, beside or copy, early, *arguments]
 
 
 def host(
@@ -61,9 +64,10 @@ def host(
     environ: dict[str, str] | None = None,
     package: str | None = None,
     beside: str | None = None,
+    early: str = "",
 ) -> Outcome:
     """Run a host to its end; ``without`` takes a system call away from it."""
-    command = argv(identity, *arguments, package=package, beside=beside)
+    command = argv(identity, *arguments, package=package, beside=beside, early=early)
     if without is not None:
         command = [identity.python, "-I", "-S", "-c", WITHOUT, str(without[0]), str(without[1]), *command]
     done = subprocess.run(

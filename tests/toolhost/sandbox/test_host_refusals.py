@@ -123,6 +123,14 @@ def test_a_plugin_that_is_not_there_is_said_first() -> None:
     assert (done.returncode, json.loads(done.stdout)["error"]) == (3, "plugin not found: /nowhere.py")
 
 
+def test_a_thread_that_was_there_before_would_stay_free() -> None:
+    early = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    with plugin(OURSELVES, LOUD) as path:
+        done = host(OURSELVES, "--list", path, "--sandbox", "strict", "--degrade", early=early)
+    assert (done.returncode, done.stderr) == (6, "")
+    assert "before there are threads" in json.loads(done.stdout)["error"]
+
+
 # ---- root, who is nobody special in a sandbox -----------------------------------------------------------------------
 
 AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can open what is closed, and become somebody else")

@@ -48,26 +48,27 @@ def confine(asked: Confinement, root: str) -> dict[str, Any]:
     except SandboxUnavailable as error:
         found = error.enforcement
         raise ConfinementError(str(error), _manifest(asked.profile, found.active, dict(found.missing))) from error
-    except (OSError, ValueError) as error:  # a path that is missing, or closed to who we are by now
+    except (OSError, RuntimeError, ValueError) as error:  # a path that is missing or closed; threads that were started
         raise ConfinementError(f"sandbox profile {asked.profile!r}: {error}", _manifest(asked.profile)) from error
-    _check_interpreter(asked)
+    manifest = _manifest(asked.profile, enforcement.active, dict(enforcement.missing))
+    _check_interpreter(manifest)
     sys.path[:] = filter(_is_open, sys.path)
     _move_temporary_files(asked.workspace)
-    return _manifest(asked.profile, enforcement.active, dict(enforcement.missing))
+    return manifest
 
 
 def _manifest(profile: str, active: tuple[str, ...] = (), missing: dict[Any, str] | None = None) -> dict[str, Any]:
     return {"profile": profile, "active": list(active), "missing": missing or {}}
 
 
-def _check_interpreter(asked: Confinement) -> None:
+def _check_interpreter(manifest: dict[str, Any]) -> None:
     """Whoever we have become, the plugin will want to import something."""
     for folder in (os.__file__.rpartition("/")[0], __file__.rpartition("/")[0]):
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ConfinementError(
-                f"sandbox profile {asked.profile!r}: {folder!r}, which the host itself is made of, is closed to"
+                f"sandbox profile {manifest['profile']!r}: {folder!r}, which the host itself is made of, is closed to"
                 f" user {os.geteuid()} without privileges",
-                _manifest(asked.profile),
+                manifest,
             )
 
 
