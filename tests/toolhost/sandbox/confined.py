@@ -36,6 +36,8 @@ def staged() -> Path:
     shutil.copy(PACKAGE / "__init__.py", folder / "manglecp")
     for script in ("assault.py", "attacks.py"):
         shutil.copy(HERE / script, folder)
+    for python in dict.fromkeys(each.python for each in identities()):  # compiled once, not at each of many starts
+        subprocess.run([python, "-I", "-S", "-m", "compileall", "-q", str(folder)], check=True)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     return folder
