@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
-__all__ = ["StepStatus"]
+__all__ = ["Status", "StepStatus"]
+
+Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]
+"""The words as they travel."""
 
 
 class StepStatus(StrEnum):

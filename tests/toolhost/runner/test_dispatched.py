@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Catalogue, HostCommand, Pool
+from manglecp.toolhost.dispatch import Answer, Catalogue, Dispatcher, HostCommand, Served
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.runner import (
     ControlMode,
@@ -83,12 +83,12 @@ NOOP = "<NOOP><END>"
 
 
 class Workshop:
-    """The plugin in a pool of one host, and runs through it. ``count`` and ``vanish`` are said to be deterministic."""
+    """The plugin in one host, and runs through it. ``count`` and ``vanish`` are said to be deterministic."""
 
-    def __init__(self, pool: Pool, listing: bytes, folder: Path) -> None:
-        self.pool = pool
+    def __init__(self, dispatcher: Dispatcher, listing: bytes, folder: Path) -> None:
+        self.dispatcher = dispatcher
         self.folder = folder
-        self.execute = Dispatched(pool, Catalogue.read(listing))
+        self.execute = Dispatched(dispatcher, "kim")
         again = ("AID.PLUGIN.COUNT.v1", "AID.PLUGIN.VANISH.v1")
         self.menu = Menu.of(replace(offer, deterministic=offer.aid in again) for offer in offers(listing))
         self.log = folder / "run.jsonl"
@@ -159,15 +159,15 @@ def working(listed: tuple[Path, bytes], tmp_path: Path) -> Working:
                 lease_key_option="--lease-key-fd",
             )
             breakers = Breakers(asyncio.get_running_loop().time, threshold=1, cooldown=600)
-            async with Pool(
-                command,
+            async with Dispatcher(
+                [Served(Catalogue.read(listing), command)],
                 size=1,
                 timeout=60,
                 limits=QUICK,
                 breakers=breakers,
                 audit=lambda event, details: audited.append((event, details["aid"])),
-            ) as pool:
-                await task(Workshop(pool, listing, tmp_path))
+            ) as dispatcher:
+                await task(Workshop(dispatcher, listing, tmp_path))
 
         with nothing_left():
             asyncio.run(main())
@@ -297,9 +297,7 @@ def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(working
         policy = shop.policy(code, seconds=120)
         asked = asyncio.create_task(shop.run(saying(NOOP), policy, mode=ControlMode.POLICY_ONLY))
         pid = int(await asyncio.to_thread(note.read_text))  # now it hangs
-        prepared = shop.execute.catalogue.prepare("AID.PLUGIN.COUNT.v1")
-        assert not isinstance(prepared, dict)
-        assert isinstance(await shop.pool.call(prepared), Answer)
+        assert isinstance(await shop.dispatcher.call("AID.PLUGIN.COUNT.v1"), Answer)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
@@ -341,30 +339,34 @@ def test_what_has_effects_is_never_taken_for_deterministic() -> None:
     ]
 
 
+class Listening(Dispatcher):
+    """Has no hosts. Whatever is called answers the same."""
+
+    def __init__(self, tools: list[dict[str, Any]], output_json: str) -> None:
+        listing = json.dumps({"ok": True, "tools": tools}).encode()
+        super().__init__([Served(Catalogue.read(listing), HostCommand(argv=(), environ={}))])
+        self.output_json = output_json
+        self.calls: list[dict[str, Any]] = []
+
+    async def call(self, aid: str, **asked: Any) -> Answer:
+        self.calls.append(asked)
+        return Answer(aid, self.output_json, {})
+
+
 def test_an_action_gets_the_inputs_that_it_knows_and_none_that_steer() -> None:
-    sent: list[str] = []
-
-    class Listening:
-        async def call(self, call: Any, /) -> Answer:
-            sent.append(call.input_json)
-            return Answer(call.aid, "{}", {})
-
     closed = {"type": "object", "properties": {"a": {}, "_x": {}}, "additionalProperties": False}
     schemas = [None, {"type": "object", "properties": {"a": {}}}, closed]
     tools = [{"aid": f"AID.A{n}.v1", "inputs_schema": schema} for n, schema in enumerate(schemas)]
-    execute = Dispatched(Listening(), Catalogue.read(json.dumps({"ok": True, "tools": tools}).encode()))
+    listening = Listening(tools, "{}")
+    execute = Dispatched(listening, "kim")
+    slots = {0: Artifact("number")}
     for tool in tools:
-        asyncio.run(execute(str(tool["aid"]), {"a": 1, "b": 2, "_x": 3, "_capabilities": {}}, {}))
-    assert [json.loads(text) for text in sent] == [{"a": 1, "b": 2}, {"a": 1, "b": 2}, {"a": 1}]
+        asyncio.run(execute(str(tool["aid"]), {"a": 1, "b": 2, "_x": 3, "_capabilities": {}}, slots))
+    taken = [{"a": 1, "b": 2}, {"a": 1, "b": 2}, {"a": 1}]
+    assert listening.calls == [{"identity": "kim", "slots": slots, "inputs": inputs} for inputs in taken]
 
 
 def test_an_output_that_is_no_json_is_a_failure_of_the_action() -> None:
-    class Odd:
-        async def call(self, call: Any, /) -> Answer:
-            return Answer(call.aid, "{", {})
-
-    catalogue = Catalogue.read(b'{"ok":true,"tools":[{"aid":"AID.A.v1","side_effects":["none"]}]}')
-
     told: list[tuple[str, Any]] = []
 
     class Sink:
@@ -372,9 +374,8 @@ def test_an_output_that_is_no_json_is_a_failure_of_the_action() -> None:
             told.append((event, payload))
 
     menu = Menu.of([Offer("AID.A.v1")])
+    execute = Dispatched(Listening([{"aid": "AID.A.v1"}], "{"))
     fallback = saying("<PICK><SID0001><END>")
-    result = asyncio.run(
-        run(RunRequest("g"), {}, Sink(), menu=lambda _: menu, execute=Dispatched(Odd(), catalogue), fallback=fallback)
-    )
+    result = asyncio.run(run(RunRequest("g"), {}, Sink(), menu=lambda _: menu, execute=execute, fallback=fallback))
     assert result.reason is EndReason.TOOL_ERROR
     assert [payload["status"] for event, payload in told if event == "tool_error"] == [StepStatus.TOOL_ERROR]

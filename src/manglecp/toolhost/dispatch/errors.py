@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict, TypeGuard
 
+from manglecp.toolhost.status import Status
+
 __all__ = ["DispatchError", "ErrorCode", "ErrorType", "Status", "failure", "is_failure"]
 
 ErrorType = Literal["timeout", "crash", "parse_error", "not_found", "exception", "tool_error"]
 ErrorCode = Literal["outcome_unknown", "oversize", "empty_output", "cancelled", "breaker_open", "queue_full"]
-Status = Literal["OK", "INVALID_PICK", "TOOL_ERROR", "BREAKER_TRIP"]
 
 
 class DispatchError(TypedDict):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from manglecp.toolhost.runner.budget import Budget
 from manglecp.toolhost.runner.control import ControlMode, Selector, Situation
-from manglecp.toolhost.runner.dispatching import Caller, Dispatched, offers
+from manglecp.toolhost.runner.dispatching import Dispatched, offers
 from manglecp.toolhost.runner.errors import LogBroken, PatchRefused, PolicyRefused, RunnerError
 from manglecp.toolhost.runner.execution import Execute, Outcome
 from manglecp.toolhost.runner.header import RunHeader
@@ -34,7 +34,6 @@ from manglecp.toolhost.status import StepStatus
 
 __all__ = [
     "Budget",
-    "Caller",
     "ControlMode",
     "Dispatched",
     "Divergence",

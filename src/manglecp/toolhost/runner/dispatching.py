@@ -1,7 +1,10 @@
-"""The actions of a plugin as the actions of a run: what it lists is offered, what is picked goes through dispatch.
+"""The actions of plugins as the actions of a run: what they list is offered, what is picked goes through dispatch.
 
 A run has one set of inputs for all its actions, and an action takes only what it knows. So each is given those inputs
 that its schema names; members with a leading underscore steer the runner and go to nobody.
+
+The state of a run is the runner's, and travels whole with every step. No host is kept from step to step: between two of
+them a selector may think for a long time.
 
 Dispatch answers with a value whatever happens. A refusal by the action or by its schema is the action's own word. What
 else fails (a deadline, a crash, an open breaker) tells nothing about the action, and a replay does not expect it again.
@@ -12,38 +15,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from manglecp.toolhost.dispatch.catalogue import Catalogue
-from manglecp.toolhost.dispatch.errors import DispatchError
-from manglecp.toolhost.dispatch.messages import Answer, Call
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher
+from manglecp.toolhost.dispatch.messages import Answer
 from manglecp.toolhost.effects import SAFE
 from manglecp.toolhost.runner.execution import Outcome
 from manglecp.toolhost.runner.menu import Offer
 from manglecp.toolhost.state import Slots
 from manglecp.toolhost.status import StepStatus
 
-__all__ = ["Caller", "Dispatched", "offers"]
-
-
-class Caller(Protocol):
-    """Whoever has an action run: a pool, or one host of it."""
-
-    async def call(self, call: Call, /) -> Answer | DispatchError: ...
+__all__ = ["Dispatched", "offers"]
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """Executes the actions of one plugin."""
+    """Executes the actions of all plugins behind a dispatcher, for one identity."""
 
-    caller: Caller
-    catalogue: Catalogue
+    dispatcher: Dispatcher
+    identity: str = ""
 
     async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
-        profile = self.catalogue.get(aid)
+        profile = self.dispatcher.actions.get(aid)
         taken = _taken(inputs, None if profile is None else profile.inputs_schema)
-        prepared = self.catalogue.prepare(aid, inputs=taken, slots=state)
-        answer = await self.caller.call(prepared) if isinstance(prepared, Call) else prepared
+        answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, inputs=taken)
         if isinstance(answer, Answer):
             return Outcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
         status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
