@@ -86,15 +86,67 @@ def test_the_same_key_is_one_effect_and_other_arguments_are_a_conflict(tmp_path:
     assert effects(file) == ["1", "3"]
 
 
-def test_many_at_once_with_one_key_are_one_effect(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["exit", "kill", "hang"])
+def test_who_asks_again_under_the_same_key_does_not_cause_the_effect_again(tmp_path: Path, how: str) -> None:
+    file = tmp_path / "effects"
+
+    async def work(hosted: Hosted) -> None:
+        timeout = 3.0 if how == "hang" else None
+        for _ in range(3):
+            result = await hosted.call("note_and", key="k", path=str(file), how=how, timeout=timeout)
+            assert error(result)[1] == "outcome_unknown"
+        other = await hosted.call("note_and", key="k", path=str(file), how="nothing")
+        assert isinstance(other, dict)
+        assert other["detail"] == "idempotency_conflict"
+        assert isinstance(await hosted.call("note_and", key="l", path=str(file), how="nothing"), Answer)
+
+    hosting(work, tmp_path, size=2)
+    assert effects(file) == [how, "nothing"]
+
+
+def test_an_effect_whose_answer_was_too_long_is_not_repeated_either(tmp_path: Path) -> None:
+    file = tmp_path / "effects"
+
+    async def work(hosted: Hosted) -> None:
+        text = "x" * 1_100_000
+        first = await hosted.call("note", key="k", path=str(file), text=text)
+        assert error(first) == ("parse_error", "oversize")
+        assert error(await hosted.call("note", key="k", path=str(file), text=text))[1] == "outcome_unknown"
+
+    hosting(work, tmp_path)
+    assert len(effects(file)) == 1
+
+
+def test_many_at_once_with_one_key_are_one_effect_on_however_many_hosts(tmp_path: Path) -> None:
     file = tmp_path / "effects"
 
     async def work(hosted: Hosted) -> None:
         calls = [hosted.call("pay", key="k", path=str(file), amount=1) for _ in range(20)]
-        assert [value(result) for result in await asyncio.gather(*calls)] == [1] * 20
+        results = await asyncio.gather(*calls)
+        assert [value(result) for result in results] == [1] * 20
+        assert [isinstance(result, Answer) and result.idempotent_hit for result in results].count(False) == 1
+
+    hosting(work, tmp_path, size=3)
+    assert effects(file) == ["1"]
+
+
+def test_a_key_outlives_the_host_that_answered_under_it(tmp_path: Path) -> None:
+    file = tmp_path / "effects"
+
+    async def work(hosted: Hosted) -> None:
+        assert value(await hosted.call("pay", key="k", path=str(file), amount=1)) == 1
+        (pid,) = hosted.pool.pids
+        os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while hosted.pool.pids in ([pid], []):
+                await asyncio.sleep(0.01)
+        again = await hosted.call("pay", key="k", path=str(file), amount=1)
+        assert isinstance(again, Answer)
+        assert (value(again), again.idempotent_hit) == (1, True)
+        assert value(await hosted.call("pay", key="l", path=str(file), amount=2)) == 2
 
     hosting(work, tmp_path)
-    assert effects(file) == ["1"]
+    assert effects(file) == ["1", "2"]
 
 
 def test_a_refused_call_does_not_hold_its_key(tmp_path: Path) -> None:

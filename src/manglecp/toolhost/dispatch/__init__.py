@@ -6,6 +6,7 @@ From the caller inwards:
     listing      what a plugin offers, asked of itself; catalogue makes calls of it
     pool         the stations of one call, and runs
     breakers     leave alone what keeps failing
+    keys         one effect per idempotency key, whichever host would have it
     line         who gets which place; seats which of them a call may have, and what its host is told of the state
     keeping      a warm host in every place
     lending      a lease for every call

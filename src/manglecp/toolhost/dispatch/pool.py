@@ -1,8 +1,8 @@
 """The warm hosts of one plugin: one result for every call, whatever becomes of a host.
 
-The pool itself only leads a call through its stations: the breaker of its action (:mod:`.breakers`), a place
-(:mod:`.line`, whose hosts :mod:`.keeping` keeps), a lease (:mod:`.lending`), the exchange (:mod:`.process`) and what
-the answer means (:mod:`.messages`) or its absence (:mod:`.losses`).
+The pool itself only leads a call through its stations: the breaker of its action (:mod:`.breakers`), its key for
+idempotency (:mod:`.keys`), a place (:mod:`.line`, whose hosts :mod:`.keeping` keeps), a lease (:mod:`.lending`), the
+exchange (:mod:`.process`) and what the answer means (:mod:`.messages`) or its absence (:mod:`.losses`).
 
 A call of its own carries its whole state to any host. A run (:meth:`Pool.run`) has one host to itself for a sequence of
 calls, and only there a host is told nothing but what has changed (:mod:`.seats`).
@@ -23,6 +23,7 @@ from manglecp.toolhost.dispatch import settings
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, Permit
 from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, failure
 from manglecp.toolhost.dispatch.keeping import Keepers
+from manglecp.toolhost.dispatch.keys import Keys
 from manglecp.toolhost.dispatch.launching import HostCommand
 from manglecp.toolhost.dispatch.lending import Lending
 from manglecp.toolhost.dispatch.limits import Limits
@@ -60,6 +61,7 @@ class Pool:
         self._cancelled: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._breakers = breakers or Breakers(self._loop.time)
+        self._keys = Keys(self._loop.time)
 
     async def __aenter__(self) -> Pool:
         self._keepers.start()
@@ -119,7 +121,13 @@ class Pool:
         assert task is not None
         self._running[call.call_id] = task
         try:
-            return await self._try(attempt, seat)
+            deadline = self._loop.time() + (self._timeout if call.timeout is None else call.timeout)
+            return await self._keys.once(
+                call,
+                lambda: self._try(attempt, seat, deadline),
+                deadline=deadline,
+                doubtful=lambda: attempt.code is not None,
+            )
         except asyncio.CancelledError:
             if call.call_id not in self._cancelled:
                 raise
@@ -132,9 +140,8 @@ class Pool:
             del self._running[call.call_id]
             self._cancelled.discard(call.call_id)
 
-    async def _try(self, attempt: _Attempt, seat: Seat) -> Answer | DispatchError:
+    async def _try(self, attempt: _Attempt, seat: Seat, deadline: float) -> Answer | DispatchError:
         call = attempt.call
-        deadline = self._loop.time() + (self._timeout if call.timeout is None else call.timeout)
         try:
             for last in range(self._limits.attempts - 1, -1, -1):
                 place = await seat.take(deadline, exclusive=call.exclusive)
