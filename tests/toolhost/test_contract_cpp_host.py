@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,6 +140,20 @@ def test_a_host_that_enforces_leases_is_asked_for_one_per_call() -> None:
             assert json.loads(done.output_json)["count"] == count
             assert "_lease_token" in json.loads(done.output_json)["request"]
         assert answered(await pool.call(prepared(actions, ECHO))).output_json == '{"echo":{}}'
+
+    with_host(work, leases=True, MACHINA_LEASE_ENFORCE="1")
+
+
+@pytest.mark.req("IPC-15", "IPC-24")
+def test_a_host_that_rates_an_action_higher_than_we_do_gets_its_lease() -> None:
+    async def work(pool: Pool, actions: Catalogue) -> None:
+        metrics = prepared(actions, "AID.PROC.SELF_METRICS.v1")
+        assert metrics.tier == 0
+        results = await asyncio.gather(*(pool.call(replace(metrics, call_id=f"c{number}")) for number in range(5)))
+        assert sorted(json.loads(answered(result).output_json)["count"] for result in results) == [1, 2, 3, 4, 5]
+        async with pool.run() as run:
+            again = answered(await run.call(replace(metrics, slots={1: Artifact("t")})))
+            assert again.slots == {1: Artifact("t")}
 
     with_host(work, leases=True, MACHINA_LEASE_ENFORCE="1")
 

@@ -2,7 +2,8 @@
 
 A host of ours was given a key when it was started: its leases are made here, for every call, whatever its tier. A
 foreign host has none of our keys. If it wants leases it is asked for one on its pipe, above tier 0 only, as the
-contract has it.
+contract has it. It may rate an action higher than we do (to the C++ host, whatever has "process" in an effect is tier
+2): if it says that a lease is required for a call that brought none, it is asked then. Nothing has happened so far.
 
 What the auditor hears, each with ``aid``, ``call_id`` and ``tier``:
 
@@ -39,8 +40,13 @@ class Lending:
         self._asks = asks
         self._loop = asyncio.get_running_loop()
 
-    async def token(self, host: HostProcess, call: Call, deadline: float) -> str | None:
-        """A token for this call on this host; None where it has to go without."""
+    async def token(
+        self, host: HostProcess, call: Call, deadline: float, *, required: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """A token for this call on this host; None where it has to go without. ``required``: the answer that wants one.
+
+        A request on the pipe is shared where the call is: to cancel one of many must not end the host for all.
+        """
         ttl = min(deadline - self._loop.time(), MAX_TTL)
         if host.lease_key is not None:
             return mint(
@@ -52,16 +58,18 @@ class Lending:
                 ttl=ttl,
                 audit=self._audit,
             )
-        if not self._asks or not call.exclusive:
+        if not self._asks or not (call.exclusive or required):
             return None
+        tier = required.get("tier") if required else None
         request = {
             "aid": "_lease.issue",
             "tool_aid": call.aid,
-            "tier": call.tier,
+            "tier": max(call.tier, tier) if type(tier) is int else call.tier,
             "ttl_ms": max(1_000, int(ttl * 1_000)),
         }
         try:
-            answer = await host.exchange(msgspec.json.encode(request) + b"\n", deadline=deadline)
+            line = msgspec.json.encode(request) + b"\n"
+            answer = await host.exchange(line, deadline=deadline, shared=not call.exclusive)
         except HostLost as lost:
             raise HostLost(lost.loss, lost.detail, sent=False, suspect=False) from lost
         token = answer.get("token_id")
@@ -70,6 +78,12 @@ class Lending:
         if self._audit is not None:
             self._audit("lease_granted", _details(call, issuer="host"))
         return token
+
+    def wanted(self, token: str | None, document: Mapping[str, Any]) -> bool:
+        """Whether this answer to a call without a token says only that one should be asked for."""
+        return (
+            self._asks and token is None and document.get("ok") is False and document.get("error") == "lease_required"
+        )
 
     def answered(self, call: Call, token: str | None, document: Mapping[str, Any]) -> None:
         """The host has said something: whether it took the token can be read from it."""

@@ -30,7 +30,7 @@ from manglecp.toolhost.dispatch.limits import Limits
 from manglecp.toolhost.dispatch.line import Line, Place, Refused
 from manglecp.toolhost.dispatch.losses import error_of, may_repeat
 from manglecp.toolhost.dispatch.messages import Answer, Call, RequestError, encode, judge
-from manglecp.toolhost.dispatch.process import HostLost
+from manglecp.toolhost.dispatch.process import HostLost, HostProcess
 from manglecp.toolhost.dispatch.seats import AnyHost, OneHost, Seat
 from manglecp.toolhost.leases import Audit
 
@@ -172,11 +172,21 @@ class Pool:
         raise AssertionError("the last attempt returns")
 
     async def _exchange(self, place: Place, attempt: _Attempt, seat: Seat, deadline: float) -> dict[str, Any]:
-        call, host = attempt.call, place.host
+        host = place.host
         assert host is not None
-        state = seat.state_for(call.slots)
-        token = await self._lending.token(host, call, deadline)
-        line = encode(call, state, token)
+        token = await self._lending.token(host, attempt.call, deadline)
+        document = await self._send(host, attempt, seat, deadline, token)
+        if self._lending.wanted(token, document):
+            attempt.sent = False  # the host refused, and did nothing
+            token = await self._lending.token(host, attempt.call, deadline, required=document)
+            document = await self._send(host, attempt, seat, deadline, token)
+        return document
+
+    async def _send(
+        self, host: HostProcess, attempt: _Attempt, seat: Seat, deadline: float, token: str | None
+    ) -> dict[str, Any]:
+        call = attempt.call
+        line = encode(call, seat.state_for(call.slots), token)
         attempt.sent = call.exclusive  # from here on a cancelled caller cannot know better
         shared = seat is self._any_host and not call.exclusive
         try:
