@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from manglecp.toolhost.runner import ControlMode, EndReason, RunRequest, Selection, Selector, Situation, parse
+from manglecp.toolhost.runner import ControlMode, EndReason, Kind, RunRequest, Selection, Selector, Situation, parse
 from manglecp.toolhost.runner.control import choose
 from tests.toolhost.runner.playing import COUNT, MENU, ROLL, play
 
@@ -44,6 +46,20 @@ def test_who_is_asked_and_who_decides(mode: str, policy: str, who: list[str], ch
     assert log == who
     assert (choice.chosen.raw if choice.chosen.kind.value == "PICK" else None) == chosen
     assert (choice.source == "policy") == (chosen != COUNT)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: None,
+        lambda: "<NOOP><END>",
+        lambda: Selection(Kind.PICK, "\ud800", "SID0001"),
+        lambda: Selection(Kind.PICK, "", "SID0001", {}),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_selector_answers_ends_no_run(answer: Callable[[], Any]) -> None:
+    played = play(RunRequest("g", control_mode=ControlMode.POLICY_ONLY), policy=lambda _: answer())
+    assert played.result.reason is EndReason.MAX_INVALID
 
 
 def test_a_run_by_policy_only_without_a_policy_never_falls_back() -> None:

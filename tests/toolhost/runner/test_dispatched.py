@@ -5,33 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from manglecp.toolhost.dispatch import Answer, Catalogue, Dispatcher, HostCommand, Served
-from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.runner import (
     ControlMode,
     Dispatched,
     EndReason,
-    ExternalPolicy,
     FirstFit,
-    Limits,
     LogBroken,
     Menu,
     Offer,
-    Replayed,
-    Result,
-    RunHeader,
-    RunLog,
     RunRequest,
-    Selector,
     StepStatus,
     offers,
     replay,
@@ -39,145 +27,12 @@ from manglecp.toolhost.runner import (
     verify,
 )
 from manglecp.toolhost.state import Artifact, Slots
-from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.toolhost.runner.playing import saying
-
-PLUGIN = '''
-import os
-
-from manglecp import Context, action
-from manglecp.toolhost.state import Artifact
-
-
-@action(effects=["none"])
-def count(context: Context, by: int = 1) -> int:
-    """Add to the number in slot 0."""
-    number = by + (int(context.slots[0].content_json) if 0 in context.slots else 0)
-    context.slots[0] = Artifact("number", "count", str(number), 1)
-    return number
-
-
-@action(effects=["filesystem"])
-def note(path: str, text: str) -> str:
-    """Append to a file."""
-    with open(path, "a") as file:
-        file.write(text)
-    return text
-
-
-@action(effects=["none"])
-def spoil(context: Context) -> None:
-    """Write a slot, remove another one, and fail."""
-    context.slots[5] = Artifact("spoiled")
-    context.slots.pop(0, None)
-    raise ValueError("on purpose")
-
-
-@action(effects=["none"])
-def vanish() -> None:
-    """Never answer."""
-    os._exit(9)
-'''
-COUNT, NOTE, SPOIL, VANISH = (f"<PICK><SID{number:04}><END>" for number in range(1, 5))
-NOOP = "<NOOP><END>"
-
-
-class Workshop:
-    """The plugin in one host, and runs through it. ``count`` and ``vanish`` are said to be deterministic."""
-
-    def __init__(self, dispatcher: Dispatcher, listing: bytes, folder: Path) -> None:
-        self.dispatcher = dispatcher
-        self.folder = folder
-        self.execute = Dispatched(dispatcher, "kim")
-        again = ("AID.PLUGIN.COUNT.v1", "AID.PLUGIN.VANISH.v1")
-        self.menu = Menu.of(replace(offer, deterministic=offer.aid in again) for offer in offers(listing))
-        self.log = folder / "run.jsonl"
-
-    async def run(
-        self,
-        fallback: Selector,
-        policy: Selector | None = None,
-        *,
-        mode: ControlMode = ControlMode.FALLBACK_ONLY,
-        goal: str | None = None,
-        **inputs: Any,
-    ) -> Result:
-        self.log.unlink(missing_ok=True)
-        with RunLog.create(self.log, RunHeader.new("req-1"), key=b"k" * 32) as log:
-            return await run(
-                RunRequest("goal.test.v1", inputs, control_mode=mode, request_id="req-1"),
-                {},
-                log,
-                menu=lambda _: self.menu,
-                execute=self.execute,
-                fallback=fallback,
-                policy=policy,
-                goal_done=lambda slots: goal is not None and 0 in slots and slots[0].content_json == goal,
-            )
-
-    async def again(self) -> Replayed:
-        return await replay(self.log, self.execute, key=b"k" * 32)
-
-    def told(self, event: str) -> list[Any]:
-        return [record.payload for record in verify(self.log).records if record.event == event]
-
-    def policy(self, code: str, *, seconds: float = 60.0) -> ExternalPolicy:
-        """One that leaves a mark whenever it is started."""
-        marked = f"with open({str(self.folder / 'started')!r}, 'a') as mark: mark.write('x')\n{code}"
-        limits = Limits(seconds=seconds, output_bytes=4096)
-        return ExternalPolicy([sys.executable, "-I", "-S", "-c", marked], {sys.executable}, limits=limits)
-
-    @property
-    def policy_starts(self) -> int:
-        return len((self.folder / "started").read_text())
-
-
-@pytest.fixture(scope="module")
-def listed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
-    plugin = tmp_path_factory.mktemp("plugin") / "plugin.py"
-    plugin.write_text(PLUGIN)
-    argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", str(plugin)]
-    return plugin, subprocess.run(argv, capture_output=True, check=True).stdout
-
-
-Audited = list[tuple[str, object]]
-Working = Callable[[Callable[[Workshop], Awaitable[None]]], Audited]
-
-
-@pytest.fixture
-def working(listed: tuple[Path, bytes], tmp_path: Path) -> Working:
-    """Do something in a workshop and leave nothing behind; the audit events of that."""
-    plugin, listing = listed
-
-    def work(task: Callable[[Workshop], Awaitable[None]]) -> Audited:
-        audited: Audited = []
-
-        async def main() -> None:
-            command = HostCommand(
-                argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", str(plugin)),
-                environ=HostCommand.inherited(os.environ),
-                lease_key_option="--lease-key-fd",
-            )
-            breakers = Breakers(asyncio.get_running_loop().time, threshold=1, cooldown=600)
-            async with Dispatcher(
-                [Served(Catalogue.read(listing), command)],
-                size=1,
-                timeout=60,
-                limits=QUICK,
-                breakers=breakers,
-                audit=lambda event, details: audited.append((event, details["aid"])),
-            ) as dispatcher:
-                await task(Workshop(dispatcher, listing, tmp_path))
-
-        with nothing_left():
-            asyncio.run(main())
-        return audited
-
-    return work
+from tests.toolhost.runner.workshop import COUNT, NOOP, NOTE, SPOIL, VANISH, Workshop, work_in
 
 
 @pytest.mark.req("IPC-04", "IPC-06", "IPC-07")
-def test_a_policy_picks_hosts_act_and_the_log_plays_again_without_either(working: Working, tmp_path: Path) -> None:
+def test_a_policy_picks_hosts_act_and_the_log_plays_again_without_either(tmp_path: Path) -> None:
     file = tmp_path / "notes"
     code = (
         "import json, sys\n"
@@ -199,11 +54,11 @@ def test_a_policy_picks_hosts_act_and_the_log_plays_again_without_either(working
         assert (await replay(shop.log)).result == result
         assert shop.policy_starts == 3
 
-    assert working(task).count(("lease_granted", "AID.PLUGIN.NOTE.v1")) == 1
+    assert work_in(tmp_path, task).count(("lease_granted", "AID.PLUGIN.NOTE.v1")) == 1
     assert file.read_text() == "once"
 
 
-def test_a_replay_finds_that_an_action_does_something_else_now(working: Working) -> None:
+def test_a_replay_finds_that_an_action_does_something_else_now(tmp_path: Path) -> None:
     async def task(shop: Workshop) -> None:
         await shop.run(saying(COUNT, COUNT, NOOP))
 
@@ -217,10 +72,10 @@ def test_a_replay_finds_that_an_action_does_something_else_now(working: Working)
         with pytest.raises(LogBroken):
             await replay(lines[:3] + lines[4:], shop.execute)
 
-    working(task)
+    work_in(tmp_path, task)
 
 
-def test_a_failing_action_leaves_nothing_in_the_state_of_the_run(working: Working) -> None:
+def test_a_failing_action_leaves_nothing_in_the_state_of_the_run(tmp_path: Path) -> None:
     async def task(shop: Workshop) -> None:
         result = await shop.run(saying(COUNT, SPOIL))
         assert result.reason is EndReason.TOOL_ERROR
@@ -232,10 +87,10 @@ def test_a_failing_action_leaves_nothing_in_the_state_of_the_run(working: Workin
         # Nor does the next run on the same host find anything of it.
         assert (await shop.run(saying(COUNT, NOOP))).state == result.state
 
-    working(task)
+    work_in(tmp_path, task)
 
 
-def test_a_breaker_ends_the_run_and_a_replay_does_not_try_again(working: Working) -> None:
+def test_a_breaker_ends_the_run_and_a_replay_does_not_try_again(tmp_path: Path) -> None:
     async def task(shop: Workshop) -> None:
         crashed = await shop.run(saying(COUNT, VANISH))
         assert (crashed.reason, len(crashed.state)) == (EndReason.TOOL_ERROR, 1)
@@ -247,10 +102,10 @@ def test_a_breaker_ends_the_run_and_a_replay_does_not_try_again(working: Working
         assert (told["status"], told["by_action"], told["err"]["code"]) == ("BREAKER_TRIP", False, "breaker_open")
         assert (await shop.again()).result == refused
 
-    working(task)
+    work_in(tmp_path, task)
 
 
-def test_inputs_that_an_action_does_not_take_are_an_invalid_pick(working: Working) -> None:
+def test_inputs_that_an_action_does_not_take_are_an_invalid_pick(tmp_path: Path) -> None:
     async def task(shop: Workshop) -> None:
         wrong = '<PICK><SID0001><INP>{"by":"two"}</INP><END>'
         result = await shop.run(saying(NOTE, wrong, COUNT, NOOP), unknown=1)
@@ -260,7 +115,7 @@ def test_inputs_that_an_action_does_not_take_are_an_invalid_pick(working: Workin
         assert shop.told("tool_ok")[0]["output"] == 1
         assert (await shop.again()).result == result
 
-    working(task)
+    work_in(tmp_path, task)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +128,7 @@ def test_inputs_that_an_action_does_not_take_are_an_invalid_pick(working: Workin
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),
     ],
 )
-def test_a_run_survives_its_policy(working: Working, code: str, why: str) -> None:
+def test_a_run_survives_its_policy(tmp_path: Path, code: str, why: str) -> None:
     async def task(shop: Workshop) -> None:
         policy = shop.policy(code, seconds=0.5 if "sleep" in code else 60)
         # The mark may be missing where the time was up before the policy came to it.
@@ -286,10 +141,10 @@ def test_a_run_survives_its_policy(working: Working, code: str, why: str) -> Non
         assert "left alone" in shop.told("selector_policy_raw")[-1]["why"]
         assert (await shop.again()).result == alone
 
-    working(task)
+    work_in(tmp_path, task)
 
 
-def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(working: Working, tmp_path: Path) -> None:
+def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(tmp_path: Path) -> None:
     async def task(shop: Workshop) -> None:
         note = tmp_path / "pid"
         os.mkfifo(note)
@@ -307,10 +162,10 @@ def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(working
         with pytest.raises(LogBroken, match="end of the run is missing"):
             verify(shop.log)
 
-    working(task)
+    work_in(tmp_path, task)
 
 
-def test_the_heuristic_tries_the_first_action_that_fits_until_none_is_left(working: Working, tmp_path: Path) -> None:
+def test_the_heuristic_tries_the_first_action_that_fits_until_none_is_left(tmp_path: Path) -> None:
     async def task(shop: Workshop) -> None:
         shop.menu = shop.menu.permitted(blocked=["AID.PLUGIN.SPOIL.v1", "AID.PLUGIN.VANISH.v1"])
         result = await shop.run(FirstFit(), goal="3")
@@ -321,7 +176,7 @@ def test_the_heuristic_tries_the_first_action_that_fits_until_none_is_left(worki
         result = await shop.run(FirstFit(), path=str(tmp_path / "notes"), text="x")
         assert (result.reason, result.steps) == (EndReason.NOOP, 2)
 
-    working(task)
+    work_in(tmp_path, task)
 
 
 def test_what_has_effects_is_never_taken_for_deterministic() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -154,7 +155,18 @@ def test_a_text_that_is_not_unicode_is_kept_as_its_literal() -> None:
     assert parse("<NOOP>\ud800").raw == "'<NOOP>\\ud800'"
 
 
-@pytest.mark.parametrize("members", [{}, {"kind": "PERHAPS", "raw": ""}, {"kind": "PICK", "raw": ""}])
-def test_what_is_no_written_selection_is_refused(members: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "members",
+    [
+        {},
+        {"kind": "PERHAPS", "raw": ""},
+        {"kind": "PICK", "raw": ""},
+        {"kind": "NOOP", "raw": 5},
+        {"kind": "NOOP", "raw": "\ud800"},
+        {"kind": "PICK", "raw": "", "sid": 5},
+        {"kind": "PICK", "raw": "", "sid": "SID0001", "input_patch_json": {}},
+    ],
+)
+def test_what_is_no_written_selection_is_refused(members: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"selection|Kind|SID"):
         Selection.read(members)

@@ -56,6 +56,10 @@ class Selection:
     why: str = ""
 
     def __post_init__(self) -> None:
+        texts: tuple[object, ...] = (self.raw, self.sid, self.input_patch_json, self.why)  # hints are not enforced
+        for text in texts:
+            if text is not None and (not isinstance(text, str) or _SURROGATE.search(text)):
+                raise ValueError("a selection is made of Unicode texts")
         if (self.kind is Kind.PICK) != (self.sid is not None):
             raise ValueError("a SID is present in a PICK and only there")
         if self.input_patch_json is not None and self.kind is not Kind.PICK:
