@@ -1,13 +1,10 @@
 """Lines: however a stream is cut into pieces, the same lines come out, and never more is kept than a line may have."""
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from manglecp.toolhost.dispatch.framing import MAX_OUTPUT, Lines
-from manglecp.toolhost.dispatch.messages import Answer, Call, decode, judge
 
 
 @given(st.lists(st.binary(max_size=8)), st.binary(max_size=8))
@@ -40,59 +37,3 @@ def test_a_flood_without_a_newline_is_given_up_while_it_is_read() -> None:
         assert lines.feed(b"x" * 64) == []
         assert len(lines.half()) <= 100
     assert lines.overflowed
-
-
-def _streams(count: int, seed: int) -> None:
-    """Byte streams as broken hosts make them: whole answers, cut, doubled, damaged, mixed with noise."""
-    chance = random.Random(seed)
-    good = b'{"ok":true,"status":"OK","output_json":"{}","error":"","ds_state":{"delta":true,"slots":{}}}'
-    scraps = [
-        b"",
-        b"\n",
-        b"\r\n",
-        b"\x00",
-        b"\xff\xfe",
-        b"{",
-        b"[" * 500,
-        b'"',
-        b"null",
-        b"1e999",
-        b"\xe2\x80\xa8",
-        good,
-    ]
-    scraps += [
-        b'{"ok":true,"status":"OK","output_json":7}',
-        b'{"ok":1}',
-        b'{"ds_state":{"slots":[]},' + good[1:],
-        b"{}",
-    ]
-    call = Call(aid="AID.X.v1")
-    for _ in range(count):
-        stream = bytearray(b"\n".join(chance.choices(scraps, k=chance.randrange(1, 8))))
-        for _ in range(chance.randrange(4)):
-            if stream:
-                stream[chance.randrange(len(stream))] = chance.randrange(256)
-        lines = Lines(256)
-        at = 0
-        while at < len(stream):
-            step = chance.randrange(1, 200)
-            for line in lines.feed(bytes(stream[at : at + step])):
-                assert len(line) <= 256
-                try:
-                    document = decode(line)
-                except ValueError:
-                    continue
-                result = judge(call, document)
-                assert isinstance(result, Answer) or result["error"] is True
-            assert len(lines.half()) <= 256
-            at += step
-
-
-@pytest.mark.req("IPC-30")
-def test_no_stream_of_bytes_does_harm() -> None:
-    _streams(3_000, seed=19)
-
-
-@pytest.mark.soak
-def test_no_stream_of_bytes_does_harm_at_length() -> None:
-    _streams(100_000, seed=20)

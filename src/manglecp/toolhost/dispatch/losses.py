@@ -11,7 +11,7 @@ from typing import Final
 
 from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, ErrorType, failure
 from manglecp.toolhost.dispatch.messages import Call
-from manglecp.toolhost.dispatch.process import HostLost, Loss
+from manglecp.toolhost.dispatch.pairing import HostLost, Loss
 
 __all__ = ["error_of", "may_repeat", "type_of"]
 

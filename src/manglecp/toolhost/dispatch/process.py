@@ -1,12 +1,8 @@
 """One host process: lines to its stdin, lines from its stdout, and an end that leaves nothing behind.
 
-Requests and answers are paired by order, for the contract has no correlation id. That holds only as long as every line
-is the answer to the oldest open request; a line that nobody waits for, one that is no answer, or one that names another
-call shows that it no longer does. There is no way back from there: the host is ended, and what it still owed is lost.
-
-A request is either answered or lost (:class:`HostLost`), and it is lost only once the process is really dead, so that
-nothing of it can happen any more when the caller hears of it. A loss says whether any byte of the request had left
-(``sent``), and whether it was the one the host was busy with (``suspect``): hosts work in order, so it is the oldest.
+A request is either answered or lost, as :mod:`.pairing` says, and it is lost only once the process is really dead, so
+that nothing of it can happen any more when the caller hears of it. A host whose answers can no longer be paired is
+ended.
 
 The process leads a session of its own. Deadlines and cancelled calls send SIGTERM to its whole group and, a little
 later, SIGKILL; the group also gets SIGKILL when its leader is gone, before the leader is reaped, while its number
@@ -22,15 +18,14 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from manglecp.toolhost.dispatch.framing import MAX_OUTPUT, Lines
+from manglecp.toolhost.dispatch.framing import Lines
 from manglecp.toolhost.dispatch.launching import HostCommand, Launched, launch
 from manglecp.toolhost.dispatch.messages import decode
+from manglecp.toolhost.dispatch.pairing import HostLost, Loss, Pairing, Request
 
 __all__ = ["HostLost", "HostProcess", "Loss"]
-
-Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
 
 KILL_GRACE: Final = 0.2
 """Seconds between SIGTERM and SIGKILL."""
@@ -41,32 +36,6 @@ EVENT_LIMIT: Final = 65_536
 PIPE_SIZE: Final = 1_048_576
 _CHUNK: Final = 262_144
 _F_SETPIPE_SZ: Final = 1031
-
-
-class HostLost(Exception):
-    """No answer will come."""
-
-    def __init__(self, loss: Loss, detail: str, *, sent: bool, suspect: bool) -> None:
-        super().__init__(loss, detail)
-        self.loss = loss
-        self.detail = detail
-        self.sent = sent
-        self.suspect = suspect
-
-
-class _Request:
-    """One line on its way: what is left to write, and who waits for the answer."""
-
-    __slots__ = ("answer", "call_id", "loss", "rest", "sent", "shared", "timer")
-
-    def __init__(self, line: bytes, call_id: str | None, answer: asyncio.Future[dict[str, Any]], shared: bool) -> None:
-        self.rest: memoryview = memoryview(line)
-        self.call_id = call_id
-        self.answer = answer
-        self.shared = shared
-        self.sent = False
-        self.loss: tuple[Loss, str] | None = None
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class HostProcess:
@@ -88,15 +57,13 @@ class HostProcess:
         self._process = process
         self._on_event = on_event
         self._on_end = on_end
-        self._on_late = on_late
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
-        self._lines = Lines(MAX_OUTPUT)
+        self._pairing = Pairing(on_late)
         self._events = Lines(EVENT_LIMIT)
         self._stderr = b""
-        self._waiting: deque[_Request] = deque()
-        self._unsent: deque[_Request] = deque()
+        self._unsent: deque[Request] = deque()
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -135,7 +102,7 @@ class HostProcess:
     @property
     def idle(self) -> bool:
         """Whether the host owes nothing, not even to somebody who has left."""
-        return not self._waiting
+        return self._pairing.idle
 
     async def exchange(
         self, line: bytes, *, deadline: float, call_id: str | None = None, shared: bool = False
@@ -145,12 +112,12 @@ class HostProcess:
         ``deadline`` is a time of the event loop. Cancelling a call that is not ``shared`` ends the host, if the request
         has left; the answer to a shared one is waited for by the host alone.
         """
-        request = _Request(line, call_id, self._loop.create_future(), shared)
-        if not self._waiting and self.alive:
+        request = Request(line, self._loop.create_future(), call_id, shared=shared)
+        if self._pairing.idle and self.alive:
             self._read_stdout()  # what lies here before anything was asked is no answer
         if not self.alive:
             raise HostLost("crash", "the host is gone", sent=False, suspect=False)
-        self._waiting.append(request)
+        self._pairing.add(request)
         self._unsent.append(request)
         request.timer = self._loop.call_at(deadline, self._overdue, request)
         if len(self._unsent) == 1:
@@ -205,8 +172,7 @@ class HostProcess:
             except OSError:  # nobody reads any more; the end of the process follows and settles everything
                 self.end()
                 return
-            request.sent = True
-            request.rest = request.rest[count:]
+            request.written(count)
             if not request.rest:
                 self._unsent.popleft()
         if self._stdin is not None:
@@ -236,40 +202,11 @@ class HostProcess:
             # Most likely it is exiting, with a code that is worth knowing; if it is not, it is of no use any more.
             self._loop.call_later(STOP_GRACE, self.end)
             return False
-        for line in self._lines.feed(data):
-            if self._ending:
-                return True
-            self._take(line)
-        if self._lines.overflowed and not self._ending:
-            self._spoiled("oversize", f"the answer has more than {self._lines.limit} bytes")
+        if not self._ending:
+            self._pairing.feed(data)
+            if self._pairing.spoiled:
+                self.end()
         return True
-
-    def _take(self, line: bytes) -> None:
-        if not self._waiting:
-            self._spoiled("crash", "the host wrote a line that nobody had asked for")
-            return
-        request = self._waiting[0]
-        if not line:
-            self._spoiled("empty_output", "the host answered with an empty line")
-            return
-        try:
-            document = decode(line)
-        except ValueError as error:
-            self._spoiled("parse_error", f"the answer is no JSON object: {error}; it begins {line[:200]!r}")
-            return
-        named = document.get("call_id")
-        if named is not None and request.call_id is not None and named != request.call_id:
-            self._spoiled("crash", "the host answered another call than the one whose turn it was")
-            return
-        if not request.sent or request.rest:
-            self._spoiled("crash", "the host answered before it had the whole request")
-            return
-        self._waiting.popleft()
-        self._settle(request)
-        if not request.answer.done():
-            request.answer.set_result(document)
-        elif self._on_late is not None:
-            self._on_late()
 
     def _read_stderr(self) -> None:
         assert self._process.stderr is not None
@@ -292,13 +229,7 @@ class HostProcess:
 
     # ------------------------------------------------------------------------------------------------ losing
 
-    def _spoiled(self, loss: Loss, detail: str) -> None:
-        """The order of answers can no longer be trusted. The oldest request is the one it happened to."""
-        if self._waiting and self._waiting[0].loss is None:
-            self._waiting[0].loss = (loss, detail)
-        self.end()
-
-    def _overdue(self, request: _Request) -> None:
+    def _overdue(self, request: Request) -> None:
         request.timer = None
         if request.sent:
             request.loss = request.loss or ("timeout", "no answer before the deadline")
@@ -312,23 +243,17 @@ class HostProcess:
                     )
                 )
 
-    def _cancelled(self, request: _Request) -> None:
+    def _cancelled(self, request: Request) -> None:
         if not request.sent:
             self._withdraw(request)
         elif not request.shared:
             request.loss = request.loss or ("cancelled", "the call was cancelled")
             self.end()
 
-    def _withdraw(self, request: _Request) -> None:
-        self._settle(request)
+    def _withdraw(self, request: Request) -> None:
+        self._pairing.withdraw(request)
         with contextlib.suppress(ValueError):  # the host may have been lost in the meantime
-            self._waiting.remove(request)
             self._unsent.remove(request)
-
-    def _settle(self, request: _Request) -> None:
-        if request.timer is not None:
-            request.timer.cancel()
-            request.timer = None
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -339,7 +264,7 @@ class HostProcess:
         self._loop.remove_reader(self._pidfd)
         self._signal(signal.SIGKILL)
         while self._read_stdout():
-            if self._ending or self._lines.overflowed:
+            if self._ending:
                 break
         self._read_stderr()
         if self._progress is not None:
@@ -367,16 +292,8 @@ class HostProcess:
 
     def _lose_all(self, code: int) -> None:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        said = (self._lines.half() + b"\n" + self._stderr).strip().decode("utf-8", "replace")
-        detail = f"the host {how}" + (f": {said}" if said else "")
-        loss: Loss = "crash" if code else "empty_output"
-        for position, request in enumerate(self._waiting):
-            self._settle(request)
-            kind, reason = request.loss or (loss, detail)
-            if not request.answer.done():
-                suspect = position == 0 and request.sent
-                request.answer.set_exception(HostLost(kind, reason, sent=request.sent, suspect=suspect))
-        self._waiting.clear()
+        said = (self._pairing.half() + b"\n" + self._stderr).strip().decode("utf-8", "replace")
+        self._pairing.lose_all("crash" if code else "empty_output", f"the host {how}" + (f": {said}" if said else ""))
         self._unsent.clear()
 
 
