@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Generic, Literal, NewType, NotRequired, TypedDict, TypeVar
 
 import jsonschema_rs
 import msgspec
@@ -37,6 +37,26 @@ class Color(Enum):
     BLUE = 2
 
 
+T = TypeVar("T")
+Name = NewType("Name", str)
+
+
+@dataclass
+class Held(Generic[T]):
+    x: T
+    y: T | None = None
+
+
+class Boxed(TypedDict, Generic[T]):
+    depth: T
+    mode: NotRequired[set[T]]
+
+
+class Sent(msgspec.Struct, Generic[T]):
+    x: T
+    note: str | msgspec.UnsetType = msgspec.UNSET
+
+
 HINTS: list[Any] = [
     Any,
     None,
@@ -67,9 +87,30 @@ HINTS: list[Any] = [
     Annotated[list[int], Limits(min_length=1, max_length=2)],
     Annotated[dict[str, int], Limits(min_length=1, max_length=1)],
     Annotated[int | str, Limits(ge=1, pattern="a")] | None,
+    Annotated[float, Limits(multiple_of=0.1)],
+    Annotated[float, Limits(multiple_of=0.01, ge=0.25)],
+    Annotated[int | None, Limits(multiple_of=2), Limits(multiple_of=3, ge=0), Limits(ge=-5)],
+    Annotated[str, Limits(pattern=r"^\S*$")],
+    Annotated[str, Limits(pattern=r"^[a-z$]+\s?$"), Limits(pattern="a")],
+    Annotated[str | list[int] | None, Limits(max_length=2)],
+    Annotated[tuple[int, int], Limits(min_length=1)],
+    Annotated[Color, Limits(max_length=2)],
+    Literal[Color.RED, 3],
+    str | Color,
+    float | int | Color | None,
+    set[int],
+    frozenset[str | None],
+    dict[Name, bool],
+    Held[int],
+    Held[Held[float]],
+    Boxed[str],
+    Boxed[Annotated[float, Limits(multiple_of=0.1)]],
+    Sent[int] | Sent[list[str]],
 ]
-numbers = st.integers(-3, 12) | st.sampled_from([0.0, 1.0, 1.5, 3.0, -2.0, 2**60])
-texts = st.sampled_from(["", "a", "aa", "aaa", "a\n", "b", "red", "fast", "move", "é", "\U0001f600"])
+numbers = st.integers(-3, 12) | st.sampled_from([0.0, 1.0, 1.5, 3.0, -2.0, 2**60, 0.3, 0.7, 0.25, 4.35, 10**400, 1e308])
+texts = st.sampled_from(
+    ["", "a", "aa", "aaa", "a\n", "b", "red", "fast", "move", "é", "\U0001f600", "a$", "a\u00a0", "a\u2028", "\x85"]
+)
 names = st.sampled_from(["depth", "mode", "x", "y", "names", "type", "stepCount", "note", "other"])
 values = st.recursive(
     st.none() | st.booleans() | numbers | texts,
@@ -79,6 +120,9 @@ values = st.recursive(
 objects = st.one_of(
     st.fixed_dictionaries({"depth": values}, optional={"mode": values}),
     st.fixed_dictionaries({"x": numbers}, optional={"y": numbers, "names": st.lists(texts, max_size=2) | values}),
+    st.fixed_dictionaries(
+        {"x": st.lists(texts, max_size=2) | st.fixed_dictionaries({"x": numbers})}, optional={"note": texts}
+    ),
     st.fixed_dictionaries({"type": texts, "stepCount": numbers}, optional={"note": values}),
 )
 

@@ -3,12 +3,17 @@
 A converter is made once per hint. It takes a decoded JSON value and gives the value that the function gets, or raises
 :class:`ConversionError` with the place of the first thing that does not fit. It takes exactly what the schema of the
 hint describes (a property test holds the two against each other), so ``1.0`` is an integer, ``true`` is not, and a
-string is never turned into a number.
+string is never turned into a number. Where several options of a union fit, the one of exactly the value's kind counts:
+a choice before what takes any value, ``int`` before ``float`` for ``1`` and after it for ``1.0``; then the order in
+which they are written.
+
+A class may have more to say about its members than their hints. What its constructor raises, whatever it is, is said of
+the input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from manglecp.toolhost.shapes import ArrayOf, Choice, Constrained, MapOf, Record, Scalar, Shape, Union
@@ -17,6 +22,8 @@ __all__ = ["ConversionError", "Converter", "converter"]
 
 Converter: TypeAlias = Callable[[Any], Any]
 _SHOWN: Final = 80
+_SAID: Final = 400
+"""Characters of a value, and of what a class says about it, that an error repeats."""
 
 
 class ConversionError(ValueError):
@@ -53,7 +60,7 @@ def converter(shape: Shape) -> Converter:
         case Record():
             return _record(shape)
         case Union(options):
-            return _union([converter(option) for option in options])
+            return _union(options)
         case Constrained(inner, keywords):
             return _constrained(converter(inner), keywords)
 
@@ -82,13 +89,13 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if type(value) is float:
+    if type(value) is float and value - value == 0:  # JSON has no infinity, but a text of it may have too many digits
         return value
     if type(value) is int:
         try:
             return float(value)
         except OverflowError:
-            raise ConversionError("the number is too large") from None
+            return value  # no float is so large; it is a number, and Python takes an int for a float
     raise _expected("a number", value)
 
 
@@ -169,16 +176,21 @@ def _record(record: Record) -> Converter:
                 arguments[known[1]] = converted
         try:
             return build(**arguments)
-        except (TypeError, ValueError) as error:  # a class may have more to say about its members than their hints
-            raise ConversionError(str(error)) from error
+        except BaseException as error:  # SystemExit too: it is not for a class to end its host
+            raise ConversionError(_said(error)) from error
 
     return convert
 
 
-def _union(options: list[Converter]) -> Converter:
+def _union(options: tuple[Shape, ...]) -> Converter:
+    converters = [converter(option) for option in options]
+    # What is tried first must not depend on the order of `int | float`: `typing` takes both orders for the same hint.
+    exact = [converters[index] for index in sorted(range(len(options)), key=lambda i: _looseness(options[i], int))]
+    floats = [converters[index] for index in sorted(range(len(options)), key=lambda i: _looseness(options[i], float))]
+
     def convert(value: Any) -> Any:
         problems = []
-        for option in options:
+        for option in floats if type(value) is float else exact:
             try:
                 return option(value)
             except ConversionError as error:
@@ -186,6 +198,25 @@ def _union(options: list[Converter]) -> Converter:
         raise ConversionError("; or ".join(dict.fromkeys(problems)))
 
     return convert
+
+
+def _looseness(option: Shape, kind: type[int | float]) -> int:
+    """How much more an option takes than the value in hand, a number of this kind if it is a number."""
+    match option:
+        case Constrained(inner, _):
+            return _looseness(inner, kind)
+        case Union(options):
+            return min(_looseness(inner, kind) for inner in options)
+        case Choice():
+            return 0
+        case Scalar("number"):
+            return 1 if kind is float else 2
+        case Scalar("integer"):
+            return 1 if kind is int else 2
+        case Scalar("any"):
+            return 3
+        case _:
+            return 1
 
 
 def _at(step: str | int, convert: Converter, value: Any) -> Any:
@@ -196,7 +227,7 @@ def _at(step: str | int, convert: Converter, value: Any) -> Any:
 
 
 def _constrained(convert_inner: Converter, keywords: Mapping[str, Any]) -> Converter:
-    checks = [(f"{name} {limit!r}", _CHECKS[name](limit)) for name, limit in keywords.items() if name in _CHECKS]
+    checks = list(_checks(keywords))
 
     def convert(value: Any) -> Any:
         converted = convert_inner(value)
@@ -208,6 +239,15 @@ def _constrained(convert_inner: Converter, keywords: Mapping[str, Any]) -> Conve
     return convert
 
 
+def _checks(keywords: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[Any], bool]]]:
+    for name, limit in keywords.items():
+        if name == "allOf":
+            for more in limit:
+                yield from _checks(more)
+        elif name in _CHECKS:
+            yield f"{name} {limit!r}", _CHECKS[name](limit)
+
+
 def _numeric(fits: Callable[[Any, Any], bool]) -> Callable[[Any], Callable[[Any], bool]]:
     """A keyword restricts numbers only: as in JSON Schema, it says nothing about other values."""
     return lambda limit: lambda value: type(value) not in (int, float) or fits(value, limit)
@@ -217,13 +257,34 @@ def _length(kind: type[Any], fits: Callable[[int, int], bool]) -> Callable[[Any]
     return lambda limit: lambda value: type(value) is not kind or fits(len(value), limit)
 
 
-def _pattern(pattern: str) -> Callable[[Any], bool]:
-    import re
+def _multiple(value: float, of: float) -> bool:
+    """Whether the quotient is whole. Numbers count as they are written: 0.3 is three times 0.1, in JSON."""
+    (digits, exponent), (of_digits, of_exponent) = _decimal(value), _decimal(of)
+    least = min(exponent, of_exponent)
+    scaled: int = digits * 10 ** (exponent - least)
+    unit: int = of_digits * 10 ** (of_exponent - least)
+    return scaled % unit == 0
 
-    # JSON Schema has the regular expressions of ECMAScript: there "$" is the very end, and digits are ASCII.
-    at_end = re.sub(r"((?:^|[^\\])(?:\\\\)*)\$", r"\1\\Z", pattern)
-    search = re.compile(at_end, re.ASCII).search
+
+def _decimal(number: float) -> tuple[int, int]:
+    """Digits and exponent of ten of the shortest text of a number."""
+    if isinstance(number, int):
+        return number, 0
+    mantissa, _, exponent = repr(number).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    return int(whole + fraction), int(exponent or 0) - len(fraction)
+
+
+def _pattern(pattern: str) -> Callable[[Any], bool]:
+    from manglecp.toolhost.patterns import matcher  # whoever has a pattern has paid for this
+
+    search = matcher(pattern)
     return lambda value: type(value) is not str or search(value) is not None
+
+
+def _unique(_: bool) -> Callable[[Any], bool]:
+    # The items of a set are simple values. In Python True is 1; in JSON it is not.
+    return lambda value: type(value) is not list or len({(type(v) is bool, v) for v in value}) == len(value)
 
 
 _CHECKS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
@@ -231,7 +292,7 @@ _CHECKS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
     "exclusiveMinimum": _numeric(lambda value, limit: bool(value > limit)),
     "maximum": _numeric(lambda value, limit: bool(value <= limit)),
     "exclusiveMaximum": _numeric(lambda value, limit: bool(value < limit)),
-    "multipleOf": _numeric(lambda value, limit: bool(value % limit == 0)),
+    "multipleOf": _numeric(_multiple),
     "minLength": _length(str, lambda length, limit: length >= limit),
     "maxLength": _length(str, lambda length, limit: length <= limit),
     "minItems": _length(list, lambda length, limit: length >= limit),
@@ -239,6 +300,7 @@ _CHECKS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
     "minProperties": _length(dict, lambda length, limit: length >= limit),
     "maxProperties": _length(dict, lambda length, limit: length <= limit),
     "pattern": _pattern,
+    "uniqueItems": _unique,
 }
 
 
@@ -252,3 +314,13 @@ def _shown(value: Any) -> str:
         return "an object" if isinstance(value, dict) else f"an array of {len(value)}"
     text = repr(value) if not isinstance(value, str) else repr(value[:_SHOWN])
     return text if len(text) <= _SHOWN + 2 else text[:_SHOWN] + "…"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # an exception may fail to describe itself
+        text = ""
+    if isinstance(error, ValueError) and text:
+        return text[:_SAID]
+    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_SAID]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from manglecp.toolhost.shapes import ArrayOf, Choice, Constrained, MapOf, Record, Scalar, Shape, Union
@@ -9,6 +10,8 @@ from manglecp.toolhost.shapes import ArrayOf, Choice, Constrained, MapOf, Record
 __all__ = ["DIALECT", "schema"]
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_SAID: Final = frozenset({"title", "description", "examples"})
+"""Keywords that restrict nothing."""
 
 
 def schema(shape: Shape) -> dict[str, Any]:
@@ -32,7 +35,14 @@ def schema(shape: Shape) -> dict[str, Any]:
         case Union(options):
             return {"anyOf": [schema(option) for option in options]}
         case Constrained(inner, keywords):
-            return {**schema(inner), **keywords}
+            return _together(schema(inner), keywords)
+
+
+def _together(inner: dict[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Both: what the outer one restricts must not replace what the inner one does."""
+    if inner.keys() & keywords.keys() <= _SAID:
+        return {**inner, **keywords}
+    return {**keywords, "allOf": [inner, *keywords.get("allOf", ())]}
 
 
 def _record(record: Record) -> dict[str, Any]:

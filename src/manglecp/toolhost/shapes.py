@@ -2,10 +2,10 @@
 
 A hint is read once into a tree of shapes. What a shape looks like as JSON Schema (:mod:`.schema`) and how a JSON value
 becomes a Python value of it (:mod:`.conversion`) are two readings of the same tree, so they cannot disagree about what
-the hint means.
+the hint means. What the two could not agree on is refused here, when a plugin loads.
 
-Constraints stand in ``Annotated``, as :class:`Limits` or as any object that has the same attributes (``msgspec.Meta``,
-the classes of ``annotated_types``). A bare string there is a description.
+Classes are read in :mod:`.records` and what stands in ``Annotated`` in :mod:`.constraints`; a plugin that has neither
+does not pay for them.
 
 Objects are closed: a member that nobody declared is a mistake of the caller, and silence would hide it.
 """
@@ -16,7 +16,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 __all__ = [
@@ -40,7 +39,7 @@ class HintError(TypeError):
 
 
 class Limits(NamedTuple):
-    """Constraints for ``Annotated`` that cost a host no import."""
+    """Constraints for ``Annotated`` that cost a plugin no import."""
 
     ge: float | None = None
     gt: float | None = None
@@ -97,7 +96,7 @@ class Record(NamedTuple):
 
 
 class Union(NamedTuple):
-    """The first of these that fits."""
+    """One of these. Which, if several fit, is for the conversion to say."""
 
     options: tuple[Shape, ...]
 
@@ -122,21 +121,9 @@ _SCALARS: Final[dict[Any, Scalar]] = {
     str: Scalar("string"),
 }
 _ARRAYS: Final[dict[Any, Callable[[list[Any]], Any]]] = {list: list, Sequence: list}
-_ATTRIBUTES: Final = {
-    "ge": "minimum",
-    "gt": "exclusiveMinimum",
-    "le": "maximum",
-    "lt": "exclusiveMaximum",
-    "multiple_of": "multipleOf",
-    "pattern": "pattern",
-    "title": "title",
-    "description": "description",
-    "examples": "examples",
-}
-_LENGTHS: Final = {
-    "min_length": {"string": "minLength", "array": "minItems", "object": "minProperties"},
-    "max_length": {"string": "maxLength", "array": "maxItems", "object": "maxProperties"},
-}
+_QUALIFIERS: Final = ("Required", "NotRequired", "ReadOnly")
+_DEEPEST: Final = 50
+"""Classes within classes. A generic class can contain itself without ever being the same hint twice."""
 
 
 def shape(hint: Any) -> Shape:
@@ -147,29 +134,54 @@ def shape(hint: Any) -> Shape:
 def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:  # first, for what stands in it need not be hashable
-        return _constrained(_shape(arguments[0], outer), hint.__metadata__)
+        from manglecp.toolhost.constraints import constrained
+
+        return constrained(_shape(arguments[0], outer), hint.__metadata__)
     if hint in _SCALARS:
         return _SCALARS[hint]
-    if origin in (typing.Required, typing.NotRequired):
+    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name, for typing_extensions has its own of them
         return _shape(arguments[0], outer)
     if origin is Literal:
-        return Choice(arguments, arguments)
+        from manglecp.toolhost.records import choice
+
+        return choice(arguments, hint)
     if origin in (typing.Union, types.UnionType):
-        return Union(tuple(_shape(option, outer) for option in arguments))
+        return _union(arguments, outer)
     kind = origin or hint
     if kind in _ARRAYS:
         return ArrayOf(_shape(arguments[0], outer) if arguments else Scalar("any"), None, _ARRAYS[kind])
     if kind is tuple:
         return _tuple(arguments, outer)
+    if kind in (set, frozenset):
+        return _set(hint, kind, arguments, outer)
     if kind in (dict, Mapping):
         return _map(hint, arguments, outer)
     if isinstance(hint, typing.NewType):
         return _shape(hint.__supertype__, outer)
-    if isinstance(hint, type):
-        if hint in outer:
-            raise HintError(f"{hint.__name__} contains itself; a schema that ends is needed")
-        return _class(hint, (*outer, hint))
+    if isinstance(hint, typing.TypeVar):
+        return _variable(hint, outer)
+    if isinstance(kind, type):
+        if hint in outer or len(outer) >= _DEEPEST:
+            raise HintError(f"{kind.__name__} contains itself; a schema that ends is needed")
+        from manglecp.toolhost.records import of_class
+
+        deeper = (*outer, hint)
+        return of_class(hint, lambda member: _shape(member, deeper))
     raise HintError(f"{hint!r} has no meaning in JSON")
+
+
+def _union(options: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
+    msgspec = sys.modules.get("msgspec")
+    unset = msgspec.UnsetType if msgspec is not None else None  # says that a member may be missing: a default says so
+    read = tuple(_shape(option, outer) for option in options if unset is None or option is not unset)
+    return Union(read) if len(read) > 1 else read[0]
+
+
+def _variable(variable: typing.TypeVar, outer: tuple[Any, ...]) -> Shape:
+    """A type variable that nobody has bound: whatever it may stand for."""
+    if variable.__constraints__:
+        return _union(variable.__constraints__, outer)
+    return _shape(Any if variable.__bound__ is None else variable.__bound__, outer)
 
 
 def _tuple(arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
@@ -180,78 +192,19 @@ def _tuple(arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
     return ArrayOf(None, tuple(_shape(item, outer) for item in arguments), tuple)
 
 
+def _set(hint: Any, build: Any, arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
+    from manglecp.toolhost.constraints import kinds
+
+    item = _shape(arguments[0], outer) if arguments else Scalar("any")
+    held = kinds(item)
+    if held & {"array", "object"}:
+        raise HintError(f"{hint!r}: arrays and objects cannot be in a set")
+    if "boolean" in held and held & {"integer", "number"}:
+        raise HintError(f"{hint!r}: true and 1 are two values in JSON, but one in a set")
+    return Constrained(ArrayOf(item, None, build), {"uniqueItems": True})
+
+
 def _map(hint: Any, arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
-    if arguments and arguments[0] is not str:
+    if arguments and _shape(arguments[0], outer) != Scalar("string"):
         raise HintError(f"{hint!r}: the names in a JSON object are strings")
     return MapOf(_shape(arguments[1], outer) if arguments else Scalar("any"))
-
-
-def _class(hint: Any, outer: tuple[Any, ...]) -> Shape:
-    if issubclass(hint, Enum):
-        members = tuple(hint)
-        return Choice(tuple(member.value for member in members), members)
-    if typing.is_typeddict(hint):
-        required: frozenset[str] = hint.__required_keys__
-        return _record(hint, {name: name in required for name in _hints(hint)}, dict, outer)
-    if hasattr(hint, "__dataclass_fields__"):
-        from dataclasses import MISSING, fields  # whoever has a dataclass has paid for this
-
-        optional = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(hint) if f.init}
-        return _record(hint, optional, hint, outer)
-    if hasattr(hint, "__struct_fields__"):
-        return _struct(hint, outer)
-    raise HintError(f"{hint.__name__} has no meaning in JSON")
-
-
-def _hints(owner: Any) -> dict[str, Any]:
-    return typing.get_type_hints(owner, include_extras=True)
-
-
-def _record(hint: type, required: Mapping[str, bool], build: Callable[..., Any], outer: tuple[Any, ...]) -> Record:
-    hints = _hints(hint)
-    return Record(tuple(Field(n, _shape(hints[n], outer), must, n) for n, must in required.items()), build)
-
-
-def _struct(hint: Any, outer: tuple[Any, ...]) -> Record:
-    """A msgspec Struct, with the names that it has on the wire; a tag is a member that has one value."""
-    structs = sys.modules["msgspec"].structs  # whoever has a Struct has imported this
-    hints = _hints(hint)
-    fields = [Field(f.encode_name, _shape(hints[f.name], outer), f.required, f.name) for f in structs.fields(hint)]
-    config = hint.__struct_config__
-    if config.tag is not None:
-        fields.insert(0, Field(config.tag_field, Choice((config.tag,), (config.tag,)), True, None))
-    return Record(tuple(fields), hint)
-
-
-def _constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
-    keywords: dict[str, Any] = {}
-    for entry in metadata:
-        if isinstance(entry, str):
-            keywords["description"] = entry
-        else:
-            keywords.update(_attributes(entry, _kind(inner)))
-    return Constrained(inner, keywords) if keywords else inner
-
-
-def _attributes(entry: object, kind: str) -> dict[str, Any]:
-    found = {k: getattr(entry, a) for a, k in _ATTRIBUTES.items() if getattr(entry, a, None) is not None}
-    for attribute, kinds in _LENGTHS.items():
-        if (length := getattr(entry, attribute, None)) is not None:
-            if kind not in kinds:
-                raise HintError(f"{attribute} is said of something that has no length")
-            found[kinds[kind]] = length
-    return found
-
-
-def _kind(inner: Shape) -> str:
-    match inner:
-        case Scalar(kind):
-            return kind
-        case ArrayOf():
-            return "array"
-        case MapOf() | Record():
-            return "object"
-        case Constrained(deeper, _):
-            return _kind(deeper)
-        case _:
-            return "any"
