@@ -50,7 +50,7 @@ class Dispatched:
 def offers(listing: bytes) -> list[Offer]:
     """What the answer to ``--list`` offers.
 
-    A replay does once more what is deterministic. So only an action without effects counts as that, whatever it says of
+    A replay does once more what is deterministic. So only an action of tier 0 counts as that, whatever it says of
     itself: nothing is written or sent a second time because somebody reads a log.
     """
     catalogue = Catalogue.read(listing)
