@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manglecp.toolhost import state
+from manglecp.toolhost.context import Context, Reports
 from manglecp.toolhost.state import Artifact, Drift, Slots, StateError
 
 ECHO = Artifact("text", "AID.ECHO.v1", '{"a":1}', 7)
 ECHO_JSON = {"type": "text", "provenance": "AID.ECHO.v1", "content_json": '{"a":1}', "size_bytes": 7}
 
-artifacts = st.builds(Artifact, st.text(), st.text(), st.text(), st.integers(0, 2**40))
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+artifacts = st.builds(Artifact, texts, texts, texts, st.integers(0, 2**63 - 1))
 states = st.dictionaries(st.integers(0, 7), artifacts)
 
 
@@ -72,10 +74,72 @@ def test_nothing_is_coerced(document: dict[str, Any]) -> None:
         state.apply(document, {0: ECHO})
 
 
-@pytest.mark.parametrize("slots", [{8: ECHO}, {True: ECHO}, {1: ECHO._replace(size_bytes=-1)}])
+class Name(str):
+    """A string that could do anything when it is read."""
+
+
+class Size(int):
+    """A number that could do anything when it is read."""
+
+
+class Marked(Artifact):
+    """An artifact that could do anything when it is read."""
+
+
+def echo(**members: Any) -> Artifact:
+    return ECHO._replace(**members)
+
+
+TEXTS = ("type", "provenance", "content_json")
+ODD: list[Any] = [
+    {8: ECHO},
+    {-1: ECHO},
+    {True: ECHO},
+    {"1": ECHO},
+    {Size(1): ECHO},
+    {1: ECHO, "1": ECHO},
+    {1: tuple(ECHO)},
+    {1: ECHO_JSON},
+    {1: None},
+    {1: Marked(*ECHO)},
+    *({1: echo(size_bytes=size)} for size in (-1, 2**63, True, 1.0, Size(1), "1", None)),
+    *({1: echo(**{member: Name("a")})} for member in TEXTS),
+    *({1: echo(**{member: "a\0"})} for member in TEXTS),
+    *({1: echo(**{member: "é\ud800"})} for member in TEXTS),
+    {1: echo(content_json=b"{}")},
+]
+
+
+@pytest.mark.parametrize("slots", ODD, ids=str)
 def test_nothing_odd_is_emitted(slots: Slots) -> None:
-    with pytest.raises(StateError):
-        state.full(slots)
+    for emit in (state.full, state.owned, lambda after: state.delta({}, after)):
+        with pytest.raises(StateError):
+            emit(slots)
+
+
+def test_what_could_not_be_sent_on_is_not_taken() -> None:
+    for member, value in {"size_bytes": 2**63, "type": "\0", "provenance": "\ud800"}.items():
+        with pytest.raises(StateError):
+            state.apply({"slots": {"1": {**ECHO_JSON, member: value}}}, {})
+    largest = ECHO._replace(size_bytes=2**63 - 1, content_json="é\U0001f600")
+    assert state.apply(state.full({1: largest}), {}) == {1: largest}
+
+
+def test_what_is_owned_does_not_change_with_what_was_lent() -> None:
+    lent = {1: ECHO}
+    owned = state.owned(lent)
+    lent[2] = ECHO
+    del lent[1]
+    assert owned == {1: ECHO}
+
+
+def test_an_action_cannot_replace_its_slots() -> None:
+    lent = {1: ECHO}
+    context = Context(lent, Reports(None), {})
+    with pytest.raises(AttributeError):
+        context.slots = {}  # type: ignore[misc]  # that is the point
+    context.slots[2] = ECHO
+    assert lent == {1: ECHO, 2: ECHO}
 
 
 def test_digests_are_upstreams() -> None:

@@ -55,13 +55,17 @@ class Reports:
 class Context:
     """One call, as its action sees it."""
 
-    __slots__ = ("_call", "_reports", "slots")
+    __slots__ = ("_call", "_reports", "_slots")
 
     def __init__(self, slots: Slots, reports: Reports, call: Mapping[str, object]) -> None:
-        self.slots = slots
-        """The state: what is written here is part of the answer, unless the action fails."""
+        self._slots = slots
         self._reports = reports
         self._call = call
+
+    @property
+    def slots(self) -> Slots:
+        """The state: what is in this dict when the action returns is part of the answer, unless the action fails."""
+        return self._slots
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the action is."""

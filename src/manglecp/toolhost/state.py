@@ -6,11 +6,15 @@ removes.
 
 What we emit is strict: canonical keys, all four members, in the order of slots. What we receive may leave members out
 and bring unknown ones, but nothing is ever coerced: where upstream reads ``"abc"`` as slot 0 and deletes it, we refuse.
+Texts are what every peer can store, without NUL and without half a character; sizes fit 63 bits. What we could not send
+on, we do not take either. The text of ``content_json`` is its writer's: the contract calls it a string, and it is empty
+where upstream leaves it out.
 
 Deltas need a common base, and upstream has nothing that proves it. A delta of ours names its base by digest
 (``base_digest``), and whoever receives one that names another base than he holds refuses it, instead of drifting away.
 
-A state is a plain dict of immutable artifacts, so a copy of it costs eight pointers whatever the slots hold.
+A state is a plain dict of immutable artifacts, so a copy of it costs eight pointers whatever the slots hold. A tool
+works on such a copy, and what it leaves there is copied again (:func:`owned`): what it keeps hold of is not ours.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ __all__ = [
     "digest_fast",
     "fnv1a64",
     "full",
+    "owned",
 ]
 
 SLOTS: Final = 8
@@ -40,6 +45,7 @@ _KEYS: Final = {str(slot): slot for slot in range(SLOTS)}
 _FNV_BASIS: Final = 1469598103934665603
 _FNV_PRIME: Final = 1099511628211
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
+_LARGEST: Final = 2**63 - 1
 
 
 class StateError(ValueError):
@@ -74,7 +80,7 @@ def full(slots: Mapping[int, Artifact]) -> dict[str, Any]:
 
 def delta(before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name_base: bool = False) -> dict[str, Any]:
     """What has to be done to ``before`` to make ``after`` of it. ``name_base`` lets the receiver detect drift."""
-    changed = {slot: artifact for slot, artifact in after.items() if before.get(slot) != artifact}
+    changed = {slot: artifact for slot, artifact in after.items() if slot not in before or before[slot] != artifact}
     document: dict[str, Any] = {
         "delta": True,
         "slots": _emit(changed),
@@ -83,6 +89,14 @@ def delta(before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name
     if name_base:
         document["base_digest"] = digest(before)
     return document
+
+
+def owned(lent: Mapping[int, Artifact]) -> Slots:
+    """A copy of slots that somebody else may still write to, if they are a state that can be emitted."""
+    copied = dict(lent)  # at once: a thread of the tool may write while we look
+    for slot, artifact in copied.items():
+        _check(slot, artifact)
+    return copied
 
 
 def apply(document: object, base: Mapping[int, Artifact]) -> Slots:
@@ -135,9 +149,7 @@ def _canonical(slots: Mapping[int, Artifact]) -> bytes:
 
 def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:
     emitted: dict[str, Any] = {}
-    for slot in sorted(slots):
-        artifact = slots[slot]
-        _check(slot, artifact)
+    for slot, artifact in sorted(owned(slots).items()):
         emitted[str(slot)] = {
             "type": artifact.type,
             "provenance": artifact.provenance,
@@ -147,15 +159,29 @@ def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:
     return emitted
 
 
-def _check(slot: object, artifact: Artifact) -> None:
+def _check(slot: object, artifact: object) -> None:
+    """Exact types only: what a subclass does when it is compared or written is not known."""
     if type(slot) is not int or not 0 <= slot < SLOTS:
-        raise StateError(f"{slot!r} is no slot; slots are 0 to {SLOTS - 1}")
+        raise StateError(f"{slot!r:.40} is no slot; slots are 0 to {SLOTS - 1}")
+    if type(artifact) is not Artifact:
+        raise StateError(f"slot {slot} holds no artifact")
     for name in ("type", "provenance", "content_json"):
-        if not isinstance(getattr(artifact, name), str):
+        text = getattr(artifact, name)
+        if type(text) is not str:
             raise StateError(f"{name} of slot {slot} is no string")
+        if "\0" in text or not (text.isascii() or _whole(text)):
+            raise StateError(f"{name} of slot {slot} has a character that cannot be sent")
     size = artifact.size_bytes
-    if type(size) is not int or size < 0:
+    if type(size) is not int or not 0 <= size <= _LARGEST:
         raise StateError(f"size_bytes of slot {slot} is no size")
+
+
+def _whole(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def _read_slots(document: object) -> Slots:

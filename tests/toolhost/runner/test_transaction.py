@@ -10,9 +10,8 @@ from manglecp.toolhost.runner.errors import BadTransaction
 from manglecp.toolhost.runner.transaction import apply, difference, received
 from manglecp.toolhost.state import Artifact, Slots
 
-STATES = st.dictionaries(
-    st.integers(0, 7), st.builds(Artifact, type=st.sampled_from(["", "t"]), size_bytes=st.integers(0, 2))
-)
+TEXTS = st.sampled_from(["", "t", "{}", "é"])
+STATES = st.dictionaries(st.integers(0, 7), st.builds(Artifact, TEXTS, TEXTS, TEXTS, st.integers(0, 2)))
 
 
 @given(STATES, STATES)
