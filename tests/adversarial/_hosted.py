@@ -162,7 +162,7 @@ def hosting(
     *,
     size: int = 1,
     breakers: Breakers | None = None,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
+    calls_per_host: int = 10_000,
 ) -> None:
     """Do the work with a pool of real hosts, under leases; nothing may be left of them."""
     plugin = plugin_in(folder)
@@ -175,8 +175,8 @@ def hosting(
     )
 
     async def main() -> None:
-        limits = QUICK._replace(health_timeout=10.0)
-        async with Pool(command, size=size, timeout=30, limits=limits, breakers=breakers, on_event=on_event) as pool:
+        limits = QUICK._replace(health_timeout=10.0, calls_per_host=calls_per_host)
+        async with Pool(command, size=size, timeout=30, limits=limits, breakers=breakers) as pool:
             await work(Hosted(pool, catalogue))
 
     with nothing_left():

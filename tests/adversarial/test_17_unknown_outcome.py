@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,12 @@ def test_a_key_is_known_for_a_minute_however_often_it_is_used() -> None:
         assert cache.find("A", "k") is not None
     now = TTL
     assert cache.find("A", "k") is None
+
+
+def test_a_clock_that_is_set_moves_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache()
+    cache.keep("A", "k", "d", {})
+    real = time.time()
+    for jump in (86_400.0, -86_400.0):
+        monkeypatch.setattr(time, "time", lambda jump=jump: real + jump)
+        assert cache.find("A", "k") is not None

@@ -110,3 +110,20 @@ def test_calls_on_other_hosts_go_on_while_one_dies(tmp_path: Path) -> None:
 
     hosting(work, tmp_path, size=2)
     assert sorted(effects(tmp_path / "effects")) == ["good"] * 20 + ["kill"] * 4
+
+
+def _one_host_per_call(tmp_path: Path, count: int) -> None:
+    async def work(hosted: Hosted) -> None:
+        for number in range(count):
+            assert value(await hosted.call("look", text=str(number))) == str(number)
+
+    hosting(work, tmp_path, size=2, calls_per_host=1)
+
+
+def test_hosts_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
+    _one_host_per_call(tmp_path, 20)
+
+
+@pytest.mark.soak
+def test_a_thousand_hosts_leave_nothing(tmp_path: Path) -> None:
+    _one_host_per_call(tmp_path, 1_000)
