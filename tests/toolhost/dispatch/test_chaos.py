@@ -1,7 +1,8 @@
 """Chaos: many calls through a pool while its hosts are made to fail in every way, by the calls and from outside.
 
-Must hold: every call has exactly one result; no effect of an action that must not be repeated happens twice, and one
-that was answered happened; the pool recovers; no process and no descriptor is left.
+Must hold: every call has exactly one result, and that is its own; no effect of an action that must not be repeated
+happens twice, and one that was answered happened; the pool recovers; no process, also none that a host started, and no
+descriptor is left. A fifth of the calls belong to runs, which hold their hosts.
 """
 
 import asyncio
@@ -14,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError, Pool
+from manglecp.toolhost.dispatch import Answer, Call, DispatchError, Pool, Run
 from manglecp.toolhost.dispatch.breakers import Breakers
-from tests.toolhost.dispatch.hosts import QUICK, call, command, nothing_left, running, seen
+from tests.toolhost.dispatch.hosts import QUICK, call, command, members, nothing_left, running, seen
 
 FAULTS = [
     "crash",
@@ -32,7 +33,7 @@ FAULTS = [
     "twice",
     "close",
 ]
-SLOW_FAULTS = ["hang", "deaf", "stop"]
+SLOW_FAULTS = ["hang", "deaf", "stop", "child"]
 KINDS = {"timeout", "crash", "parse_error"}
 
 
@@ -54,6 +55,17 @@ def _calls(count: int, chance: random.Random, effects: Path) -> list[Call]:
     return calls
 
 
+def _parts(calls: list[Call], chance: random.Random) -> list[list[Call]]:
+    """Single calls, and runs of four."""
+    parts = []
+    at = 0
+    while at < len(calls):
+        size = 4 if chance.random() < 0.06 else 1
+        parts.append(calls[at : at + size])
+        at += size
+    return parts
+
+
 async def _torment(pool: Pool, chance: random.Random) -> None:
     """Kill, stop and terminate hosts that did nothing wrong."""
     while True:
@@ -62,22 +74,32 @@ async def _torment(pool: Pool, chance: random.Random) -> None:
             os.kill(chance.choice(pool.pids), chance.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)))
 
 
-async def _run(calls: list[Call], chance: random.Random) -> tuple[list[Answer | DispatchError], list[int]]:
-    results: list[Answer | DispatchError] = []
+async def _run(calls: list[Call], chance: random.Random) -> tuple[dict[str, Answer | DispatchError], list[int]]:
+    results: dict[str, Answer | DispatchError] = {}
     pids: set[int] = set()
     line = asyncio.Semaphore(64)
 
-    async def one(each: Call) -> Answer | DispatchError:
-        async with line:
+    async def some(caller: Pool | Run, several: list[Call]) -> None:
+        for each in several:
             pids.update(pool.pids)
-            return await pool.call(each)
+            result = await caller.call(each)
+            assert each.call_id not in results, "answered twice"
+            results[each.call_id] = result
+
+    async def one(several: list[Call]) -> None:
+        async with line:
+            if len(several) == 1:
+                await some(pool, several)
+            else:
+                async with pool.run() as run:
+                    await some(run, several)
 
     # A breaker that never opens: here every call is to reach a host.
     breakers = Breakers(time.monotonic, threshold=1_000_000)
     limits = QUICK._replace(calls_per_host=100, health_timeout=1.0)
     async with Pool(command(), size=4, limits=limits, breakers=breakers) as pool:
         tormentor = asyncio.create_task(_torment(pool, chance))
-        results = await asyncio.gather(*map(one, calls))
+        await asyncio.gather(*map(one, _parts(calls, chance)))
         tormentor.cancel()
         async with asyncio.timeout(20):  # a host that was stopped last has to be found first
             while True:
@@ -96,10 +118,12 @@ def _chaos(count: int, seed: int, folder: Path) -> None:
     calls = _calls(count, chance, effects)
     with nothing_left():
         results, pids = asyncio.run(_run(calls, chance))
-    assert not [pid for pid in pids if running(pid)]
+    assert not [pid for pid in pids if running(pid) or members(pid)]
     happened = Counter(effects.read_text().split())
     assert happened.keys() <= {each.call_id for each in calls}
-    for each, result in zip(calls, results, strict=True):
+    assert results.keys() == {each.call_id for each in calls}
+    for each in calls:
+        result = results[each.call_id]
         times = happened[each.call_id]
         if isinstance(result, Answer):
             assert seen(result)["request"]["call_id"] == each.call_id
@@ -110,7 +134,7 @@ def _chaos(count: int, seed: int, folder: Path) -> None:
         assert times <= (3 if each.idempotent else 1)
         if times and not each.idempotent and not isinstance(result, Answer):
             assert result.get("code") in ("outcome_unknown", "oversize"), result
-    healthy = sum(isinstance(result, Answer) for result in results)
+    healthy = sum(isinstance(result, Answer) for result in results.values())
     assert healthy > count // 2
 
 

@@ -133,6 +133,10 @@ def test_a_success_that_cannot_be_taken_is_a_parse_error(change: dict[str, Any])
     result = judge(CALL, GOOD | change)
     assert isinstance(result, dict)
     assert result["type"] == "parse_error"
+    assert result.get("code") == "outcome_unknown"  # it ran, and nobody can say what came of it
+    repeatable = judge(Call(aid="AID.X.v1", idempotent=True), {**GOOD, **change})
+    assert isinstance(repeatable, dict)
+    assert "code" not in repeatable
 
 
 @pytest.mark.req("IPC-30")

@@ -372,3 +372,32 @@ for line in sys.stdin:
         assert "_lease_token" not in json.loads(result.output_json)
 
     in_pool(work, host=HostCommand(argv=(sys.executable, "-I", "-c", program), environ={}, issues_leases=True))
+
+
+def test_a_call_whose_host_is_lost_before_anything_was_sent_is_given_to_another(tmp_path: Path) -> None:
+    program = """
+import json, os, sys
+from pathlib import Path
+mark, effects = map(Path, sys.argv[1:])
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["aid"] == "_lease.issue":
+        if not mark.exists():
+            mark.touch()
+            os._exit(1)
+        reply = {"ok": True, "token_id": "lease_x", "tier": request["tier"]}
+    else:
+        if request["aid"] != "_health":
+            effects.open("a").write("x")
+        reply = {"ok": True, "status": "OK", "output_json": "{}", "ds_state": {}}
+    print(json.dumps(reply), flush=True)
+"""
+    mark, effects = tmp_path / "mark", tmp_path / "effects"
+
+    async def work(pool: Pool) -> None:
+        assert isinstance(await pool.call(call(tier=2, idempotent=False)), Answer)
+
+    argv = (sys.executable, "-I", "-c", program, str(mark), str(effects))
+    in_pool(work, host=HostCommand(argv=argv, environ={}, issues_leases=True))
+    assert mark.exists()
+    assert effects.read_text() == "x"

@@ -72,7 +72,7 @@ class OneHost:
                 return self._place
             self.give_up()
         place = self._line.take(exclusive=True) or await self._line.wait(deadline, exclusive=True)
-        self._place, self._host, self._held = place, place.host, None
+        self._place, self._host = place, place.host
         return place
 
     def leave(self, place: Place) -> None:
