@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Coroutine, Mapping
@@ -184,6 +185,7 @@ time.sleep(600)
     assert error["type"] == "timeout"
     os.set_blocking(end, True)
     assert os.read(end, 10) in (b"x", b"xx")  # both had started
+    assert select.select([end], [], [], 30)[0]
     assert os.read(end, 10) == b""  # and neither holds it any more
     os.close(end)
 
@@ -258,8 +260,12 @@ def test_no_program_without_a_name_or_where_the_caller_says_so(
 
 
 @pytest.mark.parametrize("name", ["no-such-program", "/no/such/program", "plugin.py"])
-def test_a_program_that_is_not_there_is_named_with_its_action(tmp_path: Path, name: str) -> None:
+def test_a_program_that_is_not_there_is_named_with_its_action(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is there only from where one stands."""
     require("strict")
+    monkeypatch.chdir(tmp_path)
     plugin = written(tmp_path, SPAWNING.replace("PROGRAM", name))
     Path(plugin).chmod(0o755)
     listing = listing_of(plugin)

@@ -81,4 +81,4 @@ def _refused(error: OSError) -> str:
 @action(effects=["none"])
 def place() -> list[str | int]:
     """Who and where we are."""
-    return [str(Path.cwd()), os.getpid() - os.getpgrp(), os.getuid()]
+    return [str(Path.cwd()), os.getpid() - os.getpgrp(), os.getuid(), os.environ.get("TMPDIR", "")]

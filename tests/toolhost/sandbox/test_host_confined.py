@@ -52,8 +52,10 @@ def test_what_lies_in_the_place_of_temporary_files_does_no_harm(identity: Identi
     with plugin(identity, HONEST) as path, folder_of(identity) as elsewhere:
         (Path(workspace) / ".tmp").symlink_to(elsewhere)
         options = ("--sandbox", "strict", "--workspace", workspace)
-        done = host(identity, "--serve", path, *options, stdin=request(aid("temporary")))
-        assert Path(called(done)[0]).parent == Path(workspace)
+        done = host(identity, "--serve", path, *options, stdin=request(aid("temporary")) + request(aid("place")))
+        temporary, place = called(done)
+        assert Path(temporary).parent == Path(workspace)
+        assert place[3] == workspace
         assert not list(Path(elsewhere).iterdir())
 
 
@@ -100,7 +102,7 @@ def test_the_host_leads_its_group_and_stands_in_the_workspace(identity: Identity
         free = host(identity, "--serve", path, stdin=line)
         confined = host(identity, "--serve", path, "--sandbox", "strict", "--workspace", workspace, stdin=line)
     assert called(free)[0][1] != 0  # otherwise the next line would show nothing
-    assert called(confined) == [[workspace, 0, identity.uid]]
+    assert called(confined) == [[workspace, 0, identity.uid, f"{workspace}/.tmp"]]
 
 
 def test_a_module_brings_the_folder_that_it_was_found_in(identity: Identity) -> None:
