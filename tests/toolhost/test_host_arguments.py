@@ -1,0 +1,60 @@
+"""The command line of a host, without a process around it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from manglecp.toolhost.host.arguments import Confinement, Usage, read
+
+
+def test_options_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = (
+        "--sandbox spawn --run --workspace a plugin.py --workspace /b --workspace a/ AID.X.v1 --readable ../c"
+        " --executable /bin/sh --user 1:2 --degrade --sha256 ab"
+    )
+    said = read(line.split())
+    assert said.positions == ["--run", "plugin.py", "AID.X.v1"]
+    assert said.sha256 == "ab"
+    assert said.confinement == Confinement(
+        "spawn", (str(tmp_path / "a"), "/b"), (str(tmp_path.parent / "c"),), ("/bin/sh",), (1, 2), True
+    )
+
+
+def test_without_options_nothing_is_confined() -> None:
+    assert read(["--list", "plugin.py"]).confinement == Confinement("none", (), (), (), None, False)
+
+
+def test_a_key_is_read_once_and_has_a_size() -> None:
+    for size, good in ((32, True), (31, False), (33, False)):
+        reading, writing = os.pipe()
+        os.write(writing, bytes(size))
+        os.close(writing)
+        arguments = ["--serve", "plugin.py", "--lease-key-fd", str(reading)]
+        if good:
+            assert read(arguments).lease_key == bytes(size)
+        else:
+            with pytest.raises(Usage, match="a key has 32 bytes"):
+                read(arguments)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(reading)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--list", "a mode and a plugin are needed"),
+        ("--list plugin.py --sandbox", "--sandbox needs a value"),
+        ("--list plugin.py --progress-fd 999", "--progress-fd: 999 is not an open descriptor"),
+        ("--list plugin.py --progress-fd x", "--progress-fd: x is not an open descriptor"),
+        ("--list plugin.py --sha256 a --sha256 b", "--sha256 is given twice"),
+        ("--list plugin.py --sandbox Strict", "--sandbox: Strict is none of none, standard, spawn, strict"),
+        ("--list plugin.py --user 1:2", "--user means nothing without a sandbox"),
+        ("--list plugin.py --sandbox strict --user 1", "--user: 1 is not UID:GID"),
+        ("--list plugin.py --sandbox standard --executable /x", "only the profile spawn starts programs"),
+    ],
+)
+def test_what_makes_no_sense(line: str, said: str) -> None:
+    with pytest.raises(Usage, match=said):
+        read(line.split())
