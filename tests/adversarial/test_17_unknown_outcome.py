@@ -26,6 +26,7 @@ def test_an_effect_without_an_answer_is_not_repeated(tmp_path: Path, how: str, k
     file = tmp_path / "effects"
 
     async def work(hosted: Hosted) -> None:
+        assert value(await hosted.call("look", text="up")) == "up"
         timeout = 3.0 if kind == "timeout" else None
         result = await hosted.call("note_and", path=str(file), how=how, timeout=timeout)
         found, code = error(result)
@@ -92,6 +93,7 @@ def test_who_asks_again_under_the_same_key_does_not_cause_the_effect_again(tmp_p
     file = tmp_path / "effects"
 
     async def work(hosted: Hosted) -> None:
+        assert value(await hosted.call("look", text="up")) == "up"
         timeout = 3.0 if how == "hang" else None
         for _ in range(3):
             result = await hosted.call("note_and", key="k", path=str(file), how=how, timeout=timeout)

@@ -39,10 +39,11 @@ def test_the_children_of_a_worker_die_with_it(tmp_path: Path) -> None:
     file = tmp_path / "children"
 
     async def work(hosted: Hosted) -> None:
-        result = await hosted.call("breed", path=str(file), count=20, timeout=5.0)
+        assert value(await hosted.call("look", text="up")) == "up"
+        result = await hosted.call("breed", path=str(file), count=3, timeout=5.0)
         assert error(result) == ("timeout", "outcome_unknown")
         *children, done = effects(file)
-        assert (done, len(children)) == ("done", 20)
+        assert (done, len(children)) == ("done", 3)
         await nobody_of([int(pid) for pid in children])
 
     hosting(work, tmp_path)
@@ -52,7 +53,7 @@ def test_the_children_of_a_worker_die_with_their_cancelled_call(tmp_path: Path) 
     file = tmp_path / "children"
 
     async def work(hosted: Hosted) -> None:
-        call = hosted.prepare("breed", path=str(file), count=3)
+        call = hosted.prepare("breed", path=str(file), count=20)
         task = asyncio.create_task(hosted.pool.call(call))
         async with asyncio.timeout(30):
             while "done" not in effects(file):
