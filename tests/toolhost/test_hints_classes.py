@@ -10,9 +10,14 @@ import msgspec
 import pytest
 import typing_extensions
 
+from manglecp import action
+from manglecp.toolhost.action import declaration
+from manglecp.toolhost.context import Reports
 from manglecp.toolhost.conversion import ConversionError, converter
+from manglecp.toolhost.host.execution import InvalidInput, Worker
 from manglecp.toolhost.schema import schema
 from manglecp.toolhost.shapes import HintError, Limits, shape
+from manglecp.toolhost.tool import Tool
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -230,6 +235,28 @@ def test_whatever_a_constructor_raises_is_said_of_the_input(failure: BaseExcepti
         with pytest.raises(ConversionError) as caught:
             convert(dict[str, hint], {"k": {"a": 1}})  # type: ignore[valid-type]
         assert str(caught.value) == f"/k: {text}"
+
+
+@dataclass
+class Keyed:
+    key: str
+
+    def __post_init__(self) -> None:
+        _ = {"known": 1}[self.key]
+
+
+@action(effects=[])
+def look_up(where: Keyed) -> str:
+    return where.key
+
+
+def test_a_host_survives_a_class_that_fails() -> None:
+    said = declaration(look_up)
+    assert said is not None
+    tool, worker = Tool("AID.T.LOOK_UP.v1", look_up, said), Worker(Reports(None))
+    with pytest.raises(InvalidInput, match="invalid input: /where: KeyError: 'other'"):
+        worker.call(tool, '{"where":{"key":"other"}}', {}, {})
+    assert worker.call(tool, '{"where":{"key":"known"}}', {}, {}).output_json == '"known"'
 
 
 class Maybe(msgspec.Struct):

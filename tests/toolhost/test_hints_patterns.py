@@ -59,10 +59,12 @@ def test_patterns(pattern: str, text: str, expected: bool) -> None:
     assert found_by_validator(pattern, text) is expected
 
 
-REFUSED = [r"\bword", r"(a)\1", "(?i:a)", "(?i)a", "(?P<x>a)", "a{,3}", "{", "a++", "(?>a)", r"\p{L}", r"\Z", r"\ud83d"]
+REFUSED = r"""
+    \bword (a)\1 (?i:a) (?i)a (?P<x>a) a{,3} { a++ (?>a) \p{L} \Z \ud83d []a] [^] [\s-a] [a-\d] [a--b] ( a** (?=a)\w (?=a)* ()*
+"""
 
 
-@pytest.mark.parametrize("pattern", [*REFUSED, "[]a]", "[^]", r"[\s-a]", r"[a-\d]", "[a--b]", "(", "a**", r"(?=a)\w"])
+@pytest.mark.parametrize("pattern", REFUSED.split())
 def test_what_does_not_mean_the_same_everywhere_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         matcher(pattern)

@@ -283,8 +283,8 @@ def _pattern(pattern: str) -> Callable[[Any], bool]:
 
 
 def _unique(_: bool) -> Callable[[Any], bool]:
-    # The items of a set are simple values. In Python True is 1; in JSON it is not.
-    return lambda value: type(value) is not list or len({(type(v) is bool, v) for v in value}) == len(value)
+    # Only sets have it. Their items are simple, and never both booleans and numbers.
+    return lambda value: type(value) is not list or len(set(value)) == len(value)
 
 
 _CHECKS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {

@@ -110,7 +110,7 @@ def _members(hint: Any, cls: Any) -> dict[str, Any]:
     members = {}
     for name, said in typing.get_type_hints(cls, include_extras=True).items():
         owner = _declaring(cls, name, bindings)
-        members[name] = _bind(said, bindings[owner], owner)
+        members[name] = _bind(said, bindings.get(owner, {}), owner)
     return members
 
 
