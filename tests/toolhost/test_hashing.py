@@ -18,7 +18,7 @@ def test_they_agree(key: bytes, messages: list[bytes]) -> None:
 
 
 def test_they_agree_over_many_bytes() -> None:
-    for size in (4_096, 4_097, 100_000):
+    for size in (1_024, 1_025, 100_000):
         assert hex_digest(b"x" * size) == hashlib.sha256(b"x" * size).hexdigest()
 
 

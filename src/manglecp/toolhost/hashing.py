@@ -25,7 +25,7 @@ else:
         from hashlib import sha256
 
 _BLOCK: Final = 64
-_FEW: Final = 4_096
+_FEW: Final = 1_024
 
 
 def hex_digest(data: bytes) -> str:
