@@ -60,7 +60,8 @@ def test_patterns(pattern: str, text: str, expected: bool) -> None:
 
 
 REFUSED = r"""
-    \bword (a)\1 (?i:a) (?i)a (?P<x>a) a{,3} { a++ (?>a) \p{L} \Z \ud83d []a] [^] [\s-a] [a-\d] [a--b] ( a** (?=a)\w (?=a)* ()*
+    \bword (a)\1 (?i:a) (?i)a (?P<x>a) a{,3} { a++ (?>a) \p{L} \Z \ud83d []a] [^]
+    [\s-a] [a-\d] [a--b] ( a** (?=a)\w (?=a)* ()*
 """
 
 
