@@ -54,6 +54,15 @@ def test_what_is_refused_has_a_status_that_the_client_reads() -> None:
     session.leave(POLITE)
 
 
+def test_a_client_that_believes_every_answer_is_right_to_do_so_when_input_is_refused() -> None:
+    """The C++ runner gives all tools the same inputs, and counts its state as taken whatever the answer says."""
+    session = ServeSession(HOST, WORKSPACE)
+    refused = session.call(KEEP, keep(1, "one", unknown=True), HELD)
+    assert (refused.status, refused.slots) == ("INVALID_PICK", HELD)
+    assert session.call(KEEP, keep(1, "one"), refused.slots).output_json == "[1,5]"
+    session.leave(POLITE)
+
+
 def test_a_listing_can_be_read_with_stderr_in_it() -> None:
     assert ECHO in listing(HOST, WORKSPACE)
 

@@ -120,7 +120,6 @@ def test_constraints_hold_together(hint: Any, good: Any, bad: Any) -> None:
         Annotated[int, SimpleNamespace(ge=1, step=2)],
         Annotated[str, SimpleNamespace(func=str.islower)],
     ],
-    ids=str,
 )
 def test_what_nobody_would_keep_is_refused(hint: Any) -> None:
     with pytest.raises(HintError):

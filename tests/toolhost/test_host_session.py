@@ -47,7 +47,7 @@ def test_a_refused_request_changes_nothing() -> None:
     full = {"slots": {"5": {"type": "t"}}}
     answers = serve(
         keep(1, "a"),
-        request("keep", {}, ds_state=full),
+        request("nothing", {}, ds_state=full),
         keep(1, "a", ds_state={"slots": {"x": {}}}),
         keep(1, "a", ds_state={"delta": True, "base_digest": "0" * 64}),
         keep(2, "b"),
@@ -56,6 +56,14 @@ def test_a_refused_request_changes_nothing() -> None:
     assert answers[2]["error"].startswith("invalid ds_state: ")
     assert (answers[3]["error"], answers[3]["expected"]) == ("state_drift", "0" * 64)
     assert answers[4]["output_json"] == "[1,2]"
+
+
+def test_input_that_is_refused_leaves_both_sides_with_the_state_that_came() -> None:
+    kept = {"type": "t", "provenance": "", "content_json": "", "size_bytes": 0}
+    refused, after = serve(request("keep", {}, ds_state={"slots": {"5": kept}}), keep(1, "a"))
+    assert (refused["ok"], refused["status"]) == (False, "INVALID_PICK")
+    assert refused["ds_state"] == {"delta": True, "slots": {}, "removed_slots": []}
+    assert after["output_json"] == "[1,5]"
 
 
 def test_both_sides_name_the_base_where_they_know_it() -> None:

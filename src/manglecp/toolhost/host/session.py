@@ -3,8 +3,9 @@
     parse, aid, _lease.* if allowed, lookup, lease, cache, state, input types, run
 
 Each step either answers or passes on. The lease comes before the cache, so that no key can fetch what a lease guards,
-and a hit uses its lease up. The state that a request brings counts from the moment that its action is called: a request
-that is refused changes nothing, and its answer has no ``ds_state``, by which the other side knows.
+and a hit uses its lease up. The state that a request brings counts once it was taken, whatever then becomes of the
+input: a client of upstream believes that it does, and goes on from there. An answer has a ``ds_state`` if, and only if,
+it does; a request that is refused earlier changes nothing.
 """
 
 from __future__ import annotations
@@ -96,12 +97,14 @@ class Session:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
             return refusal(f"invalid ds_state: {error}")
+        knows_digests = isinstance(incoming, dict) and "base_digest" in incoming
         try:
             outcome = self._worker.call(tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")})
         except InvalidInput as error:
-            return refusal(str(error), status="INVALID_PICK")
+            self._slots = before
+            taken = state.delta(before, before, name_base=knows_digests)
+            return refusal(str(error), status="INVALID_PICK", ds_state=taken)
         self._slots = outcome.slots
-        knows_digests = isinstance(incoming, dict) and "base_digest" in incoming
         return {
             "ok": True,
             "status": outcome.status,
