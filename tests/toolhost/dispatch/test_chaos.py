@@ -34,20 +34,25 @@ FAULTS = [
     "close",
 ]
 SLOW_FAULTS = ["hang", "deaf", "stop", "child"]
+_TIMEOUTS = dict.fromkeys(SLOW_FAULTS, 0.4) | {"child": 2.0}
+"""Seconds. Most of them may also pass while the call waits for a host; a child should be there to be left behind."""
 KINDS = {"timeout", "crash", "parse_error"}
 
 
 def _calls(count: int, chance: random.Random, effects: Path) -> list[Call]:
+    every = [*FAULTS, *SLOW_FAULTS]
     calls = []
-    for _ in range(count):
+    for number in range(count):
         roll = chance.random()
         fault = chance.choice(SLOW_FAULTS if roll < 0.01 else FAULTS) if roll < 0.12 else ""
+        if number % 15 == 0 and number // 15 < len(every):  # each at least once, however few calls there are
+            fault = every[number // 15]
         calls.append(
             call(
                 f"AID.CHAOS.N{chance.randrange(50)}.v1",
                 tier=chance.choice((0, 0, 1, 2)),
                 idempotent=chance.random() < 0.5,
-                timeout=0.4 if fault in SLOW_FAULTS else 60,
+                timeout=_TIMEOUTS.get(fault, 60),
                 fault=fault,
                 effect=str(effects),
             )
