@@ -11,11 +11,13 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
 		printf '%-20s %s\n' "$$target" "$$text"; done
 
-.PHONY: setup-run setup-dev
+.PHONY: setup-run setup-dev setup-bench
 setup-run:
 	@$(SETUP) run
 setup-dev:
 	@$(SETUP) dev
+setup-bench:
+	@$(SETUP) bench
 
 .PHONY: demo
 DEMO := .venv/bin/manglecp eval examples/first/incident.mg --now 2026-01-15T12:00:00Z
@@ -40,7 +42,7 @@ docs: setup-dev ## build the documentation into build/docs
 	@$(PY) tools/check.py docs
 
 .PHONY: bench
-bench: setup-dev ## run every benchmark and print its table
+bench: setup-bench ## run every benchmark and print its table
 	@set -e; for script in benchmarks/[!_]*.py; do \
 		test -e "$$script" || { echo "no benchmarks yet"; break; }; \
 		printf '\n== %s\n' "$$script"; $(PY) "$$script"; done

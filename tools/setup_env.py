@@ -2,10 +2,11 @@
 
     tools/python tools/setup_env.py run     the package and what it needs to run
     tools/python tools/setup_env.py dev     the same plus everything for tests, checks and documentation
+    tools/python tools/setup_env.py bench   the same plus the peers that benchmarks compare with
 
 Every package comes from the hash-pinned files in requirements/. A complete environment carries a stamp with a
-digest of all that went into it; one without a stamp was interrupted and is built anew. The `dev` set contains
-the `run` set, and a complete environment is never shrunk.
+digest of all that went into it; one without a stamp was interrupted and is built anew. Each set contains the
+one before it, and a complete environment is never shrunk.
 """
 
 import fcntl
@@ -25,7 +26,7 @@ COMMAND = VENV / "bin" / "manglecp"
 STAMP = VENV / "manglecp-setup.json"
 PYTHON: str = getattr(sys, "_base_executable", sys.executable)  # not .venv's own, should that be activated
 
-SETS = ("run", "dev")  # each contains the one before it
+SETS = ("run", "dev", "bench")  # each contains the one before it
 OLDEST_PIP = (22, 3)  # the first with `pip --python`
 
 NO_INSTALLER = f"""\

@@ -11,7 +11,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SETS: dict[str, list[str]] = {"run": [], "dev": ["--extra", "dev"]}
+SETS: dict[str, list[str]] = {
+    "run": [],
+    "dev": ["--extra", "dev"],
+    "bench": ["--extra", "dev", "--extra", "mcp"],  # and the peers that benchmarks measure in the same run
+}
 COMPILE = [
     *("pip", "compile", "pyproject.toml", "--group", "build", "--quiet", "--upgrade", "--generate-hashes"),
     *("--universal", "--python-version", "3.11", "--custom-compile-command", "make pins"),
