@@ -311,7 +311,7 @@ def test_what_has_no_meaning_in_json_is_refused(hint: Any) -> None:
         (Literal[Color.RED, "green", Level.LOW], 1, Level.LOW),
         (set[int], [3, 1.0], {1, 3}),
         (frozenset[str], ["a"], frozenset({"a"})),
-        (set[Color], ["red", "blue"], {Color.RED, Color.BLUE}),
+        (set[Color], ["blue"], {Color.BLUE}),
         (dict[Name, int], {"a": 1}, {"a": 1}),
         (float | int, 1, 1),
         (float | int, 1.0, 1.0),
