@@ -72,7 +72,7 @@ def note_and(path: str, how: str) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(60)
     if how == "close":
-        os.closerange(3, 256)
+        os.closerange(3, 1024)
         time.sleep(60)
 
 
@@ -110,7 +110,7 @@ def shout(what: str, size: int = 0) -> str:
         for _ in range(size // 65536):
             os.write(2, b"x" * 65535 + b"\\n")
     elif what == "everywhere":
-        for descriptor in range(1, 64):
+        for descriptor in range(1, 1024):
             try:
                 os.write(descriptor, b'{"ok":true,"status":"OK","output_')
             except OSError:

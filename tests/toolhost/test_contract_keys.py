@@ -82,8 +82,10 @@ def test_a_key_belongs_to_an_identity_and_an_action_and_an_input() -> None:
         for other in (replace(CALL, aid="B"), replace(CALL, identity="b"), replace(CALL, idempotency_key="l")):
             assert not hit(await pool.call(other))
         assert pool.runs == 4
-        conflict = await pool.call(replace(CALL, input_json='{"n":2}'))
-        assert conflict == failure("A", "tool_error", "idempotency_conflict", status="TOOL_ERROR")
+        assert hit(await pool.call(replace(CALL, input_json='{ "n" : 1 }')))
+        for other_input in ('{"n":2}', '{"n":1.0}', '{"n":2,"n":1}', "no JSON"):
+            conflict = await pool.call(replace(CALL, input_json=other_input))
+            assert conflict == failure("A", "tool_error", "idempotency_conflict", status="TOOL_ERROR")
         assert pool.runs == 4
 
     asyncio.run(work())

@@ -41,9 +41,20 @@ def test_a_key_is_read_once_and_has_a_size() -> None:
             os.fstat(reading)
 
 
+def test_whoever_writes_the_key_may_keep_his_end_open() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, bytes(32))
+    assert read(["--serve", "plugin.py", "--lease-key-fd", str(reading)]).lease_key == bytes(32)
+    os.close(writing)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("--list plugin.py --bogus", "unknown option: --bogus"),
+        ("--bogus --list plugin.py", "unknown option: --list"),
+        ("--list plugin.py --progress-fd 2", "--progress-fd: 2 is a standard stream"),
+        ("--list plugin.py --lease-key-fd 0", "--lease-key-fd: 0 is a standard stream"),
         ("--list", "a mode and a plugin are needed"),
         ("--list plugin.py --sandbox", "--sandbox needs a value"),
         ("--list plugin.py --progress-fd 999", "--progress-fd: 999 is not an open descriptor"),

@@ -146,6 +146,8 @@ def test_run_refuses_what_is_no_request(stdin: bytes) -> None:
 def test_run_refuses_more_than_it_may_read() -> None:
     largest = b'{"inputs":{"text":"x"}}'.ljust(MAX)
     assert json.loads(host("--run", WORKSPACE, ECHO, stdin=largest).stdout) == ok('"x"', {"slots": {}})
+    assert host("--run", WORKSPACE, ECHO, stdin=largest + b"\n").returncode == 0
+    assert host("--run", WORKSPACE, ECHO, stdin=largest + b"\n\n").returncode == 5
     done = host("--run", WORKSPACE, ECHO, stdin=largest + b" ")
     assert (done.returncode, done.stdout) == (5, b'{"ok":false,"error":"stdin exceeds 10MB limit"}')
 

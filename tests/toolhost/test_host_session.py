@@ -113,6 +113,62 @@ def test_how_long_and_how_much_is_remembered() -> None:
     assert (cache.find("A", "k0"), cache.find("A", "k1") is None) == (None, False)
 
 
+def test_answers_are_remembered_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manglecp.toolhost.host.cache.MAX_BYTES", 10_000)
+    now = 0.0
+    cache = Cache(lambda: now)
+    for number in range(20):
+        cache.keep("A", f"k{number}", "d", {"output_json": "x" * 1_000})
+    assert 5 <= len(cache) <= 9
+    cache.keep("A", "large", "d", {"output_json": "x" * 20_000})
+    assert (len(cache), cache.find("A", "large") is not None) == (1, True)
+    cache.keep("A", "small", "d", {})
+    assert (len(cache), cache.find("A", "large")) == (1, None)
+
+
+def test_what_has_expired_is_forgotten_when_something_is_kept() -> None:
+    now = 0.0
+    cache = Cache(lambda: now)
+    for number in range(10):
+        cache.keep("A", f"k{number}", "d", {})
+    now = 61.0
+    cache.keep("A", "new", "d", {})
+    assert len(cache) == 1
+
+
+def test_the_same_input_in_other_words_is_the_same_input() -> None:
+    first, *again, other = serve(
+        request("write", idempotency_key="k", input_json='{"path":"a"}'),
+        request("write", idempotency_key="k", input_json='{ "path" : "\\u0061" }'),
+        json.dumps({"aid": WRITE, "idempotency_key": "k", "inputs": {"path": "a"}}).encode(),
+        request("write", idempotency_key="k", input_json='{"path":"A"}'),
+    )
+    assert [answer.get("idempotent_hit") for answer in again] == [True, True]
+    assert other["error"] == "idempotency_conflict"
+    assert first["output_json"] == "1"
+
+
+def test_a_hit_moves_the_state_as_the_call_did() -> None:
+    empty: dict[str, Any] = {"slots": {}}
+    *_, hit, after = serve(
+        keep(0, "a", ds_state=empty, idempotency_key="k"),
+        keep(1, "b", ds_state=empty),
+        keep(0, "a", ds_state=empty, idempotency_key="k"),
+        keep(2, "c", ds_state={"delta": True, "slots": {}, "removed_slots": []}),
+    )
+    assert hit["idempotent_hit"] is True
+    assert after["output_json"] == "[0,2]"
+
+
+def test_a_hit_names_the_base_that_its_caller_holds() -> None:
+    first, hit = serve(
+        keep(0, "a", ds_state={"delta": True, "base_digest": state.digest({})}, idempotency_key="k"),
+        keep(0, "a", ds_state={"slots": {"3": {"type": "t"}}, "base_digest": "any"}, idempotency_key="k"),
+    )
+    assert first["ds_state"]["base_digest"] == state.digest({})
+    assert hit["ds_state"]["base_digest"] == state.digest({3: state.Artifact("t")})
+
+
 # ------------------------------------------------------------------------------------------------ leases
 
 

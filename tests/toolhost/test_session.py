@@ -3,11 +3,12 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from manglecp.toolhost.context import Reports
+from manglecp.toolhost.context import Context, Reports
 from manglecp.toolhost.host.cache import Cache
 from manglecp.toolhost.host.execution import Worker
 from manglecp.toolhost.host.gate import Gate
@@ -36,12 +37,49 @@ def said(answering: Session, line: bytes) -> dict[str, Any]:
     return answer
 
 
-def test_lookup_comes_before_input_and_input_before_the_lease(plugin: Plugin) -> None:
+def test_lookup_comes_before_the_lease_and_the_lease_before_state_and_input(plugin: Plugin) -> None:
     answering = session(plugin, b"k" * 32)
-    both: dict[str, Any] = {"inputs": {}, "ds_state": 3}
+    both: dict[str, Any] = {"inputs": {}, "ds_state": {"slots": 3}}
     assert said(answering, request("nothing", **both))["error"].startswith("tool not found")
-    assert said(answering, request("write", **both))["error"] == "invalid input: both input_json and inputs are given"
+    assert said(answering, request("write", **both))["error"] == "lease_required"
     assert said(answering, request("write", {"wrong": 1}))["error"] == "lease_required"
+    assert said(answering, request("echo", **both))["error"] == "invalid ds_state: slots is no object"
+    refused = said(answering, request("echo", inputs={}))
+    assert (refused["error"], "ds_state" in refused) == ("invalid input: both input_json and inputs are given", True)
+
+
+def test_a_lease_is_used_up_by_input_that_is_refused(plugin: Plugin) -> None:
+    answering = session(plugin, b"k" * 32)
+    token = said(answering, json.dumps(OFFERED).encode())["token_id"]
+    refused = [said(answering, request("write", inputs={}, _lease_token=token)) for _ in range(2)]
+    assert [answer.get("status") or answer.get("reason") for answer in refused] == ["INVALID_PICK", "consumed"]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (b'{"aid":"AID.X","aid":"AID.WORKSPACE.ECHO.v1"}', "invalid JSON"),
+        (b'{"aid":"AID.WORKSPACE.ECHO.v1","ds_state":{"slots":{"0":{"type":"a","type":"b"}}}}', "invalid JSON"),
+        (request("echo", input_json='{"text":"a","text":"b"}'), "invalid input: not JSON: a name is given twice"),
+    ],
+)
+def test_a_name_that_is_given_twice_says_nothing(plugin: Plugin, line: bytes, error: str) -> None:
+    assert said(session(plugin), line)["error"] == error
+
+
+class Careless(Worker):
+    """Fails beside the action."""
+
+    def call(self, *_: Any) -> Any:
+        raise RuntimeError("beside")
+
+
+def test_whatever_fails_is_answered(plugin: Plugin) -> None:
+    answering = Session(plugin, Gate(None, Reports(None)), Careless(Reports(None)), Cache())
+    answer = said(answering, request("echo", call_id="c", ds_state={"slots": {"1": {}}}))
+    expected = {"ok": False, "error": "RuntimeError: beside", "status": "TOOL_ERROR", "call_id": "c"}
+    assert answer == expected
+    assert answering.run(plugin.tools[WRITE], {"call_id": "c"}) == expected
 
 
 def test_the_lease_comes_before_the_cache_and_the_cache_before_the_state(plugin: Plugin) -> None:
@@ -51,6 +89,8 @@ def test_the_lease_comes_before_the_cache_and_the_cache_before_the_state(plugin:
     bad_state: dict[str, Any] = {"slots": {"x": {}}}
     again = said(answering, request("write", {"path": "a"}, idempotency_key="k", ds_state=bad_state))
     assert again["idempotent_hit"] is True
+    twice = said(answering, request("write", {"path": "a"}, inputs={"path": "b"}, idempotency_key="k"))
+    assert twice["status"] == "INVALID_PICK"
     assert said(answering, request("write", {"wrong": 1}, ds_state=bad_state))["error"].startswith("invalid ds_state")
     assert said(answering, request("write", {"wrong": 1}))["status"] == "INVALID_PICK"
 
@@ -83,16 +123,77 @@ def test_results_are_typed_and_awaited(plugin: Plugin) -> None:
     assert said(answering, request("keep", {"slot": 1, "text": "a"}))["output_json"] == "[1]"
 
 
-def test_who_reads_too_slowly_learns_how_much_was_lost() -> None:
+def read_all(descriptor: int) -> list[dict[str, Any]]:
+    os.set_blocking(descriptor, False)
+    with os.fdopen(descriptor, "rb", closefd=False) as stream:
+        return [json.loads(line) for line in (stream.read() or b"").splitlines()]
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
     ours, theirs = os.pipe()
-    reports = Reports(theirs)
-    reports.send("log", {"message": "x" * 5000})
-    reports.send("log", {"message": "short"})
-    reports.send("log", {"message": "short"})
+    yield ours, theirs
+    os.close(ours)
     os.close(theirs)
-    with os.fdopen(ours, "rb") as stream:
-        lines = [json.loads(line) for line in stream]
-    assert [line.get("lost_before") for line in lines] == [1, None]
+
+
+def test_who_reads_too_slowly_learns_how_much_was_lost(pipe: tuple[int, int]) -> None:
+    reports = Reports(pipe[1])
+    for _ in range(1000):
+        reports.send("log", {"message": "x" * 500})
+    read = len(read_all(pipe[0]))
+    reports.send("log", {"message": "short"})
+    reports.send("log", {"message": "short"})
+    assert [line.get("lost_before") for line in read_all(pipe[0])] == [1000 - read, None]
+
+
+def test_what_is_told_about_leases_waits_for_a_slow_reader(
+    pipe: tuple[int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = Reports(pipe[1])
+    for _ in range(1000):
+        reports.send("log", {"message": "x" * 500})
+    for number in range(5):
+        reports.send("lease_used", {"lease": number, "aid": "A" * 1000})
+    read_all(pipe[0])
+    reports.send("progress", {"done": 1})
+    told = read_all(pipe[0])
+    assert [line["event"] for line in told] == ["lease_used"] * 5 + ["progress"]
+    assert told[0]["lost_before"] > 0
+    for _ in range(1000):
+        reports.send("log", {"message": "x" * 500})
+    reports.send("lease_used", {"lease": 7, "aid": "A" * 1000})
+    reports.close()
+    assert json.loads(capsys.readouterr().err)["lease"] == 7
+
+
+def test_what_is_told_about_leases_goes_to_standard_error_where_nobody_reads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Reports(None).send("lease_refused", {"reason": "expired"})
+    ours, theirs = os.pipe()
+    os.close(ours)
+    Reports(theirs).send("lease_refused", {"reason": "consumed"})
+    os.close(theirs)
+    said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["reason"] for line in said] == ["expired", "consumed"]
+
+
+def test_a_long_call_id_is_named_by_its_digest(pipe: tuple[int, int]) -> None:
+    reports = Reports(pipe[1])
+    for last in ("a", "b"):
+        reports.send("lease_used", {"aid": "\U0001f600" * 5000, "call_id": "c" * 5000 + last, "tier": 1})
+    first, second = read_all(pipe[0])
+    assert first["call_id"] != second["call_id"]
+    assert first["call_id"].startswith("ccc")
+    assert (first["tier"], first["event"]) == (1, "lease_used")
+
+
+def test_what_is_no_number_is_told_as_none(pipe: tuple[int, int]) -> None:
+    context = Context({}, Reports(pipe[1]), {"call_id": "c"})
+    context.progress(float("nan"), float("inf"))
+    context.progress(10**400, 2)
+    assert [(line["done"], line["total"]) for line in read_all(pipe[0])] == [(None, None), (None, 2)]
 
 
 def test_without_a_descriptor_logs_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from manglecp.toolhost.effects import lease_tier
 __all__ = ["Declaration", "action", "declaration"]
 
 _ATTRIBUTE: Final = "__manglecp_action__"
+_STARTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -69,6 +70,8 @@ def action(
     for program in programs:
         if not program or ("/" in program and not program.startswith("/")):
             raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+    if programs and not _STARTS & set(declared):
+        raise ValueError("spawn: an action that starts programs has the effect 'process'")
     if deterministic and not fences and any(effect != "none" for effect in declared):
         raise ValueError("deterministic and with effects: replay_inputs has to say what the result depends on")
     said = Declaration(
@@ -94,5 +97,8 @@ def action(
 
 def declaration(candidate: object) -> Declaration | None:
     """What the function declared, if it is an action."""
-    said = getattr(candidate, _ATTRIBUTE, None)
+    try:
+        said = getattr(candidate, _ATTRIBUTE, None)
+    except Exception:  # whatever else lies in a module may not like to be asked
+        return None
     return said if isinstance(said, Declaration) and callable(candidate) else None

@@ -8,7 +8,8 @@ process of its own, after it has put the protocol out of the file's reach and lo
 beside the file.
 
 An action's id is made of the plugin's name and the function's: ``apply_patch`` of ``workspace.py``, or of
-``workspace/actions.py``, is ``AID.WORKSPACE.APPLY_PATCH.v1``.
+``workspace/actions.py``, is ``AID.WORKSPACE.APPLY_PATCH.v1``. An action that the file imports from elsewhere is not its
+own and is left out, unless ``__all__`` names it.
 """
 
 # pathlib would take a tenth of the time in which a worker has to start:
@@ -23,6 +24,7 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 from manglecp.toolhost.action import declaration
+from manglecp.toolhost.describing import describe
 from manglecp.toolhost.tool import Tool
 
 __all__ = ["Plugin", "PluginError", "Source", "action_id", "find", "load"]
@@ -83,6 +85,7 @@ def load(plugin: str | Source) -> Plugin:
         sys.path.append(source.root)
     module = ModuleType(source.module)
     module.__file__ = source.path
+    _place(module, folder if stem == "__init__" else None)
     try:
         _import_package_of(source.module)
         sys.modules[source.module] = module  # where hints that are strings, and pickles, look for their names
@@ -91,7 +94,16 @@ def load(plugin: str | Source) -> Plugin:
     except PluginError:
         raise
     except BaseException as error:  # SystemExit too: it is not for a plugin to end its host
-        raise PluginError(f"cannot load plugin {source.where}: {type(error).__name__}: {error}") from error
+        raise PluginError(f"cannot load plugin {source.where}: {describe(error)}") from error
+
+
+def _place(module: ModuleType, folder: str | None) -> None:
+    """Say where relative imports begin; ``folder`` is that of a package."""
+    spec = type(os.__spec__)(module.__name__, None, origin=module.__file__, is_package=folder is not None)
+    if folder is not None:
+        spec.submodule_search_locations = module.__path__ = [folder]
+    module.__spec__ = spec
+    module.__package__ = spec.parent
 
 
 def action_id(plugin: str, function: str, version: int) -> str:
@@ -109,6 +121,8 @@ def _locate(where: str) -> tuple[str, str, str]:
     if os.path.isfile(where):
         path = os.path.realpath(where)
         stem = os.path.splitext(os.path.basename(path))[0]
+        if stem == "__init__":
+            stem = os.path.basename(os.path.dirname(path))
         return path, f"manglecp_plugin_{_part(stem).lower()}", os.path.dirname(path)
     if not where.endswith(".py") and _MODULE.fullmatch(where):
         origin = _path_of_module(where)
@@ -161,9 +175,10 @@ def _sha256(source: bytes) -> str:
 
 def _tools(module: ModuleType, name: str) -> dict[str, Tool]:
     tools: dict[str, Tool] = {}
-    for function in module.__dict__.values():
+    public = module.__dict__.get("__all__", ())
+    for known_as, function in module.__dict__.items():
         said = declaration(function)
-        if said is None:
+        if said is None or (getattr(function, "__module__", None) != module.__name__ and known_as not in public):
             continue
         aid = action_id(name, function.__name__, said.version)
         if aid in tools and tools[aid].function is not function:

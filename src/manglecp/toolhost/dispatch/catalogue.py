@@ -11,13 +11,15 @@ travels. It is held against the action's schema before anything is sent: what do
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from manglecp.harness.schemas import fits
+from manglecp.toolhost.canonical import unique
 from manglecp.toolhost.dispatch.errors import DispatchError, failure
 from manglecp.toolhost.dispatch.messages import Call
 from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT
@@ -25,6 +27,8 @@ from manglecp.toolhost.effects import DANGEROUS, lease_tier
 from manglecp.toolhost.state import Artifact
 
 __all__ = ["ActionProfile", "Catalogue", "ListingError"]
+
+_decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 
 
 class ListingError(ValueError):
@@ -98,6 +102,8 @@ class Catalogue(Mapping[str, ActionProfile]):
         try:
             text = msgspec.json.encode(inputs).decode() if inputs is not None else (input_json or "{}")
             value = msgspec.json.decode(text)  # what is checked is what is sent, not what it was made from
+            if input_json:
+                _decode(text)  # msgspec takes the last of two members with one name, and a host refuses both
         except (TypeError, ValueError, RecursionError) as error:
             return failure(aid, "exception", f"the input is no JSON: {error}")
         if not isinstance(value, dict):

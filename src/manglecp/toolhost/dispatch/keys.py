@@ -25,9 +25,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from manglecp.toolhost import state
+from manglecp.toolhost.canonical import canonical_digest
 from manglecp.toolhost.dispatch.errors import DispatchError, failure
 from manglecp.toolhost.dispatch.messages import Answer, Call
-from manglecp.toolhost.leases import input_digest
 
 __all__ = ["Keys"]
 
@@ -99,7 +99,7 @@ class Keys:
         if not call.idempotency_key:
             return await run()
         name = (call.identity, call.aid, call.idempotency_key)
-        digest = input_digest(call.input_json)
+        digest = canonical_digest(call.input_json)
         while (found := self._known(name) or self._running.get(name)) is not None:
             if found.input_digest != digest:
                 return failure(call.aid, "tool_error", "idempotency_conflict", status="TOOL_ERROR")

@@ -4,7 +4,8 @@
 
 Order of checks and exit status are those of the contract: 2 too few arguments, 3 the plugin, then 2 the mode or a
 missing AID, 4 an unknown AID, 5 a request that is none, 0 everything else, also a tool that failed. Status 6 is ours:
-the host cannot be locked in as it was told to. That comes after the plugin was found and before anything of it runs.
+the host cannot be locked in as it was told to. That comes after the plugin was found and before anything of it runs. So
+is 7: the pipe was lost in this process, because a tool closed what it does not own.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ import sys
 from typing import Any, Final, NoReturn
 
 from manglecp.toolhost.context import Reports
-from manglecp.toolhost.host.arguments import USAGE, Usage, read
+from manglecp.toolhost.describing import describe, trace
+from manglecp.toolhost.host.arguments import USAGE, Arguments, Usage, read
 from manglecp.toolhost.host.cache import Cache
 from manglecp.toolhost.host.confinement import ConfinementError, confine
 from manglecp.toolhost.host.execution import Worker
 from manglecp.toolhost.host.gate import Gate, enforced
 from manglecp.toolhost.host.messages import OVERSIZE, encode, parse, refusal
 from manglecp.toolhost.host.session import Session
-from manglecp.toolhost.host.streams import Oversize, Streams
+from manglecp.toolhost.host.signals import Signals, default_interrupt
+from manglecp.toolhost.host.streams import Lost, Oversize, Streams, out_of_the_way, standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
 __all__ = ["main"]
@@ -31,13 +34,32 @@ _KEY_SIZE: Final = 32
 
 def main(argv: list[str]) -> int:
     """Do what the command line says; the exit status."""
+    standard_descriptors()
+    default_interrupt()
     try:
         arguments = read(argv)
     except Usage as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
-    reports = Reports(arguments.progress)
+    reports = Reports(_moved(arguments.progress))
     streams = Streams()
+    try:
+        return _answer(arguments, streams, reports)
+    except Lost as lost:
+        return 7 if lost.closed else 0
+    finally:
+        reports.close()
+
+
+def _moved(descriptor: int | None) -> int | None:
+    if descriptor is None:
+        return None
+    moved = out_of_the_way(descriptor)
+    os.close(descriptor)
+    return moved
+
+
+def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     sys.dont_write_bytecode = True  # to look at a plugin must not change its folder
     mode, where, *rest = arguments.positions
     try:
@@ -54,7 +76,7 @@ def main(argv: list[str]) -> int:
     if key is None and mode == "--serve" and enforced(os.environ):
         key = os.urandom(_KEY_SIZE)  # nobody else has it: only leases issued on the pipe can open this gate
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
-    session = Session(plugin, gate, Worker(reports), Cache())
+    session = Session(plugin, gate, Worker(reports, Signals()), Cache())
     match mode:
         case "--list":
             return _list(streams, plugin, sandbox)
@@ -90,7 +112,7 @@ def _run(streams: Streams, plugin: Plugin, session: Session, rest: list[str]) ->
     if not isinstance(request, dict):
         streams.write(encode(refusal("invalid JSON request on stdin")))
         return 5
-    streams.write(encode(session.run(tool, request)))
+    streams.write(_encoded(session.run(tool, request)))
     return 0
 
 
@@ -100,21 +122,35 @@ def _serve(streams: Streams, session: Session) -> int:
             line = streams.line()
         except Oversize:
             answer = refusal(OVERSIZE)
+        except Lost:
+            raise
+        except BaseException as error:  # not ours: a thread or a signal handler of the plugin raised it here
+            trace(error)
+            continue
         else:
             if not line:
                 return 0
             answer = session.serve(line)
-        streams.write(encode(answer) + b"\n")
+        streams.write(_encoded(answer) + b"\n")
+
+
+def _encoded(answer: dict[str, Any]) -> bytes:
+    try:
+        return encode(answer)
+    except Exception as error:
+        trace(error)
+        return encode(refusal(describe(error), status="TOOL_ERROR"))
 
 
 def _end(status: int) -> NoReturn:
     """Leave at once: a client waits 50 ms, and threads or exit handlers of a plugin may wait for ever."""
-    sys.stderr.flush()
     os._exit(status)
 
 
 if __name__ == "__main__":
     try:
-        _end(main(sys.argv[1:]))
-    except (BrokenPipeError, KeyboardInterrupt):
-        _end(0)
+        _status = main(sys.argv[1:])
+    except BaseException as _error:
+        trace(_error)
+        _status = 1
+    _end(_status)

@@ -28,6 +28,7 @@ _FLAGS: Final = ("--pipe-leases", "--degrade")
 _ONLY_CONFINED: Final = (*_REPEATED, "--user", "--degrade")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
 _KEY_SIZE: Final = 32
+_STANDARD_ERROR: Final = 2
 
 
 class Usage(Exception):
@@ -71,6 +72,8 @@ def read(argv: list[str]) -> Arguments:
             if word in _ONCE and word in given:
                 raise Usage(f"{word} is given twice")
             given.setdefault(word, []).append(value)
+        elif positions and word.startswith("--"):  # the first position is the mode, whatever it is
+            raise Usage(f"unknown option: {word}")
         else:
             positions.append(word)
     if len(positions) < 2:
@@ -124,19 +127,27 @@ def _descriptor(given: dict[str, list[str]], option: str) -> int | None:
     try:
         number = int(text)
         os.fstat(number)
-    except (ValueError, OSError):
+    except (ValueError, OSError, OverflowError):
         raise Usage(f"{option}: {text} is not an open descriptor") from None
+    if number <= _STANDARD_ERROR:
+        raise Usage(f"{option}: {text} is a standard stream")
     return number
 
 
 def _key(descriptor: int | None) -> bytes | None:
-    """The key of the leases. It is read before any code of the plugin runs, and can be read only once."""
+    """The key of the leases. It is read before any code of the plugin runs, and can be read only once.
+
+    Whoever writes it may keep his end open; a byte too many that is there already is seen.
+    """
     if descriptor is None:
         return None
     key = b""
-    while chunk := os.read(descriptor, _KEY_SIZE * 2):
-        key += chunk
-    os.close(descriptor)
+    try:
+        while len(key) < _KEY_SIZE and (chunk := os.read(descriptor, _KEY_SIZE + 1 - len(key))):
+            key += chunk
+        os.close(descriptor)
+    except OSError as error:
+        raise Usage(f"--lease-key-fd: {error.strerror}") from None
     if len(key) != _KEY_SIZE:
         raise Usage(f"--lease-key-fd: a key has {_KEY_SIZE} bytes")
     return key

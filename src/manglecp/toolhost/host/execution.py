@@ -1,20 +1,27 @@
 """One call of one action: its input converted, its slots lent, its outcome caught.
 
-Whatever an action does, the host lives on: every exception, ``SystemExit`` too, becomes ``TOOL_ERROR``. An action works
-on a copy of the slots, and the copy counts only if it succeeds.
+Whatever an action does, the host lives on: every exception, ``SystemExit`` too, becomes ``TOOL_ERROR``, and where it
+came from is told on standard error. An action works on a copy of the slots, and a copy of that counts if it succeeds.
+
+Nothing of a call reaches into the next one: each has its own context variables, tasks that it leaves behind are
+cancelled, timers stopped, and signal handlers put back. A child that an action forked ends where the action does.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import os
+from collections.abc import Awaitable, Mapping
+from contextvars import Context as Variables
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from manglecp.toolhost.context import Context, Reports
 from manglecp.toolhost.conversion import ConversionError
+from manglecp.toolhost.describing import describe, trace
 from manglecp.toolhost.host.messages import parse
-from manglecp.toolhost.state import Slots, full
+from manglecp.toolhost.host.signals import Signals
+from manglecp.toolhost.plain import encode_value
+from manglecp.toolhost.state import Slots, owned
 from manglecp.toolhost.tool import Tool
 
 if TYPE_CHECKING:
@@ -22,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InvalidInput", "Outcome", "Worker"]
 
-_ERROR: Final = 4000
-"""Characters of an exception that are answered."""
+_CANCELLING: Final = 1.0
+"""Seconds that tasks have to end after they were cancelled."""
 
 
 class InvalidInput(Exception):
@@ -42,9 +49,11 @@ class Outcome(NamedTuple):
 class Worker:
     """Runs actions, one after the other. Those that are async share one event loop, made when the first comes."""
 
-    def __init__(self, reports: Reports) -> None:
+    def __init__(self, reports: Reports, signals: Signals | None = None) -> None:
         self._reports = reports
+        self._signals = signals
         self._runner: asyncio.Runner | None = None
+        self._process: Final = os.getpid()
 
     def call(self, tool: Tool, input_json: str, slots: Slots, call: Mapping[str, object]) -> Outcome:
         """The outcome of one call; :class:`InvalidInput` if there was none."""
@@ -57,42 +66,66 @@ class Worker:
         lent = dict(slots)
         if tool.context is not None:
             arguments[tool.context] = Context(lent, self._reports, call)
+        if self._signals is not None:
+            self._signals.lend()
         try:
-            result = tool.function(**arguments)
-            if tool.is_async:
-                result = self._await(result)
-            output = _encode(result)
-            full(lent)  # slots that could not be sent are the action's failure, not the host's
+            output = encode_value(self._result(tool, arguments))
+            kept = owned(lent)  # slots that could not be sent are the action's failure, not the host's
+            outcome = Outcome("OK", output, "", kept)
         except BaseException as error:
-            return Outcome("TOOL_ERROR", "{}", _said(error), slots)
-        return Outcome("OK", output, "", lent)
+            if os.getpid() != self._process:
+                _end_child(error)
+            trace(error)
+            outcome = Outcome("TOOL_ERROR", "{}", describe(error), slots)
+        if os.getpid() != self._process:
+            _end_child(None)
+        if self._signals is not None:
+            self._signals.put_back()
+        return outcome
 
-    def _await(self, result: Coroutine[Any, Any, Any]) -> Any:
-        if self._runner is None:
-            from asyncio import Runner  # only a plugin with async actions pays for it
+    def _result(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+        variables = copy_context()
+        result = variables.run(tool.function, **arguments)
+        # A decorator may make an async function of a plain one, or the other way round; what came back decides.
+        return self._await(result, variables) if hasattr(type(result), "__await__") else result
 
-            self._runner = Runner()
-        return self._runner.run(result)
+    def _await(self, result: Awaitable[Any], variables: Variables) -> Any:
+        import asyncio  # only a plugin with async actions pays for it
+
+        if self._runner is None or self._runner.get_loop().is_closed():
+            self._runner = asyncio.Runner()
+        try:
+            return self._runner.run(_awaited(result), context=variables)
+        finally:
+            self._cancel_rest(self._runner)
+
+    def _cancel_rest(self, runner: asyncio.Runner) -> None:
+        """End what the action has left running. A task that will not end takes its loop with it."""
+        import asyncio
+
+        loop = runner.get_loop()
+        tasks = [] if loop.is_closed() else asyncio.all_tasks(loop)
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        try:
+            _, running = runner.run(asyncio.wait(tasks, timeout=_CANCELLING))
+        except BaseException:  # what a task raised beyond all measure; its loop is in an unknown state
+            self._runner = None
+        else:
+            if running:
+                self._runner = None
 
 
-def _said(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:  # an exception may fail to describe itself
-        text = ""
-    name = type(error).__name__
-    return (f"{name}: {text}" if text else name)[:_ERROR]
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
 
 
-def _plain(value: Any) -> Any:
-    """What JSON has no word for, as what it has one for. Its library is imported already, or it could not be here."""
-    if hasattr(value, "__dataclass_fields__"):
-        return sys.modules["dataclasses"].asdict(value)
-    if hasattr(value, "__struct_fields__"):
-        return sys.modules["msgspec"].to_builtins(value)
-    if (enum := sys.modules.get("enum")) is not None and isinstance(value, enum.Enum):
-        return value.value
-    raise TypeError(f"the result holds a {type(value).__name__}, which has no meaning in JSON")
-
-
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
+def _end_child(error: BaseException | None) -> NoReturn:
+    """Leave a process that an action forked and let run on, as an interpreter would."""
+    if isinstance(error, SystemExit):
+        os._exit(error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None))
+    if error is not None:
+        trace(error)
+    os._exit(error is not None)

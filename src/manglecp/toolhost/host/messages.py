@@ -1,13 +1,16 @@
 """Requests and answers as bytes.
 
-Parsing is strict where upstream's is not: one JSON value and nothing after it, no NaN, valid UTF-8. What cannot be
-parsed is answered and does no harm. Answers are ASCII, so that no character of a tool's output can end a line early.
+Parsing is strict where upstream's is not: one JSON value and nothing after it, no NaN, no name twice in one object (two
+readers would take two values for it), valid UTF-8. What cannot be parsed is answered and does no harm. Answers are
+ASCII, so that no character of a tool's output can end a line early.
 """
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final, NoReturn
+
+from manglecp.toolhost.canonical import unique
 
 __all__ = ["MAX_REQUEST", "OVERSIZE", "RequestError", "encode", "input_text", "named", "parse", "refusal"]
 
@@ -24,8 +27,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_decode: Final = json.JSONDecoder(parse_constant=_refuse_constant).decode
-_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+_decode: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique).decode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _canonical: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 

@@ -1,60 +1,144 @@
 """Standard input and output, out of the reach of tools.
 
 A tool that prints, or whose child does, must not write into the answers; one that reads must not eat requests. So the
-real streams move to descriptors that nobody else knows and no child inherits. What is left in their place is
-standard error for output, and nothing for input.
+real streams move to descriptors that nobody else knows and no child keeps, with high numbers, for there is code that
+closes all low ones. What is left in their place is standard error for output, and nothing for input. Python's streams
+write at once: a host that leaves has nothing to flush, whatever a tool did to them.
+
+Lines are taken from a buffer of our own. An exception that a signal handler of the plugin raises while we wait must not
+cost a byte of a request.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Final
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from io import TextIOWrapper
+from typing import Any, Final
 
 from manglecp.toolhost.host.messages import MAX_REQUEST
 
-__all__ = ["Oversize", "Streams"]
+__all__ = ["Lost", "Oversize", "Streams", "out_of_the_way", "standard_descriptors"]
 
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 16
+_HIGH: Final = (512, 128, 3)
+"""Where private descriptors begin; lower where a limit of the process wants it."""
 
 
 class Oversize(Exception):
     """More than a request may have. It was read to its end, so that the next one can be."""
 
 
+class Lost(Exception):
+    """The pipe cannot be used any more. ``closed``: our end of it was closed in this process."""
+
+    def __init__(self, error: OSError) -> None:
+        from errno import EBADF
+
+        super().__init__(error.strerror)
+        self.closed = error.errno == EBADF
+
+
+def standard_descriptors() -> None:
+    """Open what a careless parent has closed, so that nothing else can come to lie there, and make it writable."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.set_inheritable(number, True)
+    sys.stderr = _unbuffered(2)
+
+
+def out_of_the_way(descriptor: int) -> int:
+    """A copy with a high number that no program inherits."""
+    for least in _HIGH:
+        try:
+            return fcntl(descriptor, F_DUPFD_CLOEXEC, least)
+        except (OSError, ValueError):
+            if least == _HIGH[-1]:
+                raise
+    raise AssertionError("unreachable")
+
+
 class Streams:
     """The private ends of the protocol."""
 
     def __init__(self) -> None:
-        self._input = open(os.dup(0), "rb", buffering=_CHUNK)  # noqa: SIM115, PTH123  # lives as long as the process
-        self._output: Final = os.dup(1)
+        self._input: Final = out_of_the_way(0)
+        self._output: Final = out_of_the_way(1)
+        self._process: Final = os.getpid()
+        self._pending = bytearray()
+        self._searched = 0
+        self._oversize = False
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
         os.dup2(2, 1)
-        sys.stdout = sys.stderr
+        sys.stdout = _unbuffered(1)
+        os.register_at_fork(after_in_child=self._leave_to_parent)
 
     def line(self) -> bytes:
         """The next line without its newline, or nothing: the end of the input and an empty line mean the same."""
-        line = self._input.readline(MAX_REQUEST + 1)
-        if len(line) > MAX_REQUEST and not line.endswith(b"\n"):
-            while (rest := self._input.readline(_CHUNK)) and not rest.endswith(b"\n"):
-                pass
+        pending = self._pending
+        while (end := pending.find(b"\n", self._searched)) < 0:
+            if len(pending) > MAX_REQUEST:
+                self._oversize = True
+                pending.clear()
+            self._searched = len(pending)
+            chunk = self._read()
+            if not chunk:
+                end = len(pending)
+                break
+            pending += chunk
+        line = bytes(memoryview(pending)[:end])
+        del pending[: end + 1]
+        self._searched = 0
+        if self._oversize or end > MAX_REQUEST:
+            self._oversize = False
             raise Oversize
-        return line.removesuffix(b"\n")
+        return line
 
     def everything(self) -> bytes:
-        """All of the input."""
-        data = self._input.read(MAX_REQUEST + 1)
-        if len(data) > MAX_REQUEST:
-            while self._input.read(_CHUNK):
-                pass
+        """All of the input, without a last newline."""
+        data = bytearray()
+        while chunk := self._read():
+            if len(data) <= MAX_REQUEST + 1:
+                data += chunk
+        if len(data) > MAX_REQUEST + data.endswith(b"\n"):
             raise Oversize
-        return data
+        return bytes(data)
 
     def write(self, data: bytes) -> None:
-        """Write all of it; BrokenPipeError if nobody wants it any more."""
-        written = os.write(self._output, data)
-        while written < len(data):
-            data = data[written:]
+        """Write all of it; :class:`Lost` if nobody wants it any more."""
+        if os.getpid() != self._process:  # a child that a tool forked: its parent answers
+            os._exit(1)
+        try:
             written = os.write(self._output, data)
+            while written < len(data):
+                data = data[written:]
+                written = os.write(self._output, data)
+        except OSError as error:
+            raise Lost(error) from error
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._input, _CHUNK)
+        except OSError as error:
+            if error.errno is None:  # not the pipe's: a signal handler of the plugin has raised it
+                raise
+            raise Lost(error) from error
+
+    def _leave_to_parent(self) -> None:
+        """In a child: it must not keep the pipe open when the host is gone."""
+        for descriptor in (self._input, self._output):
+            try:
+                os.close(descriptor)
+            except OSError:
+                continue
+
+
+def _unbuffered(descriptor: int) -> Any:
+    raw = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115  # lives as long as the process
+    return TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)  # as -u does

@@ -1,0 +1,37 @@
+"""Whether two inputs are the same input: the digest of their canonical form.
+
+A lease is bound to the very bytes that are run (:func:`.leases.input_digest`), so that what was permitted is what runs.
+An idempotency key asks another question: whether a caller says the same again. Another order of members or other
+spaces are the same input there. Numbers count as they are written: ``1`` and ``1.0`` are two. An object with a name
+twice has no canonical form: it says two things.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from manglecp.toolhost.hashing import hex_digest
+
+__all__ = ["canonical_digest", "unique"]
+
+
+def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, if each of its names is there once."""
+    read = dict(members)
+    if len(read) != len(members):
+        raise ValueError("a name is given twice")
+    return read
+
+
+_decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+
+
+def canonical_digest(input_json: str) -> str:
+    """SHA-256 of the canonical form; of the text itself if that is no JSON."""
+    try:
+        text = _encode(_decode(input_json))
+    except (ValueError, RecursionError):
+        text = input_json
+    return hex_digest(text.encode("utf-8", "surrogatepass"))
