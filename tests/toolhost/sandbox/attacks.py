@@ -229,6 +229,52 @@ def move_out_of_the_workspace(scene: Scene) -> None:
     inside.rename(Path(scene.outside) / "planted")
 
 
+@attack
+def run_as_the_owner(scene: Scene) -> None:
+    """Leave a program behind that lends the worker's rights to whoever starts it."""
+    program = Path(scene.workspace) / "program"
+    program.write_bytes(b"x")
+    program.chmod(0o6755)
+
+
+@attack
+def make_a_file_that_runs_as_the_owner(scene: Scene) -> None:
+    os.close(os.open(Path(scene.workspace) / "program", os.O_CREAT | os.O_WRONLY, 0o4755))
+
+
+@attack
+def make_a_node_that_runs_as_the_owner(scene: Scene) -> None:
+    os.mknod(Path(scene.workspace) / "program", 0o104755)
+
+
+@attack
+def run_as_the_group(scene: Scene) -> None:
+    Path(scene.workspace).chmod(0o2755)
+
+
+@attack
+def watch_a_folder_outside(scene: Scene) -> None:
+    watching = checked(_libc.inotify_init1(0))
+    checked(_libc.inotify_add_watch(watching, os.fsencode(scene.outside), 0x100))
+
+
+@attack
+def watch_the_workspace_by_fcntl(scene: Scene) -> None:
+    fcntl.fcntl(os.open(scene.workspace, os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_CREATE)
+
+
+@attack
+def lease_a_file(scene: Scene) -> None:
+    """Whoever opens it next waits until we let go."""
+    file = os.open(Path(scene.workspace) / "file", os.O_CREAT | os.O_RDONLY)
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
+@attack
+def list_attributes_outside(scene: Scene) -> None:
+    os.listxattr(Path(scene.outside) / "secret")
+
+
 @privileged
 def make_a_device(scene: Scene) -> None:
     os.mknod(Path(scene.workspace) / "disk", 0o60600, os.makedev(254, 0))

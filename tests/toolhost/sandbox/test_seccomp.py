@@ -54,6 +54,7 @@ THREAD = 0x3D0F00  # what the C library asks for
 NEW_USER = 0x1000_0000
 PARENT = 0x8000
 CHILD = 17  # SIGCHLD
+NO_ATTRIBUTES = errno.errorcode[errno.ENOTSUP]  # it has two names
 
 # call, arguments: answers in standard, spawn and strict
 CASES: list[tuple[str, tuple[int, ...], str, str, str]] = [
@@ -93,6 +94,24 @@ CASES: list[tuple[str, tuple[int, ...], str, str, str]] = [
     ("ioctl", (0, 0x5401), "allow", "allow", "allow"),
     ("ioctl", (0, 0x5412), "EPERM", "EPERM", "EPERM"),
     ("ioctl", (0, 0xDEAD_0000_541C), "EPERM", "EPERM", "EPERM"),
+    ("fchmod", (3, 0o100777), "allow", "allow", "allow"),
+    ("fchmod", (3, 0o1777), "allow", "allow", "allow"),
+    ("fchmod", (3, 0o4755), "EPERM", "EPERM", "EPERM"),
+    ("fchmod", (3, 0o2755), "EPERM", "EPERM", "EPERM"),
+    ("fchmodat", (0, 0, 0o6755), "EPERM", "EPERM", "EPERM"),
+    ("fchmodat2", (0, 0, 0o4755, 0), "EPERM", "EPERM", "EPERM"),
+    ("openat", (0, 0, 0o101, 0o4755), "EPERM", "EPERM", "EPERM"),
+    ("openat", (0, 0, 0o6101, 0o755), "allow", "allow", "allow"),
+    ("mknodat", (0, 0, 0o104755, 0), "EPERM", "EPERM", "EPERM"),
+    ("mknodat", (0, 0, 0o100755, 0), "allow", "allow", "allow"),
+    ("mkdirat", (0, 0, 0o2755), "EPERM", "EPERM", "EPERM"),
+    ("openat2", (0, 0), "ENOSYS", "ENOSYS", "ENOSYS"),
+    ("inotify_add_watch", (3, 0, 1), "allow", "EPERM", "EPERM"),
+    ("fanotify_mark", (3, 0, 1), "EPERM", "EPERM", "EPERM"),
+    ("fcntl", (0, 1024, 0), "allow", "EPERM", "EPERM"),
+    ("fcntl", (0, 1026, 0), "allow", "EPERM", "EPERM"),
+    ("getxattr", (), "allow", NO_ATTRIBUTES, NO_ATTRIBUTES),
+    ("listxattrat", (), "allow", NO_ATTRIBUTES, NO_ATTRIBUTES),
 ]
 
 
@@ -101,6 +120,12 @@ CASES: list[tuple[str, tuple[int, ...], str, str, str]] = [
 def test_answers(machine: str, call: str, arguments: tuple[int, ...], standard: str, spawn: str, strict: str) -> None:
     answers = [ask(profile, machine, call, *arguments) for profile in ("standard", "spawn", "strict")]
     assert answers == [standard, spawn, strict]
+
+
+@pytest.mark.parametrize(("call", "at"), [("chmod", 1), ("open", 2), ("creat", 1), ("mknod", 1), ("mkdir", 1)])
+def test_the_old_names_of_calls_are_judged_alike(call: str, at: int) -> None:
+    for mode, expected in ((0o755, "allow"), (0o4755, "EPERM"), (0o2755, "EPERM")):
+        assert ask("standard", "x86_64", call, *[0] * at, mode) == expected
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -5,7 +5,8 @@ of a C library, and here it is not the only wall. Two rules make up for it: a ca
 ENOSYS, as an older kernel would, and a call made for another architecture ends the process.
 
 A refusal is EPERM, which programs know how to report. `clone3` is ENOSYS instead: its flags are behind a pointer that a
-filter cannot follow, and the C library then falls back to `clone`, whose flags it can judge.
+filter cannot follow, and the C library then falls back to `clone`, whose flags it can judge. So is `openat2`. To read
+an extended attribute by path is answered as on a file system that has none: to copy a file with them is not an error.
 """
 
 import struct
@@ -21,7 +22,7 @@ from .syscalls import NEWEST, audit_architecture, number
 _TRACING = "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd migrate_pages move_pages"
 _MOUNTS = (
     "mount umount2 move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr pivot_root chroot"
-    " setns unshare open_by_handle_at name_to_handle_at fanotify_init quotactl quotactl_fd"
+    " setns unshare open_by_handle_at name_to_handle_at fanotify_init fanotify_mark quotactl quotactl_fd"
 )
 # Large, rarely needed by tools, and the place of many past escapes.
 _KERNEL = (
@@ -40,6 +41,9 @@ _TALKING = (
     "socket connect bind shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop"
     " mq_open mq_unlink"
 )
+# Landlock judges neither who watches a folder nor who reads attributes: both tell of files that cannot be opened.
+_WATCHING = "inotify_add_watch"
+_ATTRIBUTES = "getxattr lgetxattr listxattr llistxattr getxattrat listxattrat"
 # A program in memory has no path for Landlock to judge.
 _HIDDEN_PROGRAMS = "memfd_create memfd_secret execveat"
 _PROGRAMS = "execve execveat fork vfork"
@@ -54,7 +58,23 @@ _CLONE_THREAD = 0x1_0000
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the terminal of whoever started us
 # Whoever owns a descriptor gets a signal of choice when it can be read: a way to kill without calling kill.
 _OWNER_BY_FCNTL = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
+_WATCH_BY_FCNTL = (1024, 1026)  # F_SETLEASE, F_NOTIFY: be told, and asked to wait for, when others open a file
 _OWNER_BY_IOCTL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
+# Whose mode is which argument. A file that is written here and runs as its owner would carry his rights to everybody.
+_MODE_AT = {
+    "chmod": 1,
+    "fchmod": 1,
+    "fchmodat": 2,
+    "fchmodat2": 2,
+    "open": 2,
+    "openat": 3,
+    "creat": 1,
+    "mknod": 1,
+    "mknodat": 2,
+    "mkdir": 1,
+    "mkdirat": 2,
+}
+_SET_ID = 0o6000  # S_ISUID, S_ISGID
 _AF_UNIX = 1
 _SOCK_STREAM = 1
 _SOCK_TYPE = 0xF
@@ -77,13 +97,14 @@ class _Test(NamedTuple):
 def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
     """Calls that pass if all of their tests do."""
     judged: dict[str, tuple[_Test, ...]] = {"ioctl": (_Test(1, _TERMINAL_INPUT, unless=True),)}
+    judged |= {name: (_Test(at, (0,), mask=_SET_ID),) for name, at in _MODE_AT.items()}
     if profile == "strict":
         judged["clone"] = (_Test(0, (_CLONE_THREAD,), mask=_NEVER_CLONED | _CLONE_THREAD),)
     else:
         judged["clone"] = (_Test(0, (0,), mask=_NEVER_CLONED),)
     if profile != "standard":
         judged["ioctl"] = (_Test(1, _TERMINAL_INPUT + _OWNER_BY_IOCTL, unless=True),)
-        judged["fcntl"] = (_Test(1, _OWNER_BY_FCNTL, unless=True),)
+        judged["fcntl"] = (_Test(1, _OWNER_BY_FCNTL + _WATCH_BY_FCNTL, unless=True),)
         # An event loop wakes itself through a pair of streams. A datagram socket could be sent anywhere.
         judged["socketpair"] = (_Test(0, (_AF_UNIX,)), _Test(1, (_SOCK_STREAM,), mask=_SOCK_TYPE))
         for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
@@ -99,8 +120,8 @@ def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
 
 _REFUSED: dict[Profile, str] = {
     "standard": _EVERYWHERE,
-    "spawn": f"{_EVERYWHERE} {_TALKING} {_HIDDEN_PROGRAMS}",
-    "strict": f"{_EVERYWHERE} {_TALKING} {_PROGRAMS} {_SIGNALS_BY_OTHER_NAMES}",
+    "spawn": f"{_EVERYWHERE} {_TALKING} {_WATCHING} {_HIDDEN_PROGRAMS}",
+    "strict": f"{_EVERYWHERE} {_TALKING} {_WATCHING} {_PROGRAMS} {_SIGNALS_BY_OTHER_NAMES}",
 }
 
 
@@ -121,6 +142,7 @@ _ALLOW = 0x7FFF_0000
 _KILL_PROCESS = 0x8000_0000
 _REFUSE = 0x0005_0000 | 1  # EPERM
 _UNKNOWN = 0x0005_0000 | 38  # ENOSYS
+_UNSUPPORTED = 0x0005_0000 | 95  # ENOTSUP
 
 
 def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -158,7 +180,9 @@ def program(profile: Profile, own_pid: int, machine: str | None = None) -> bytes
         _instruction(_JUMP_GREATER, NEWEST, 0, 1),  # also every call of x32, which sets a high bit
         _instruction(_RETURN, _UNKNOWN),
     ]
-    answers = {"clone3": [_instruction(_RETURN, _UNKNOWN)]}
+    answers = {name: [_instruction(_RETURN, _UNKNOWN)] for name in ("clone3", "openat2")}
+    if profile != "standard":
+        answers |= {name: [_instruction(_RETURN, _UNSUPPORTED)] for name in _ATTRIBUTES.split()}
     answers |= {name: [_instruction(_RETURN, _REFUSE)] for name in _REFUSED[profile].split()}
     answers |= {name: list(_body(tests)) for name, tests in _judged(profile, own_pid).items()}
     for name, body in answers.items():
