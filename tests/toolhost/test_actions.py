@@ -53,6 +53,7 @@ def test_an_action_stays_a_function() -> None:
         ({"effects": ["network"], "spawn": ["sh"]}, ValueError),
         ({"effects": [], "timeout": 0}, ValueError),
         ({"effects": [], "timeout": float("nan")}, ValueError),
+        ({"effects": [], "timeout": float("inf")}, ValueError),
         ({"effects": [], "version": 0}, ValueError),
         ({}, TypeError),
     ],

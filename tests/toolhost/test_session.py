@@ -67,6 +67,11 @@ def test_a_name_that_is_given_twice_says_nothing(plugin: Plugin, line: bytes, er
     assert said(session(plugin), line)["error"] == error
 
 
+def test_a_number_that_is_too_large_is_said_of_the_input(plugin: Plugin) -> None:
+    answer = said(session(plugin), b'{"aid":"AID.WORKSPACE.LATER.v1","inputs":{"seconds":1e999}}')
+    assert answer["error"] == "invalid input: inputs has a number that is too large"
+
+
 class Careless(Worker):
     """Fails beside the action."""
 

@@ -63,8 +63,8 @@ def action(
         if isinstance(values, str):
             raise TypeError(f"{name} is a list of strings, not a string")
     declared, programs, fences = tuple(effects), tuple(spawn), tuple(replay_inputs)
-    if timeout is not None and not timeout > 0:
-        raise ValueError("timeout is not above 0")
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise ValueError("timeout is no number of seconds above 0")
     if version < 1:
         raise ValueError("versions count from 1")
     for program in programs:

@@ -25,7 +25,7 @@ def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
-_encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
 
 def canonical_digest(input_json: str) -> str:

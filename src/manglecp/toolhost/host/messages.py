@@ -29,7 +29,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 _decode: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique).decode
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_canonical: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+_canonical: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
 
 def parse(data: bytes | str) -> Any:
@@ -71,4 +71,7 @@ def input_text(request: dict[str, Any]) -> str:
         raise RequestError("both input_json and inputs are given")
     if not isinstance(request["inputs"], dict):
         raise RequestError("inputs is not an object")
-    return _canonical(request["inputs"])
+    try:
+        return _canonical(request["inputs"])
+    except ValueError:  # 1e999, which is JSON
+        raise RequestError("inputs has a number that is too large") from None

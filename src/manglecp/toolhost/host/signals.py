@@ -9,6 +9,7 @@ that end a process, which end an idle host as they always do.
 
 from __future__ import annotations
 
+from _operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from manglecp.toolhost.describing import trace
@@ -40,7 +41,7 @@ class Signals:
         self._waiting: Final = list(handled)
         for number in self._ending:
             signal.signal(number, signal.SIG_DFL)
-        self._handlers: Final = self._now()
+        self._handlers: Final = _handlers()
         self.put_back()
 
     def lend(self) -> None:
@@ -59,10 +60,13 @@ class Signals:
             signal.pthread_sigmask(signal.SIG_BLOCK, self._waiting)
         for timer in _TIMERS:
             signal.setitimer(timer, 0)
-        for number, before, now in zip(_NUMBERS, self._handlers, self._now(), strict=True):
-            if now is not before and before is not None:  # None: not Python's to set
+        now = _handlers()
+        if all(map(is_, self._handlers, now)):  # the usual case, after each call: not one step of it is Python's
+            return
+        for number, before, after in zip(_NUMBERS, self._handlers, now, strict=True):
+            if after is not before and before is not None:  # None: not Python's to set
                 signal.signal(number, before)
 
-    @staticmethod
-    def _now() -> list[Any]:
-        return [signal.getsignal(number) for number in _NUMBERS]
+
+def _handlers() -> list[Any]:
+    return list(map(signal.getsignal, _NUMBERS))
