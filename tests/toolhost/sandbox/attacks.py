@@ -350,6 +350,15 @@ def run_a_program_from_memory(_: Scene) -> None:
 
 
 @attack
+def map_what_was_written_as_code(scene: Scene) -> None:
+    """As a loader does with a program, or `ctypes` with a library."""
+    with (Path(scene.workspace) / "library").open("w+b") as file:
+        file.write(bytes(mmap.PAGESIZE))
+        file.flush()
+        mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()
+
+
+@attack
 def run_what_was_written(scene: Scene) -> None:
     program = Path(scene.workspace) / "program"
     program.write_text("#!/bin/sh\necho worked\n")

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from manglecp.toolhost.sandbox import Policy
+from manglecp.toolhost.sandbox.programs import executed_by
 
 from .confined import NOBODY, Identity, Outcome, identities, require, run
 
@@ -62,6 +63,19 @@ else:
 """
     outcome = spawn(code, workspace, identity, SHELL)
     assert outcome.stdout == "stopped\n", outcome
+
+
+def test_the_loader_does_not_run_what_was_written(workspace: str, identity: Identity) -> None:
+    """The loader of a named program can be started; it maps what it is given, and a workspace holds no code."""
+    _, loader = executed_by(SHELL)
+    code = f"""
+import shutil
+shutil.copy({SHELL!r}, WORKSPACE + "/copy")
+for program in ({SHELL!r}, WORKSPACE + "/copy"):
+    print(subprocess.run([{loader!r}, program, "-c", "echo hello"], capture_output=True).stdout)
+"""
+    outcome = spawn(code, workspace, identity, SHELL)
+    assert outcome.stdout == "b'hello\\n'\nb''\n", outcome
 
 
 @pytest.mark.parametrize(

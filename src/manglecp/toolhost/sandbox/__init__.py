@@ -14,6 +14,7 @@ policy        what a profile is asked to allow, and what became of it
 syscalls      numbers of system calls, by architecture
 kernel        calling the kernel through ctypes
 privileges    capabilities, users, no_new_privs: who the process is
+shielding     what must not be written although it lies in a workspace
 namespaces    a network with nothing in it, a disk that cannot be written
 landlock      which files, and whom a signal reaches
 seccomp       which system calls

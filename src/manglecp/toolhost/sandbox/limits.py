@@ -10,7 +10,8 @@ def limit_resources(policy: Policy) -> None:
     _lower(resource.RLIMIT_AS, policy.memory)
     _lower(resource.RLIMIT_FSIZE, policy.file_size)
     _lower(resource.RLIMIT_NOFILE, policy.open_files)
-    _lower(resource.RLIMIT_CPU, policy.cpu_seconds)
+    if policy.cpu_seconds is not None:
+        _lower(resource.RLIMIT_CPU, policy.cpu_seconds)
     _lower(resource.RLIMIT_CORE, 0)
 
 

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 
 from .kernel import Buffer, address, call, packed, text
+from .shielding import NOTHING, Shield
 
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
@@ -20,6 +21,10 @@ _MS_PRIVATE = 0x4_0000
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 0x1
+_MOUNT_ATTR_NOSUID = 0x2
+_MOUNT_ATTR_NODEV = 0x4
+_MOUNT_ATTR_NOEXEC = 0x8
+_ONLY_DATA = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC
 
 
 def enter_user_namespace() -> None:
@@ -34,20 +39,21 @@ def leave_network() -> None:
     call("unshare", _CLONE_NEWNET)
 
 
-def make_disk_read_only(writable: Iterable[str]) -> None:
-    """Every mount is read-only but those of the folders given.
+def make_disk_read_only(writable: Iterable[str], shield: Shield = NOTHING) -> None:
+    """Every mount is read-only but those of the folders given, and of these what is shielded is.
 
-    Landlock does not judge changes of mode, owner, times and extended attributes; a read-only mount refuses them.
+    Landlock does not judge changes of mode, owner, times and extended attributes; a read-only mount refuses them. What
+    was written is data: a mount without execution refuses also to map a file as code, and so stops a loader.
     """
     call("unshare", _CLONE_NEWNS)
     root = text("/")
     call("mount", 0, address(root), 0, _MS_REC | _MS_PRIVATE)
-    folders = [text(folder) for folder in writable]
-    for folder in folders:
-        call("mount", address(folder), address(folder), 0, _MS_BIND | _MS_REC)
+    folders = [text(folder) for folder in (*writable, *shield.held)]
+    for path in (*folders, *map(text, shield.read_only)):
+        call("mount", address(path), address(path), 0, _MS_BIND | _MS_REC)
     _set_mount(root, set_=_MOUNT_ATTR_RDONLY, flags=_AT_RECURSIVE)
     for folder in folders:
-        _set_mount(folder, clear=_MOUNT_ATTR_RDONLY)
+        _set_mount(folder, set_=_ONLY_DATA, clear=_MOUNT_ATTR_RDONLY)
     _enter_working_folder_again()
 
 

@@ -40,8 +40,11 @@ class Policy(NamedTuple):
     open_files: int = 256
     processes: int = 64
     """Processes and threads of the worker together; counted only in `spawn` and `strict`."""
-    cpu_seconds: int = 3600
-    """Over the whole life of each process. The deadline of one call is the business of whoever sends it."""
+    cpu_seconds: int | None = None
+    """Over the whole life of each process, which then ends in whatever call it is. None: no limit, for the deadline of
+    a call is kept by whoever sends it."""
+    code: tuple[str, ...] = ()
+    """Files and folders of the plugin. They may be read, and never written, also not in a workspace."""
 
 
 class Enforcement(NamedTuple):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from . import landlock, limits, namespaces, privileges, seccomp
 from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable, Unsupported
 from .programs import executed_by
+from .shielding import PACKAGE, Shield, prefixes, shield
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
 
@@ -34,7 +35,6 @@ _LIBRARIES = (
     "/dev/urandom",
     "/dev/zero",
 )
-_PACKAGE = __file__.rpartition("/toolhost/")[0]
 
 # What `strict` also puts up where it can, but does not need: it has no children, and seccomp answers for its signals;
 # its threads are bounded by the memory that their stacks take.
@@ -54,9 +54,12 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
         return Enforcement("none", (), {})
     policy = policy or Policy()
     _check(policy)
+    shielded = shield(policy)
+    if profile == "standard":
+        _check_shield(shielded)
     active: list[Mechanism] = []
     missing: dict[Mechanism, str] = {}
-    for mechanism, step in _steps(profile, policy):
+    for mechanism, step in _steps(profile, policy, shielded):
         try:
             step()
         except (OSError, Unsupported) as error:
@@ -68,6 +71,8 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     _check_reach(policy)
     if missing and not degrade:
         raise SandboxUnavailable(enforcement)
+    if "mount_namespace" in missing:
+        _check_shield(shielded)
     return enforcement
 
 
@@ -94,7 +99,7 @@ def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforceme
     return Enforcement(profile, tuple(active), missing)
 
 
-def _steps(profile: Profile, policy: Policy) -> Iterator[_Step]:
+def _steps(profile: Profile, policy: Policy, shielded: Shield) -> Iterator[_Step]:
     confined = profile != "standard"
     if policy.user is not None:
         user, group = policy.user
@@ -103,7 +108,7 @@ def _steps(profile: Profile, policy: Policy) -> Iterator[_Step]:
         if os.geteuid() != 0:
             yield "user_namespace", namespaces.enter_user_namespace
         yield "network_namespace", namespaces.leave_network
-        yield "mount_namespace", lambda: namespaces.make_disk_read_only(policy.workspace)
+        yield "mount_namespace", lambda: namespaces.make_disk_read_only(policy.workspace, shielded)
     yield "capabilities", privileges.drop_capabilities
     yield "no_new_privs", privileges.refuse_new_privileges
     yield "landlock_files", lambda: landlock.restrict_files(_files(profile, policy))
@@ -123,7 +128,7 @@ def _files(profile: Profile, policy: Policy) -> Iterator[landlock.Rule]:
     if profile == "standard":
         yield "/", landlock.EVERYTHING_BUT_WRITE
         return
-    for path in (*_interpreter(), *policy.readable):
+    for path in (*_interpreter(), *policy.readable, *policy.code):
         yield path, landlock.READ
     if profile == "spawn":
         for program in policy.executables:
@@ -133,37 +138,37 @@ def _files(profile: Profile, policy: Policy) -> Iterator[landlock.Rule]:
 
 def _interpreter() -> Iterator[str]:
     """What late imports read: the standard library, installed packages, shared libraries, this package."""
-    prefixes = dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix))
-    own = [f"{prefix}/{folder}" for prefix in prefixes for folder in dict.fromkeys(("lib", sys.platlibdir))]
-    for path in dict.fromkeys([*own, *_LIBRARIES, _PACKAGE]):
+    own = [f"{prefix}/{folder}" for prefix in prefixes() for folder in dict.fromkeys(("lib", sys.platlibdir))]
+    for path in dict.fromkeys([*own, *_LIBRARIES, PACKAGE]):
         if os.access(path, os.F_OK):
             yield path
 
 
 def _check(policy: Policy) -> None:
     """Mistakes of the caller are not to be taken for walls that the kernel refuses."""
-    for path in (*policy.workspace, *policy.readable, *policy.executables):
+    for path in (*policy.workspace, *policy.readable, *policy.executables, *policy.code):
         if not path.startswith("/"):
             raise ValueError(f"not an absolute path: {path!r}")
         folder = os.O_DIRECTORY if path in policy.workspace else 0
         os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | folder))
-    workspace = [os.path.realpath(path) for path in policy.workspace]
-    if "/" in workspace:
+    if any(os.path.realpath(path) == "/" for path in policy.workspace):
         raise ValueError("the whole disk is no workspace")
-    for path in policy.executables:
-        if any(os.path.realpath(path).startswith(f"{folder}/") for folder in workspace):
-            raise ValueError(f"a program in a workspace could be written before it is started: {path!r}")
     with os.scandir("/proc/self/task") as threads:
         alone = len(list(threads)) == 1
     if not alone:
         raise RuntimeError("the sandbox has to be applied before there are threads")
 
 
+def _check_shield(shielded: Shield) -> None:
+    for path in shielded.read_only:
+        raise ValueError(f"{path!r} lies in a workspace and cannot be shielded there without a mount namespace")
+
+
 def _check_reach(policy: Policy) -> None:
     """Root without its capabilities, or the user that it became, may find closed what root could open."""
     asked = (
         (policy.workspace, os.R_OK | os.W_OK | os.X_OK, "read and written"),
-        (policy.readable, os.R_OK, "read"),
+        ((*policy.code, *policy.readable), os.R_OK, "read"),
         (policy.executables, os.X_OK, "executed"),
     )
     for paths, rights, what in asked:

@@ -1,0 +1,122 @@
+"""What must not be written although it lies in a workspace.
+
+A project that is worked on often holds the environment that this very host runs in, the plugin, or a program that is
+named. Whoever could write there would be run by somebody who is not locked in, the next time that a host is started. So
+all of it is *shielded*: bound over itself as a mount of its own, read-only.
+
+* A folder above a shielded one could be renamed and another put into its place. The kernel renames no mount, so each
+  folder between the workspace and the shielded one becomes a mount, too.
+* A symbolic link cannot be held like that. A shielded path that leads over a link in a workspace is refused.
+* Landlock cannot take away what it gave for the folder above. Without a mount namespace a workspace with anything to
+  shield in it is refused.
+* A workspace within a shielded folder is refused: there would be nothing to write, or nothing to shield.
+"""
+
+# pathlib would be the slowest import of a worker:
+# ruff: noqa: PTH115, PTH118, PTH120
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from .policy import Policy
+
+PACKAGE = __file__.rpartition("/toolhost/")[0]
+
+
+class Shield(NamedTuple):
+    """Real paths, those above others first."""
+
+    held: tuple[str, ...]
+    """Folders that can be written but not moved away."""
+    read_only: tuple[str, ...]
+
+
+NOTHING = Shield((), ())
+
+
+def prefixes() -> tuple[str, ...]:
+    return tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)))
+
+
+def shield(policy: Policy) -> Shield:
+    """What to shield in the workspaces of this policy; ValueError where that cannot be done."""
+    workspaces = tuple(os.path.realpath(path) for path in policy.workspace)
+    read_only: list[str] = []
+    if workspaces:
+        for what, named in _trusted(policy):
+            _add(read_only, what, named, workspaces)
+    for program in policy.executables:
+        for place in (os.path.realpath(program), *_links(program)):
+            if _inside(place, workspaces) and not _inside(place, read_only):
+                raise ValueError(f"a program in a workspace could be written before it is started: {program!r}")
+    held = {folder for path in read_only for workspace in workspaces for folder in _between(workspace, path)}
+    return Shield(tuple(sorted(folder for folder in held if not _inside(folder, read_only))), tuple(sorted(read_only)))
+
+
+def _add(read_only: list[str], what: str, named: str, workspaces: tuple[str, ...]) -> None:
+    real = os.path.realpath(named)
+    for link in _links(named):
+        if _inside(link, workspaces) and not _inside(link, read_only):
+            raise ValueError(f"{what}, {named!r}, is reached by the link {link!r}, which lies in a workspace")
+    there = os.access(real, os.F_OK)
+    for workspace in workspaces:
+        if there and within(workspace, real):
+            raise ValueError(f"the workspace {workspace!r} lies in {what}, {real!r}")
+    if _inside(real, workspaces) and not _inside(real, read_only):
+        if not there:
+            raise ValueError(f"{what}, {real!r}, is not there, and could be made in a workspace")
+        read_only[:] = [*(path for path in read_only if not within(path, real)), real]
+
+
+def _inside(path: str, folders: Iterable[str]) -> bool:
+    return any(within(path, folder) for folder in folders)
+
+
+def within(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _trusted(policy: Policy) -> Iterator[tuple[str, str]]:
+    """What somebody who is not locked in runs, those that hold others first."""
+    for prefix in prefixes():
+        if prefix not in ("/", "/usr", "/usr/local"):  # the whole system, and not only an interpreter
+            yield "the environment of the interpreter", prefix
+    for prefix in prefixes():
+        for folder in dict.fromkeys(("bin", "lib", sys.platlibdir)):
+            yield "the interpreter", f"{prefix}/{folder}"
+    yield "the package of the host", PACKAGE
+    for folder in sys.path:
+        if folder.startswith("/"):
+            yield "a folder that the host imports from", folder
+    for path in policy.code:
+        yield "the plugin", path
+
+
+def _between(workspace: str, path: str) -> Iterator[str]:
+    folder = os.path.dirname(path)
+    while folder != workspace and within(folder, workspace):
+        yield folder
+        folder = os.path.dirname(folder)
+
+
+def _links(path: str) -> Iterator[str]:
+    """Every symbolic link that is passed on the way to this path, by its own real place."""
+    here, rest, left = "/", path.split("/")[::-1], 40
+    while rest and left:
+        part = rest.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            here = os.path.dirname(here)
+            continue
+        here = os.path.join(here, part)
+        try:
+            target = os.readlink(here)
+        except OSError:  # no link, or nothing at all
+            continue
+        yield here
+        left -= 1
+        here = "/" if target.startswith("/") else os.path.dirname(here)
+        rest += target.split("/")[::-1]
