@@ -68,7 +68,6 @@ class Streams:
     def __init__(self) -> None:
         self._input: Final = out_of_the_way(0)
         self._output: Final = out_of_the_way(1)
-        self._process: Final = os.getpid()
         self._pending = bytearray()
         self._searched = 0
         self._oversize = False
@@ -112,8 +111,6 @@ class Streams:
 
     def write(self, data: bytes) -> None:
         """Write all of it; :class:`Lost` if nobody wants it any more."""
-        if os.getpid() != self._process:  # a child that a tool forked: its parent answers
-            os._exit(1)
         try:
             written = os.write(self._output, data)
             while written < len(data):
@@ -131,7 +128,7 @@ class Streams:
             raise Lost(error) from error
 
     def _leave_to_parent(self) -> None:
-        """In a child: it must not keep the pipe open when the host is gone."""
+        """In a child: it must not answer, nor keep the pipe open when the host is gone."""
         for descriptor in (self._input, self._output):
             try:
                 os.close(descriptor)
