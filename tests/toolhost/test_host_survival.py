@@ -66,6 +66,12 @@ def interrupt() -> None:
     threading.Timer(0.05, _thread.interrupt_main).start()
 
 
+@action(effects=[])
+def rest() -> str:
+    time.sleep(0.3)
+    return "rested"
+
+
 def stray(*_: object) -> None:
     raise TimeoutError("stray")
 
@@ -301,6 +307,13 @@ def test_what_a_tool_leaves_to_happen_does_not_happen_to_the_host(plugin: Path, 
             host.process.wait(0.3)
         assert host.output("echo", text="a") == "a"
         assert host.leave() == 0
+
+
+@pytest.mark.parametrize("what", ["alarm", "interrupt"])
+def test_what_a_tool_leaves_to_happen_does_not_happen_to_the_next_call(plugin: Path, what: str) -> None:
+    with serving(plugin) as host:
+        assert host.output(what) is None
+        assert host.output("rest") == "rested"
 
 
 def test_an_exception_between_two_calls_costs_nothing(plugin: Path) -> None:
