@@ -15,6 +15,7 @@ import pytest
 
 from manglecp.toolhost.action import action
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool, is_failure
+from manglecp.toolhost.dispatch.launching import launch
 from manglecp.toolhost.dispatch.listing import Listing, list_plugin
 from manglecp.toolhost.sandbox import Profile
 from tests.toolhost.dispatch.hosts import nothing_left
@@ -210,6 +211,22 @@ def test_a_host_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Monke
     plugin = written(tmp_path, PLAIN)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert failed(plugin)["type"] == "not_found"
+
+
+def test_a_host_of_ours_is_started_without_code_between_fork_and_exec(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such code makes the fork slow, and the event loop waits for it. A foreign host cannot bind itself."""
+    given: list[Any] = []
+
+    def refuse(argv: list[str], **options: Any) -> None:
+        given.append((options["preexec_fn"] is None, argv[-2:] == ["--parent", str(os.getpid())]))
+        raise FileNotFoundError
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    ours = HostCommand.for_plugin("plugin.py", {})
+    for command in (ours, ours.listing(), HostCommand(argv=("toolhost",), environ={})):
+        with pytest.raises(FileNotFoundError):
+            launch(HostCommand(argv=command.argv, environ={}, parent_option=command.parent_option))
+    assert given == [(True, True), (True, True), (False, False)]
 
 
 # ---- programs -------------------------------------------------------------------------------------------------------

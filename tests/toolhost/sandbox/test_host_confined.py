@@ -105,6 +105,79 @@ def test_the_host_leads_its_group_and_stands_in_the_workspace(identity: Identity
     assert called(confined) == [[workspace, 0, identity.uid, f"{workspace}/.tmp"]]
 
 
+@pytest.mark.parametrize("why", ["a home", "above a home", "world-writable"])
+def test_a_folder_that_is_shared_is_not_opened(why: str, identity: Identity) -> None:
+    """A plugin that lies in one can read its own file and nothing else of it, unless the folder is named."""
+    require("strict")
+    with plugin(identity, HONEST) as path:
+        folder = Path(path).parent
+        (folder / "secret").write_text("secret")
+        environ = {}
+        if why == "world-writable":
+            folder.chmod(0o1777)
+        else:
+            environ = {"HOME": str(folder if why == "a home" else folder / "deep")}
+        lines = request(aid("read"), path=f"{folder}/secret") + request(aid("read"), path=path)
+        options = ("--serve", path, "--sandbox", "strict")
+        assert called(host(identity, *options, stdin=lines, environ=environ)) == ["refused", HONEST]
+        named = host(identity, *options, "--readable", str(folder), stdin=lines, environ=environ)
+        assert called(named) == ["secret", HONEST]
+        assert called(host(identity, *options, stdin=lines))[0] == ("refused" if not environ else "secret")
+
+
+@pytest.mark.parametrize("name", ["manglecp_lone.py", "manglecp_lone/__init__.py"])
+def test_a_plugin_in_the_folder_of_all_opens_only_itself(name: str, identity: Identity) -> None:
+    require("strict")
+    with folder_of(identity) as room:
+        Path(room).chmod(0o1777)
+        own = Path(room) / name
+        own.parent.mkdir(exist_ok=True)
+        own.write_text(HONEST)
+        (Path(room) / "secret").write_text("secret")
+        for place in (own.parent, own):
+            if place != Path(room):
+                place.chmod(0o755)
+        lines = b"".join(request("AID.MANGLECP_LONE.READ.v1", path=str(each)) for each in (own, f"{room}/secret"))
+        done = host(identity, "--serve", str(own), "--sandbox", "strict", stdin=lines)
+    assert called(done) == [HONEST, "refused"]
+
+
+def test_a_plugin_cannot_change_itself_in_its_workspace(identity: Identity) -> None:
+    require("strict")
+    with folder_of(identity) as project:
+        own = Path(project) / "tools" / "plugin.py"
+        own.parent.mkdir()
+        own.write_text(HONEST)
+        for place in (own.parent, own):
+            place.chmod(0o777)
+        own.parent.chmod(0o755)
+        lines = b"".join(request(aid("write"), path=path) for path in (str(own), f"{project}/file"))
+        done = host(identity, "--serve", str(own), "--sandbox", "strict", "--workspace", project, stdin=lines)
+        assert called(done) == ["refused", "written"]
+        assert own.read_text() == HONEST
+
+
+def test_limits_are_those_that_were_asked_for(identity: Identity) -> None:
+    require("strict")
+    text = """
+import resource
+from manglecp import action
+
+@action(effects=["none"])
+def limits() -> list[int]:
+    kinds = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CPU)
+    return [resource.getrlimit(kind)[0] for kind in kinds]
+"""
+    asked = {"memory": 1 << 30, "file-size": 4096, "open-files": 99, "cpu-seconds": 77}
+    options = [word for name, value in asked.items() for word in ("--limit", f"{name}={value}")]
+    with plugin(identity, text) as path:
+        serve = ("--serve", path, "--sandbox", "strict")
+        (given,) = called(host(identity, *serve, *options, stdin=request(aid("limits"))))
+        (default,) = called(host(identity, *serve, stdin=request(aid("limits"))))
+    assert given == list(asked.values())
+    assert default[3] == -1  # nobody is killed for the work of those who were served before
+
+
 def test_a_module_brings_the_folder_that_it_was_found_in(identity: Identity) -> None:
     """Also one in a package, whose own top level runs, and runs locked in."""
     require("strict")

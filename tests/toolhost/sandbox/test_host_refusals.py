@@ -4,7 +4,9 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,14 @@ def test_a_missing_mechanism_stops_the_start_unless_less_will_do(
         (("--sandbox", "none", "--degrade"), "--degrade means nothing without a sandbox"),
         (("--sandbox", "strict", "--executable", "/bin/sh"), "--executable: only the profile spawn starts programs"),
         (("--sandbox", "strict", "--user", "nobody"), "--user: nobody is not UID:GID"),
+        (("--limit", "memory=1"), "--limit means nothing without a sandbox"),
+        (
+            ("--sandbox", "strict", "--limit", "patience=1"),
+            "--limit: patience is none of memory, file-size, open-files",
+        ),
+        (("--sandbox", "strict", "--limit", "memory"), "--limit: memory does not say how much"),
+        (("--sandbox", "strict", "--limit", "memory=0"), "--limit: memory=0 does not say how much"),
+        (("--parent", "init"), "--parent: init is not a process"),
     ],
 )
 def test_a_command_line_that_says_nothing(options: tuple[str, ...], said: str) -> None:
@@ -107,15 +117,6 @@ def test_a_program_of_the_workspace_is_none(workspace: str) -> None:
         done = host(OURSELVES, "--list", path, *options, "--degrade")
     assert done.returncode == 6
     assert "a program in a workspace could be written before it is started" in json.loads(done.stdout)["error"]
-
-
-def test_a_plugin_needs_a_folder_of_its_own(identity: Identity) -> None:
-    with plugin(identity, LOUD) as path:
-        home = Path(path).parent
-        for below in (home, home / "deep"):
-            done = host(identity, "--list", path, "--sandbox", "strict", environ={"HOME": str(below)})
-            assert (done.returncode, done.stderr) == (6, "")
-            assert "give it a folder of its own" in json.loads(done.stdout)["error"]
 
 
 def test_a_plugin_that_is_not_there_is_said_first() -> None:
@@ -184,14 +185,49 @@ def test_an_interpreter_that_is_closed_to_the_user_is_named() -> None:
 
 
 STARTER = """
-import ctypes, signal, subprocess, sys
-def bind():
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-host = subprocess.Popen(sys.argv[2:], stdin=int(sys.argv[1]), stdout=subprocess.PIPE, preexec_fn=bind)
+import os, subprocess, sys
+parent = ["--parent", str(os.getpid())]
+host = subprocess.Popen([*sys.argv[2:], *parent], stdin=int(sys.argv[1]), stdout=subprocess.PIPE)
 host.stdout.readline()
 print(host.pid, flush=True)
 sys.stdin.read()
 """
+
+
+def ends_with_its_parent(python: str, command: list[str]) -> bool:
+    reading, writing = os.pipe()  # it stays open here, so that only a signal can end the host
+    starter = subprocess.Popen(
+        [python, "-I", "-S", "-c", STARTER, str(reading), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[reading],
+        cwd="/",
+    )
+    os.write(writing, b"[]\n")
+    assert starter.stdout is not None
+    ended = os.pidfd_open(int(starter.stdout.readline()))
+    starter.kill()
+    starter.communicate()
+    try:
+        return bool(select.select([ended], [], [], 30)[0])
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(ended, signal.SIGKILL)
+        for descriptor in (reading, writing, ended):
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("profile", ["none", "strict"])
+def test_a_host_ends_with_its_parent(profile: str) -> None:
+    require("strict")
+    with plugin(OURSELVES, HONEST) as path:
+        assert ends_with_its_parent(OURSELVES.python, argv(OURSELVES, "--serve", path, "--sandbox", profile))
+
+
+def test_a_host_whose_parent_is_gone_does_not_start() -> None:
+    with plugin(OURSELVES, LOUD) as path:
+        done = host(OURSELVES, "--list", path, "--parent", str(os.getpid()))  # there is a shell in between
+    assert done == (1, "", "")
 
 
 @AS_ROOT
@@ -199,20 +235,5 @@ def test_whom_root_becomes_still_dies_with_its_parent() -> None:
     """The kernel forgets the arrangement when a process changes its user."""
     require("strict")
     with plugin(NOBODYS, HONEST) as path:
-        reading, writing = os.pipe()  # it stays open here, so that only a signal can end the host
-        host = argv(SYSTEM, "--serve", path, "--sandbox", "strict", "--user", f"{NOBODY}:{NOBODY}")
-        starter = subprocess.Popen(
-            [SYSTEM_PYTHON, "-I", "-S", "-c", STARTER, str(reading), *host],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=[reading],
-            cwd="/",
-        )
-        os.write(writing, b"[]\n")
-        assert starter.stdout is not None
-        ended = os.pidfd_open(int(starter.stdout.readline()))
-        starter.kill()
-        starter.communicate()
-        assert select.select([ended], [], [], 30)[0], "the host outlived its parent"
-        for descriptor in (reading, writing, ended):
-            os.close(descriptor)
+        command = argv(SYSTEM, "--serve", path, "--sandbox", "strict", "--user", f"{NOBODY}:{NOBODY}")
+        assert ends_with_its_parent(SYSTEM_PYTHON, command)

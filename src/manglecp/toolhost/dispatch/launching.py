@@ -31,14 +31,15 @@ class HostCommand:
     """How to start the host of one plugin.
 
     A host of ours takes the numbers of two inherited descriptors: one to read its lease key from, one to write progress
-    and logs to. A foreign host knows neither option; if it enforces leases, ``issues_leases`` has them asked for on the
-    pipe.
+    and logs to; and that of its parent, to end with it. A foreign host knows none of these options; if it enforces
+    leases, ``issues_leases`` has them asked for on the pipe.
     """
 
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     lease_key_option: str | None = None
     progress_option: str | None = None
+    parent_option: str | None = None
     issues_leases: bool = False
 
     @classmethod
@@ -54,12 +55,14 @@ class HostCommand:
         executables: Sequence[str] = (),
         user: tuple[int, int] | None = None,
         degrade: bool = False,
+        limits: Mapping[str, int] | None = None,
     ) -> HostCommand:
         """Our own host, serving a Python file or module, whose content may be pinned.
 
         A plugin is somebody else's code unless the caller says ``sandbox="none"``. The paths, the user that root
-        becomes and ``degrade`` are those of :mod:`manglecp.toolhost.sandbox`; a host that cannot be locked in ends at
-        once.
+        becomes and ``degrade`` are those of :mod:`manglecp.toolhost.sandbox`, and ``limits`` are fields of its policy:
+        ``memory``, ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``. A host that cannot be locked in ends
+        at once.
         """
         options = ["--sandbox", sandbox]
         for option, paths in (("--workspace", workspace), ("--readable", readable), ("--executable", executables)):
@@ -67,6 +70,8 @@ class HostCommand:
                 options += [option, path]
         if user is not None:
             options += ["--user", f"{user[0]}:{user[1]}"]
+        for name, value in (limits or {}).items():
+            options += ["--limit", f"{name}={value}"]
         if degrade:
             options.append("--degrade")
         if sha256 is not None:
@@ -76,13 +81,14 @@ class HostCommand:
             environ=cls.inherited(environ),
             lease_key_option="--lease-key-fd",
             progress_option="--progress-fd",
+            parent_option="--parent",
         )
 
     def listing(self) -> HostCommand:
         """The command that lists what this one serves."""
         argv = list(self.argv)
         argv[argv.index("--serve")] = "--list"
-        return HostCommand(argv=tuple(argv), environ=self.environ)
+        return HostCommand(argv=tuple(argv), environ=self.environ, parent_option=self.parent_option)
 
     @staticmethod
     def inherited(environ: Mapping[str, str]) -> dict[str, str]:
@@ -105,6 +111,8 @@ def launch(command: HostCommand) -> Launched:
     for the end of the parent.
     """
     argv = list(command.argv)
+    if command.parent_option is not None:
+        argv += [command.parent_option, str(os.getpid())]
     theirs: list[int] = []
     progress: int | None = None
     lease_key: bytes | None = None
@@ -129,7 +137,9 @@ def launch(command: HostCommand) -> Launched:
             env=dict(command.environ),
             start_new_session=True,
             pass_fds=theirs,
-            preexec_fn=_dying_with(os.getpid()),
+            # Code here would mean a fork that copies our tables of pages, and everything waits for it. Only a foreign
+            # host needs it: ours binds itself.
+            preexec_fn=_dying_with(os.getpid()) if command.parent_option is None else None,
         )
     except BaseException:
         if progress is not None:

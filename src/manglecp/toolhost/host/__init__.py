@@ -9,6 +9,7 @@ Data meets the modules in this order:
     arguments   the command line
     streams     stdin and stdout, out of the reach of tools
     signals     what tools leave behind in the process, undone
+    parent      whom a host must not outlive
     confinement the sandbox, between finding the plugin and running it
     messages    bytes as requests, answers as bytes; how large and what
     gate        whether a call may run: leases

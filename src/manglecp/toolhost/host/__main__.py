@@ -22,6 +22,7 @@ from manglecp.toolhost.host.confinement import ConfinementError, confine
 from manglecp.toolhost.host.execution import Worker
 from manglecp.toolhost.host.gate import Gate, enforced
 from manglecp.toolhost.host.messages import OVERSIZE, encode, parse, refusal
+from manglecp.toolhost.host.parent import die_with
 from manglecp.toolhost.host.session import Session
 from manglecp.toolhost.host.signals import Signals, default_interrupt
 from manglecp.toolhost.host.streams import Lost, Oversize, Streams, out_of_the_way, standard_descriptors
@@ -41,6 +42,8 @@ def main(argv: list[str]) -> int:
     except Usage as error:
         sys.stderr.write(f"{error}\n{USAGE}")
         return 2
+    if arguments.parent is not None:
+        die_with(arguments.parent)
     reports = Reports(_moved(arguments.progress))
     streams = Streams()
     try:
@@ -64,7 +67,7 @@ def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     mode, where, *rest = arguments.positions
     try:
         source = find(where, arguments.sha256)
-        sandbox = confine(arguments.confinement, source.root)
+        sandbox = confine(arguments.confinement, source)
         plugin = load(source)
     except PluginError as error:
         streams.write(encode(refusal(str(error))))

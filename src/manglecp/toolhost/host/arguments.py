@@ -19,15 +19,17 @@ __all__ = ["USAGE", "Arguments", "Confinement", "Usage", "read"]
 USAGE: Final = (
     "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN\n"
     "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--readable PATH]...\n"
-    "        [--executable PATH]... [--user UID:GID] [--degrade]]\n"
-    "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases]\n"
+    "        [--executable PATH]... [--user UID:GID] [--limit NAME=N]... [--degrade]]\n"
+    "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
 )
-_ONCE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user")
-_REPEATED: Final = ("--workspace", "--readable", "--executable")
+_ONCE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent")
+_REPEATED: Final = ("--workspace", "--readable", "--executable", "--limit")
 _FLAGS: Final = ("--pipe-leases", "--degrade")
 _ONLY_CONFINED: Final = (*_REPEATED, "--user", "--degrade")
+_LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
 _KEY_SIZE: Final = 32
+_DIGITS: Final = 19  # fewer make a number that the kernel can hold
 _STANDARD_ERROR: Final = 2
 
 
@@ -44,6 +46,8 @@ class Confinement(NamedTuple):
     executables: tuple[str, ...]
     user: tuple[int, int] | None
     degrade: bool
+    limits: tuple[tuple[str, int], ...] = ()
+    """Fields of the sandbox's policy, and what they are instead."""
 
 
 class Arguments(NamedTuple):
@@ -55,6 +59,8 @@ class Arguments(NamedTuple):
     lease_key: bytes | None
     pipe_leases: bool
     confinement: Confinement
+    parent: int | None = None
+    """Whom this host must not outlive."""
 
 
 def read(argv: list[str]) -> Arguments:
@@ -86,6 +92,7 @@ def read(argv: list[str]) -> Arguments:
         _key(_descriptor(given, "--lease-key-fd")),
         "--pipe-leases" in given,
         confinement,
+        _parent(given.get("--parent", [None])[0]),
     )
 
 
@@ -104,6 +111,7 @@ def _confinement(given: dict[str, list[str]]) -> Confinement:
         _paths(given, "--executable"),
         _user(given.get("--user", [None])[0]),
         "--degrade" in given,
+        tuple(dict(map(_limit, given.get("--limit", []))).items()),
     )
 
 
@@ -118,6 +126,24 @@ def _user(text: str | None) -> tuple[int, int] | None:
     if not (user.isdecimal() and group.isdecimal()):
         raise Usage(f"--user: {text} is not UID:GID")
     return int(user), int(group)
+
+
+def _limit(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    field = name.replace("-", "_")
+    if field not in _LIMITS:
+        raise Usage(f"--limit: {name} is none of {', '.join(_LIMITS).replace('_', '-')}")
+    if not (value.isdecimal() and value.isascii() and 0 < len(value) < _DIGITS and int(value)):
+        raise Usage(f"--limit: {text} does not say how much")
+    return field, int(value)
+
+
+def _parent(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isdecimal() and text.isascii() and len(text) < _DIGITS):
+        raise Usage(f"--parent: {text} is not a process")
+    return int(text)
 
 
 def _descriptor(given: dict[str, list[str]], option: str) -> int | None:

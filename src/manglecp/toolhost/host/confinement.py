@@ -1,7 +1,9 @@
 """A host locks itself in, after its plugin was found and before anything of it runs.
 
-What the plugin is left with beside the interpreter: its own folder to read, and the workspaces. The first workspace is
-also where it works and keeps its temporary files; without one it can write nothing, and `tempfile` says so.
+What the plugin is left with beside the interpreter: its own folder to read, and the workspaces. A folder that is not
+its own, such as `/tmp` or somebody's home, is not opened because a plugin lies in it; of that it can read its file. The
+first workspace is also where it works and keeps its temporary files; without one it can write nothing, and `tempfile`
+says so.
 
 A host leads its process group before it is locked in, for nobody can leave the group afterwards and whoever ends the
 host ends the group.
@@ -11,11 +13,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, Final
 
 from manglecp.toolhost.host.arguments import Confinement
+from manglecp.toolhost.plugin import Source
 
 __all__ = ["ConfinementError", "confine"]
+
+# What lies directly in one of these is the system's, everybody's or somebody's.
+_DIVIDED: Final = ("", "/dev", "/home", "/run", "/usr", "/usr/local", "/var")
+_WORLD_WRITABLE: Final = 0o002
 
 
 class ConfinementError(Exception):
@@ -26,19 +33,15 @@ class ConfinementError(Exception):
         self.manifest = manifest
 
 
-def confine(asked: Confinement, root: str) -> dict[str, Any]:
-    """Lock this process in; what a listing says about it. ``root`` is the folder of the plugin."""
+def confine(asked: Confinement, source: Source) -> dict[str, Any]:
+    """Lock this process in; what a listing says about it."""
     if asked.profile == "none":
         return _manifest("none")
     from manglecp.toolhost.sandbox import Policy, SandboxUnavailable, apply
 
-    home = os.path.realpath(os.environ.get("HOME") or "/")
-    if f"{home}/".startswith(f"{root.rstrip('/')}/"):
-        raise ConfinementError(
-            f"a plugin can read its whole folder, and this one lies in {root}: give it a folder of its own",
-            _manifest(asked.profile),
-        )
-    policy = Policy(asked.workspace, (root, *asked.readable), asked.executables, asked.user)
+    code = _code(source)
+    limits: dict[str, Any] = dict(asked.limits)
+    policy = Policy(asked.workspace, asked.readable, asked.executables, asked.user, code=code, **limits)
     try:
         if os.getpgrp() != os.getpid():
             os.setpgid(0, 0)
@@ -55,6 +58,26 @@ def confine(asked: Confinement, root: str) -> dict[str, Any]:
     sys.path[:] = filter(_is_open, sys.path)
     _move_temporary_files(asked.workspace)
     return manifest
+
+
+def _code(source: Source) -> tuple[str, ...]:
+    """What belongs to the plugin: its folder, or its file and the package that it is."""
+    if not _is_shared(source.root):
+        return (source.root,)
+    folder, _, name = source.path.rpartition("/")
+    if name == "__init__.py" and not _is_shared(folder):
+        return (folder,)
+    if folder != source.root:  # in a package: the outermost one
+        return (f"{source.root.rstrip('/')}/{source.path[len(source.root) :].strip('/').partition('/')[0]}",)
+    return (source.path,)
+
+
+def _is_shared(folder: str) -> bool:
+    """Whether others keep something there: a folder of the system, of all users, or a home."""
+    home = os.path.realpath(os.environ.get("HOME") or "/")
+    if folder.rpartition("/")[0] in _DIVIDED or f"{home}/".startswith(f"{folder.rstrip('/')}/"):
+        return True
+    return bool(os.stat(folder).st_mode & _WORLD_WRITABLE)  # noqa: PTH116  # pathlib would be the slowest import
 
 
 def _manifest(profile: str, active: tuple[str, ...] = (), missing: dict[Any, str] | None = None) -> dict[str, Any]:
