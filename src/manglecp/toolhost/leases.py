@@ -78,6 +78,8 @@ def mint(
 
     The tokens of upstream know neither input nor call; None stands for "any" where one of those is wanted.
     """
+    if not 0 <= ttl < float("inf"):  # which NaN is not either
+        raise ValueError(f"ttl is {ttl}: seconds are expected, 0 or more")
     lease, expires = os.urandom(16).hex(), clock() + min(ttl, MAX_TTL)
     if audit is not None:
         audit("lease_granted", {"lease": lease, "aid": aid, "call_id": call_id, "tier": tier, "expires": expires})

@@ -136,8 +136,9 @@ def _chaos(count: int, seed: int, folder: Path) -> None:
         else:
             assert result["type"] in KINDS, result
             assert result["aid"] == each.aid
-        assert times <= (3 if each.idempotent else 1)
-        if times and not each.idempotent and not isinstance(result, Answer):
+        if each.tier:  # below, nothing happens, and neighbours of a call that ends its host are repeated
+            assert times <= (3 if each.idempotent else 1)
+        if times and each.tier and not each.idempotent and not isinstance(result, Answer):
             assert result.get("code") in ("outcome_unknown", "oversize"), result
     healthy = sum(isinstance(result, Answer) for result in results.values())
     assert healthy > count // 2

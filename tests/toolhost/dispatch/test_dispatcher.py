@@ -175,7 +175,7 @@ def test_a_run_that_has_spent_its_budget_is_told_so(tmp_path: Path) -> None:
         assert granted.count("lease_granted") == 2
         async with dispatcher.run(calls=3) as run:
             assert isinstance(await run.call(LENGTH), Answer)
-        assert refused(await run.call(LENGTH)) == ("tool_error", None, "BREAKER_TRIP")
+        assert refused(await run.call(LENGTH)) == ("exception", None, None)
 
     dispatching(work, tmp_path, audit=lambda event, _: granted.append(event))
 

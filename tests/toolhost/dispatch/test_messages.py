@@ -10,6 +10,7 @@ from manglecp.toolhost.state import Artifact
 
 HELD = {1: Artifact("t", "p", '"held"', 6)}
 CALL = Call(aid="AID.X.v1", slots=HELD)
+NOT_FOUND, NOT_IN_PLUGIN = "tool not found: AID.X.v1", "tool not found in plugin: AID.X.v1"
 SILENT = "the host answered TOOL_ERROR and gave no reason"
 GOOD: dict[str, Any] = {"ok": True, "status": "OK", "output_json": '{"a":1}', "error": "", "ds_state": {}}
 
@@ -112,8 +113,13 @@ def test_an_answer_as_the_c_plus_plus_toolhost_writes_it() -> None:
         ({"ok": False, "error": "bad input", "status": "INVALID_PICK"}, "tool_error", "INVALID_PICK", "bad input"),
         ({"ok": False, "error": "lease_required", "tier": 2}, "tool_error", "TOOL_ERROR", "lease_required"),
         ({"ok": False, "error": "lease_rejected", "reason": "x"}, "tool_error", "TOOL_ERROR", "lease_rejected: x"),
-        ({"ok": False, "error": "tool not found: A"}, "not_found", "INVALID_PICK", "tool not found: A"),
-        ({"ok": False, "error": "tool not found in plugin"}, "not_found", "INVALID_PICK", "tool not found in plugin"),
+        ({"ok": False, "error": NOT_FOUND}, "not_found", "INVALID_PICK", NOT_FOUND),
+        ({"ok": False, "error": NOT_FOUND, "status": "INVALID_PICK"}, "not_found", "INVALID_PICK", NOT_FOUND),
+        ({"ok": False, "error": NOT_IN_PLUGIN}, "not_found", "INVALID_PICK", NOT_IN_PLUGIN),
+        # An action that raises can say all of this, but neither about another one nor without its own status.
+        ({"ok": True, "error": NOT_FOUND, "status": "TOOL_ERROR"}, "tool_error", "TOOL_ERROR", NOT_FOUND),
+        ({"ok": False, "error": NOT_FOUND, "status": "TOOL_ERROR"}, "tool_error", "TOOL_ERROR", NOT_FOUND),
+        ({"ok": False, "error": "tool not found: A"}, "tool_error", "TOOL_ERROR", "tool not found: A"),
     ],
 )  # fmt: skip
 def test_a_no_is_an_error(answer: dict[str, Any], kind: str, status: str, detail: str) -> None:

@@ -43,6 +43,7 @@ class Permit:
     """One admitted call: to be handed back once, by ``succeeded``, ``failed`` or ``abandoned``."""
 
     period: int
+    probe: bool = False
 
 
 class Breaker:
@@ -71,7 +72,7 @@ class Breaker:
         if state is BreakerState.OPEN or (state is BreakerState.HALF_OPEN and self._probing):
             return None
         self._probing = state is BreakerState.HALF_OPEN
-        return Permit(self._period)
+        return Permit(self._period, self._probing)
 
     def retry_after(self) -> float:
         """Seconds until a call may be admitted again; 0 if only a probe is in the way."""

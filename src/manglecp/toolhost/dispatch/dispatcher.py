@@ -23,12 +23,13 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
+from manglecp.toolhost.dispatch import settings
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.errors import DispatchError, failure
 from manglecp.toolhost.dispatch.launching import HostCommand
 from manglecp.toolhost.dispatch.limits import Limits
-from manglecp.toolhost.dispatch.messages import Answer, Call
+from manglecp.toolhost.dispatch.messages import Answer, Call, misshapen
 from manglecp.toolhost.dispatch.pool import Pool, Run
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact, Slots
@@ -65,6 +66,9 @@ class Asked(TypedDict, total=False):
     """Seconds. It may shorten the time that the action has, not prolong it."""
 
 
+_ASKED: Final = Asked.__annotations__.keys()
+
+
 class Dispatcher:
     """Pools for several plugins; an async context manager. The hosts are started when it is entered."""
 
@@ -79,6 +83,9 @@ class Dispatcher:
         on_event: Callable[[dict[str, Any]], None] | None = None,
         audit: Audit | None = None,
     ) -> None:
+        settings.check(size, timeout)
+        if limits is not None:
+            limits.check()
         self._plugins = tuple(plugins)
         self._of: dict[str, int] = {}
         for number, served in enumerate(self._plugins):
@@ -96,8 +103,12 @@ class Dispatcher:
         self._breakers = breakers
         self._pools: list[Pool] = []
         self._stack = AsyncExitStack()
+        self._entered = False
 
     async def __aenter__(self) -> Dispatcher:
+        if self._entered:
+            raise RuntimeError("a dispatcher is entered once; make another one")
+        self._entered = True
         breakers = self._breakers or Breakers(asyncio.get_running_loop().time)
         async with AsyncExitStack() as stack:
             for served in self._plugins:
@@ -143,6 +154,10 @@ class Dispatcher:
 
     def prepare(self, aid: str, identity: str, slots: Mapping[int, Artifact], asked: Asked) -> Prepared | DispatchError:
         """A call that has passed lookup and schema, and the pool that it goes to."""
+        if not isinstance(aid, str):
+            return failure("", "exception", "aid is no text")
+        if not asked.keys() <= _ASKED:
+            return failure(aid, "exception", f"a call has no {', '.join(sorted(asked.keys() - _ASKED))}")
         number = self._of.get(aid)
         if number is None:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
@@ -157,14 +172,14 @@ class Dispatcher:
         )
         if not isinstance(call, Call):
             return call
-        timeouts = [seconds for seconds in (call.timeout, asked.get("timeout")) if seconds is not None]
         call = replace(
             call,
             identity=identity,
             call_id=asked.get("call_id", call.call_id),
-            timeout=min(timeouts, default=None),
+            patience=asked.get("timeout"),
         )
-        return Prepared(self._pools[number], call)
+        wrong = misshapen(call)
+        return Prepared(self._pools[number], call) if wrong is None else failure(aid, "exception", wrong)
 
 
 class DispatchedRun:
@@ -176,19 +191,26 @@ class DispatchedRun:
         self._calls = calls
         self._made = 0
         self._busy = False
+        self._entered = False
+        self._over = False
         self._pool: Pool | None = None
         self._run: Run | None = None
         self.slots = slots
 
     async def __aenter__(self) -> DispatchedRun:
+        if self._entered:
+            raise RuntimeError("a run is entered once; make another one")
+        self._entered = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._calls = self._made
+        self._over = True
         await self._leave()
 
     async def call(self, aid: str, **asked: Unpack[Asked]) -> Answer | DispatchError:
         """As :meth:`Dispatcher.call`, with the identity and the slots of this run, one call at a time."""
+        if self._over or not self._entered:
+            return failure(aid, "exception", "the run is over" if self._over else "the run has not been entered")
         if self._busy:
             return failure(aid, "exception", "a call of this run is running")
         if self._made >= self._calls:
@@ -211,7 +233,7 @@ class DispatchedRun:
         """The host of this run in that pool; the one in any other is given back."""
         if self._run is None or self._pool is not pool:
             await self._leave()
-            self._pool, self._run = pool, pool.run()
+            self._pool, self._run = pool, await pool.run().__aenter__()
         return self._run
 
     async def _leave(self) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from manglecp.toolhost.dispatch.messages import Call
+from manglecp.toolhost.dispatch.messages import Call, unknown
 from manglecp.toolhost.dispatch.process import HostLost, HostProcess
 from manglecp.toolhost.leases import MAX_TTL, Audit, input_digest, mint
 
@@ -48,6 +48,8 @@ class Lending:
         A request on the pipe is shared where the call is: to cancel one of many must not end the host for all.
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)
+        if ttl <= 0:
+            raise HostLost("timeout", "the deadline passed before the request could be sent", sent=False, suspect=False)
         if host.lease_key is not None:
             return mint(
                 host.lease_key,
@@ -92,7 +94,7 @@ class Lending:
         error = document.get("error") if document.get("ok") is not True else None
         if error in ("lease_required", "lease_rejected"):
             self._tell("lease_refused", _details(call, reason=str(document.get("reason", error))))
-        elif token is not None and not (isinstance(error, str) and error.startswith("tool not found")):
+        elif token is not None and not unknown(call.aid, document):
             self._tell("lease_used", _details(call))
 
     def lost(self, call: Call, token: str | None, lost: HostLost) -> None:

@@ -22,6 +22,9 @@ __all__ = ["HOPELESS", "Line", "Place", "Refused"]
 HOPELESS: Final = 2
 """Starts in a row that have to fail before waiting for another one counts as pointless."""
 
+_GLANCE: Final = 64
+"""Calls between two looks at the size of a busy host."""
+
 
 class Place:
     """One place of the pool, with its host while there is one."""
@@ -32,7 +35,10 @@ class Place:
         self.exclusive = False
         self.resting = False
         """A run holds this place and is between two calls: its host owes nothing and may be replaced if it dies."""
+        self.due = False
+        """Its host has served long enough or has grown: a successor is wanted."""
         self.retiring = False
+        """The successor is there: nobody new gets the old host."""
         self.served = 0
         self.failures = 0
         self.trouble: tuple[ErrorType, str] = ("crash", "")
@@ -44,11 +50,20 @@ class Place:
             return False
         return self.load == 0 and self.host.idle if exclusive else self.load < pipelined
 
-    def count(self, limit: int) -> None:
-        """One call more; a host that has served long enough is replaced when nobody uses it."""
+    def count(self, limits: Limits) -> None:
+        """One call more. Now and then the host is looked at: what grows fast must not wait for its examination."""
         self.served += 1
-        if self.served >= limit:
-            self.retiring = True
+        if self.served >= limits.calls_per_host or (self.served % _GLANCE == 0 and self.has_grown(limits)):
+            self.replace()
+
+    def has_grown(self, limits: Limits) -> bool:
+        return self.host is not None and self.host.resident_bytes() - self.first_size > limits.growth
+
+    def replace(self) -> None:
+        """Have a successor started; until it is up, the host goes on."""
+        if not self.due:
+            self.due = True
+            self.changed.set()
 
 
 class Refused(Exception):

@@ -1,8 +1,10 @@
 """What becomes of a call whose host was lost.
 
 A request of which no byte was sent is given to another host. One that was sent is repeated only if the action is
-idempotent; otherwise its outcome is unknown, and that is what the caller is told. Nothing is repeated that would fail
-in the same way everywhere: a deadline is over for all hosts, and an answer that is too long is too long everywhere.
+idempotent, or has no effect (tier 0) and was lost because of a neighbour; otherwise its outcome is unknown, and that is
+what the caller is told. Nothing is repeated that would fail in the same way everywhere: a deadline is over for all
+hosts, and an answer that is too long is too long everywhere. The one call that tries out whether an action is well
+again is not repeated either.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, ErrorTyp
 from manglecp.toolhost.dispatch.messages import Call
 from manglecp.toolhost.dispatch.pairing import HostLost, Loss
 
-__all__ = ["error_of", "may_repeat", "type_of"]
+__all__ = ["error_of", "innocent", "may_repeat", "type_of"]
 
 _MEANING: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {
     "timeout": ("timeout", None),
@@ -26,9 +28,16 @@ _MEANING: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {
 _REPEATABLE: Final = frozenset[Loss]({"crash", "parse_error", "empty_output"})
 
 
-def may_repeat(call: Call, lost: HostLost) -> bool:
+def innocent(call: Call, lost: HostLost) -> bool:
+    """Whether a call without effects was lost because of its neighbour."""
+    return lost.sent and not lost.suspect and not call.exclusive
+
+
+def may_repeat(call: Call, lost: HostLost, *, probe: bool) -> bool:
     """Whether another host may be given this call."""
-    return lost.loss in _REPEATABLE and (call.idempotent or not lost.sent)
+    if lost.loss not in _REPEATABLE:
+        return False
+    return not lost.sent or innocent(call, lost) or (call.idempotent and not probe)
 
 
 def type_of(lost: HostLost) -> ErrorType:

@@ -25,10 +25,11 @@ import msgspec
 
 from manglecp.toolhost import state
 from manglecp.toolhost.dispatch.errors import DispatchError, Status, failure
+from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.effects import DANGEROUS, SAFE
 from manglecp.toolhost.hashing import hex_digest
 
-__all__ = ["MAX_REQUEST", "Answer", "Call", "RequestError", "decode", "encode", "judge"]
+__all__ = ["MAX_REQUEST", "Answer", "Call", "RequestError", "decode", "encode", "judge", "misshapen", "unknown"]
 
 MAX_REQUEST: Final = 10_485_760
 """Bytes that a host takes in one line (IPC-37, OPEN-62)."""
@@ -60,6 +61,9 @@ class Call:
     idempotent: bool = False
     slots: Mapping[int, state.Artifact] = field(default_factory=dict)
     timeout: float | None = None
+    """Seconds that the action may take."""
+    patience: float | None = None
+    """Seconds that this caller waits. That they were not enough says nothing about the action."""
     idempotency_key: str | None = None
     identity: str = ""
     """On whose behalf. Anonymous is an identity like any other."""
@@ -79,6 +83,19 @@ class Answer:
     output_json: str
     slots: state.Slots
     idempotent_hit: bool = False
+
+
+def misshapen(call: Call) -> str | None:
+    """What is wrong with a call that its maker got wrong; the rest shows when it is encoded."""
+    for name in ("aid", "call_id", "input_json", "identity"):
+        if not isinstance(getattr(call, name), str):
+            return f"{name} is no text"
+    if call.idempotency_key is not None and not isinstance(call.idempotency_key, str):
+        return "idempotency_key is no text"
+    for seconds in (call.timeout, call.patience):
+        if seconds is not None and not is_timeout(seconds):
+            return f"timeout: seconds are expected, from 0 to {MAX_TIMEOUT:.0f}, not {str(seconds)[:40]}"
+    return None
 
 
 def encode(call: Call, ds_state: Mapping[str, Any] | None = None, lease_token: str | None = None) -> bytes:
@@ -121,6 +138,16 @@ def decode(line: bytes) -> dict[str, Any]:
     return document
 
 
+def unknown(aid: str, document: Mapping[str, Any]) -> bool:
+    """Whether the host has no such action. What an action says about itself does not look like this.
+
+    The C++ host gives no status; in run mode it says "in plugin".
+    """
+    if document.get("ok") is not False or document.get("status", "INVALID_PICK") != "INVALID_PICK":
+        return False
+    return document.get("error") in (f"tool not found: {aid}", f"tool not found in plugin: {aid}")
+
+
 def judge(call: Call, document: Mapping[str, Any]) -> Answer | DispatchError:
     """What an answer means for the caller."""
     status = document.get("status")
@@ -152,9 +179,11 @@ def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object)
         detail = f"{detail}: {reason}"
     elif detail == error and isinstance(output, str) and output != "{}":
         detail = f"{detail}; output: {output[:1000]}"
-    if detail.startswith("tool not found"):  # "tool not found: X" in serve, "tool not found in plugin: X" in run mode
+    if unknown(aid, document):
         return failure(aid, "not_found", detail, status="INVALID_PICK")
-    return failure(aid, "tool_error", detail, status=status)
+    # Our host measures what it would say: an answer that is too long is an error, and costs the host nothing.
+    oversize = document.get("ok") is False and error == "oversize"
+    return failure(aid, "tool_error", detail, code="oversize" if oversize else None, status=status)
 
 
 def _slots_after(before: Mapping[int, state.Artifact], document: object, *, hit: bool) -> state.Slots:

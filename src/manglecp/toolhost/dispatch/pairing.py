@@ -6,6 +6,10 @@ is *spoiled*, nothing more is taken from it, and what the host still owed is los
 
 A request is either answered or lost (:class:`HostLost`), once. A loss says whether any byte of the request had left
 (``sent``), and whether it was the one the host was busy with (``suspect``): hosts work in order, so it is the oldest.
+One that its caller gave up early is no suspect: that says nothing about the action.
+
+Somebody may leave while the host goes on working for others. The place of such a request is kept, and its answer is
+taken and dropped when its turn comes.
 
 No I/O here. Whoever owns the pipes feeds what was read and says what was written.
 """
@@ -16,12 +20,15 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from manglecp.toolhost.dispatch.framing import MAX_OUTPUT, Lines
 from manglecp.toolhost.dispatch.messages import decode
 
-__all__ = ["HostLost", "Loss", "Pairing", "Request"]
+__all__ = ["WORK_TIME", "HostLost", "Loss", "Pairing", "Request"]
+
+WORK_TIME: Final = 30.0
+"""Seconds that a request may keep its host busy, unless somebody knows better."""
 
 Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
 
@@ -40,16 +47,28 @@ class HostLost(Exception):
 class Request:
     """One line on its way: what is left to write, and who waits for the answer."""
 
-    __slots__ = ("answer", "call_id", "loss", "rest", "sent", "shared", "timer")
+    __slots__ = ("answer", "call_id", "excused", "hasty", "loss", "rest", "sent", "shared", "timer", "work_time")
 
     def __init__(
-        self, line: bytes, answer: asyncio.Future[dict[str, Any]], call_id: str | None = None, *, shared: bool = False
+        self,
+        line: bytes,
+        answer: asyncio.Future[dict[str, Any]],
+        call_id: str | None = None,
+        *,
+        shared: bool = False,
+        hasty: bool = False,
+        work_time: float = WORK_TIME,
     ) -> None:
         self.rest: memoryview = memoryview(line)
         self.call_id = call_id
         self.answer = answer
         self.shared = shared
+        self.hasty = hasty
+        """Whether its caller waits for less than the action may take."""
+        self.work_time = work_time
+        """Seconds that the action may take."""
         self.sent = False
+        self.excused = False
         self.loss: tuple[Loss, str] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -68,8 +87,15 @@ class Request:
 class Pairing:
     """The open requests of one host, oldest first, and the lines that it writes."""
 
-    def __init__(self, on_late: Callable[[], None] | None = None, limit: int = MAX_OUTPUT) -> None:
+    def __init__(
+        self,
+        on_late: Callable[[], None] | None = None,
+        limit: int = MAX_OUTPUT,
+        on_left: Callable[[Request], None] | None = None,
+    ) -> None:
         self._on_late = on_late
+        self._on_left = on_left
+        """Hears when it is the turn of a request that nobody waits for."""
         self._lines = Lines(limit)
         self._waiting: deque[Request] = deque()
         self.spoiled = False
@@ -78,6 +104,15 @@ class Pairing:
     def idle(self) -> bool:
         """Whether nothing is owed, not even to somebody who has left."""
         return not self._waiting
+
+    @property
+    def oldest(self) -> Request | None:
+        """The request that the host is busy with."""
+        return self._waiting[0] if self._waiting else None
+
+    def wanted_by_others(self, request: Request) -> bool:
+        """Whether somebody else still waits for an answer."""
+        return any(other is not request and not other.answer.done() for other in self._waiting)
 
     def add(self, request: Request) -> None:
         self._waiting.append(request)
@@ -110,7 +145,7 @@ class Pairing:
             request.settle()
             kind, reason = request.loss or (loss, detail)
             if not request.answer.done():
-                suspect = position == 0 and request.sent
+                suspect = position == 0 and request.sent and not request.excused
                 request.answer.set_exception(HostLost(kind, reason, sent=request.sent, suspect=suspect))
         self._waiting.clear()
 
@@ -140,6 +175,8 @@ class Pairing:
             request.answer.set_result(document)
         elif self._on_late is not None:
             self._on_late()
+        if self._on_left is not None and self._waiting and self._waiting[0].answer.done():
+            self._on_left(self._waiting[0])
 
     def _spoil(self, loss: Loss, detail: str) -> None:
         """The order of answers can no longer be trusted. The oldest request is the one it happened to."""

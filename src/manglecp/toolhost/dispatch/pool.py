@@ -8,7 +8,10 @@ A call of its own carries its whole state to any host. A run (:meth:`Pool.run`) 
 calls, and only there a host is told nothing but what has changed (:mod:`.seats`).
 
 What says nothing about an action does not count for its breaker: a call that was lost because of its neighbour, that
-was never sent, or that the host answered with no.
+was never sent, that had less time than the action may take, or that the host answered with no. A call counts once,
+however often it was tried.
+
+A call has the least of three times: that of the pool, that of the action, and what its caller will wait.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from manglecp.toolhost.dispatch.launching import HostCommand
 from manglecp.toolhost.dispatch.lending import Lending
 from manglecp.toolhost.dispatch.limits import Limits
 from manglecp.toolhost.dispatch.line import Line, Place, Refused
-from manglecp.toolhost.dispatch.losses import error_of, may_repeat
-from manglecp.toolhost.dispatch.messages import Answer, Call, RequestError, encode, judge
+from manglecp.toolhost.dispatch.losses import error_of, innocent, may_repeat
+from manglecp.toolhost.dispatch.messages import Answer, Call, RequestError, encode, judge, misshapen
 from manglecp.toolhost.dispatch.process import HostLost, HostProcess
 from manglecp.toolhost.dispatch.seats import AnyHost, OneHost, Seat
 from manglecp.toolhost.leases import Audit
@@ -51,19 +54,25 @@ class Pool:
         on_event: Callable[[dict[str, Any]], None] | None = None,
         audit: Audit | None = None,
     ) -> None:
+        settings.check(size, timeout)
         self._timeout = settings.timeout(os.environ) if timeout is None else timeout
         self._limits = limits or Limits()
+        self._limits.check()
         self._line = Line(settings.pool_size(os.environ) if size is None else size, self._limits)
         self._keepers = Keepers(command, self._line, self._limits, on_event)
         self._lending = Lending(audit, asks=command.issues_leases)
-        self._any_host = AnyHost(self._line, self._limits.calls_per_host)
+        self._any_host = AnyHost(self._line, self._limits)
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._cancelled: set[str] = set()
+        self._entered = False
         self._loop = asyncio.get_running_loop()
         self._breakers = breakers or Breakers(self._loop.time)
         self._keys = Keys(self._loop.time)
 
     async def __aenter__(self) -> Pool:
+        if self._entered:
+            raise RuntimeError("a pool is entered once; make another one")
+        self._entered = True
         self._keepers.start()
         return self
 
@@ -106,9 +115,12 @@ class Pool:
 
     def run(self) -> Run:
         """One host for a sequence of calls; an async context manager."""
-        return Run(self._call, OneHost(self._line, self._limits.calls_per_host))
+        return Run(self._call, OneHost(self._line, self._limits))
 
     async def _call(self, call: Call, seat: Seat) -> Answer | DispatchError:
+        wrong = misshapen(call)
+        if wrong is not None:
+            return failure(str(call.aid), "exception", wrong)
         if call.call_id in self._running:
             return failure(call.aid, "exception", f"a call {call.call_id} is running already")
         breaker = self._breakers.of(call.aid)
@@ -116,12 +128,19 @@ class Pool:
         if permit is None:
             detail = f"the breaker of this action is open; try again in {breaker.retry_after():.1f} s"
             return failure(call.aid, "tool_error", detail, code="breaker_open", status="BREAKER_TRIP")
-        attempt = _Attempt(call, breaker, permit)
+        work_time = self._timeout if call.timeout is None else min(call.timeout, self._timeout)
+        patience = work_time if call.patience is None else min(call.patience, work_time)
+        deadline = self._loop.time() + patience
+        attempt = _Attempt(call, breaker, permit, work_time, hasty=patience < work_time)
         task = asyncio.current_task()
         assert task is not None
+        cancelling = task.cancelling()
         self._running[call.call_id] = task
         try:
-            deadline = self._loop.time() + (self._timeout if call.timeout is None else call.timeout)
+            if patience == 0:
+                return failure(call.aid, "timeout", "the deadline is over; nothing was sent")
+            if not call.idempotency_key:
+                return await self._try(attempt, seat, deadline)
             return await self._keys.once(
                 call,
                 lambda: self._try(attempt, seat, deadline),
@@ -129,47 +148,53 @@ class Pool:
                 doubtful=lambda: attempt.code is not None,
             )
         except asyncio.CancelledError:
-            if call.call_id not in self._cancelled:
+            # Somebody gave up the call, not the task that waits for it; unless that was given up, too.
+            if call.call_id not in self._cancelled or task.uncancel() > cancelling:
                 raise
-            task.uncancel()  # somebody gave up the call, not the task that waits for it
             return failure(call.aid, "exception", "the call was cancelled", code=attempt.code or "cancelled")
         except Exception as error:  # IPC-32: the fault is on this side, and still a value
             return failure(call.aid, "exception", f"{type(error).__name__}: {error}", code=attempt.code)
         finally:
-            breaker.abandoned(permit)  # unless it has been told better
+            if attempt.suspected:
+                breaker.failed(permit)
+            else:
+                breaker.abandoned(permit)  # unless it has been told better
             del self._running[call.call_id]
             self._cancelled.discard(call.call_id)
 
     async def _try(self, attempt: _Attempt, seat: Seat, deadline: float) -> Answer | DispatchError:
         call = attempt.call
         try:
-            for last in range(self._limits.attempts - 1, -1, -1):
+            left = self._limits.attempts
+            while True:
                 place = await seat.take(deadline, exclusive=call.exclusive)
                 try:
                     document = await self._exchange(place, attempt, seat, deadline)
                     understood = seat.heard(call.slots, document)
                 except HostLost as lost:
                     attempt.sent = lost.sent
-                    if lost.suspect:
-                        attempt.breaker.failed(attempt.permit)
-                    if last and may_repeat(call, lost):
+                    attempt.suspected = attempt.suspected or lost.suspect
+                    if not innocent(call, lost):
+                        left -= 1
+                    if left and may_repeat(call, lost, probe=attempt.permit.probe):
                         continue
                     return error_of(call, lost)
                 finally:
                     seat.leave(place)
-                if last and not understood:  # the host refused, and did nothing
+                if left > 1 and not understood:  # the host refused, and did nothing
+                    left -= 1
                     attempt.sent = False
                     continue
                 result = judge(call, document)
                 if isinstance(result, dict) and result["type"] == "not_found":
                     self._breakers.forget(call.aid)
+                attempt.suspected = False
                 attempt.breaker.succeeded(attempt.permit)
                 return result
         except RequestError as error:
             return failure(call.aid, "exception", str(error), code="oversize" if error.oversize else None)
         except Refused as refused:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
-        raise AssertionError("the last attempt returns")
 
     async def _exchange(self, place: Place, attempt: _Attempt, seat: Seat, deadline: float) -> dict[str, Any]:
         host = place.host
@@ -190,7 +215,14 @@ class Pool:
         attempt.sent = call.exclusive  # from here on a cancelled caller cannot know better
         shared = seat is self._any_host and not call.exclusive
         try:
-            document = await host.exchange(line, deadline=deadline, call_id=call.call_id, shared=shared)
+            document = await host.exchange(
+                line,
+                deadline=deadline,
+                call_id=call.call_id,
+                shared=shared,
+                hasty=attempt.hasty,
+                work_time=attempt.work_time,
+            )
         except HostLost as lost:
             self._lending.lost(call, token, lost)
             raise
@@ -202,16 +234,21 @@ class Run:
     """A sequence of calls on one host. Each says its whole state; the host is sent what has changed since the last.
 
     One call at a time: the next one starts from what the last one left. The host is taken with the first call and given
-    back at the end, so a run should not wait for anything but its own calls.
+    back at the end, or when it has not been called for a while, so a run should not wait for anything but its own
+    calls. Calls are made inside the ``async with`` and nowhere else.
     """
 
     def __init__(self, call: Callable[[Call, Seat], Awaitable[Answer | DispatchError]], seat: OneHost) -> None:
         self._call = call
         self._seat = seat
         self._busy = False
+        self._entered = False
         self._over = False
 
     async def __aenter__(self) -> Run:
+        if self._entered:
+            raise RuntimeError("a run is entered once; make another one")
+        self._entered = True
         return self
 
     async def __aexit__(
@@ -223,6 +260,8 @@ class Run:
 
     async def call(self, call: Call) -> Answer | DispatchError:
         """As :meth:`Pool.call`, on the host of this run."""
+        if not self._entered:
+            return failure(call.aid, "exception", "the run has not been entered")
         if self._over or self._busy:
             return failure(call.aid, "exception", "the run is over" if self._over else "a call of this run is running")
         self._busy = True
@@ -237,13 +276,16 @@ class Run:
 class _Attempt:
     """A call on its way, and what is known of it if it has to be given up."""
 
-    __slots__ = ("breaker", "call", "permit", "sent")
+    __slots__ = ("breaker", "call", "hasty", "permit", "sent", "suspected", "work_time")
 
-    def __init__(self, call: Call, breaker: Breaker, permit: Permit) -> None:
+    def __init__(self, call: Call, breaker: Breaker, permit: Permit, work_time: float, *, hasty: bool) -> None:
         self.call = call
         self.breaker = breaker
         self.permit = permit
+        self.work_time = work_time
+        self.hasty = hasty
         self.sent = False
+        self.suspected = False
 
     @property
     def code(self) -> ErrorCode | None:

@@ -1,8 +1,12 @@
 """One host process: lines to its stdin, lines from its stdout, and an end that leaves nothing behind.
 
 A request is either answered or lost, as :mod:`.pairing` says, and it is lost only once the process is really dead, so
-that nothing of it can happen any more when the caller hears of it. A host whose answers can no longer be paired is
-ended.
+that nothing of it can happen any more when the caller hears of it; that holds for callers who cancel, too. A host whose
+answers can no longer be paired is ended.
+
+Requests that share a host have no effects, and nobody's haste may cost the others theirs. Whoever leaves early, by
+cancelling or by a deadline shorter than the action's own, leaves alone: the host goes on for the others, and ends only
+if there are none. Only the request that it is busy with may end it for all, when the time of its action is over.
 
 The process leads a session of its own. Deadlines and cancelled calls send SIGTERM to its whole group and, a little
 later, SIGKILL; the group also gets SIGKILL when its leader is gone, before the leader is reaped, while its number
@@ -23,7 +27,7 @@ from typing import Any, Final
 from manglecp.toolhost.dispatch.framing import Lines
 from manglecp.toolhost.dispatch.launching import HostCommand, Launched, launch
 from manglecp.toolhost.dispatch.messages import decode
-from manglecp.toolhost.dispatch.pairing import HostLost, Loss, Pairing, Request
+from manglecp.toolhost.dispatch.pairing import WORK_TIME, HostLost, Loss, Pairing, Request
 
 __all__ = ["HostLost", "HostProcess", "Loss"]
 
@@ -34,6 +38,10 @@ STOP_GRACE: Final = 0.05
 STDERR_KEPT: Final = 8_192
 EVENT_LIMIT: Final = 65_536
 PIPE_SIZE: Final = 1_048_576
+_REPORTS: Final = frozenset({"progress", "log"})
+"""What a host may report. Of leases, only dispatch tells the truth, to its auditor."""
+_LATE: Final = "no answer before the deadline"
+_UNSENT: Final = "the deadline passed before the request could be sent"
 _CHUNK: Final = 262_144
 _F_SETPIPE_SZ: Final = 1031
 
@@ -60,7 +68,7 @@ class HostProcess:
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
-        self._pairing = Pairing(on_late)
+        self._pairing = Pairing(on_late, on_left=self._bound)
         self._events = Lines(EVENT_LIMIT)
         self._stderr = b""
         self._unsent: deque[Request] = deque()
@@ -105,14 +113,23 @@ class HostProcess:
         return self._pairing.idle
 
     async def exchange(
-        self, line: bytes, *, deadline: float, call_id: str | None = None, shared: bool = False
+        self,
+        line: bytes,
+        *,
+        deadline: float,
+        call_id: str | None = None,
+        shared: bool = False,
+        hasty: bool = False,
+        work_time: float = WORK_TIME,
     ) -> dict[str, Any]:
         """Send a line and wait for its answer; :class:`HostLost` if none comes.
 
-        ``deadline`` is a time of the event loop. Cancelling a call that is not ``shared`` ends the host, if the request
-        has left; the answer to a shared one is waited for by the host alone.
+        ``deadline`` is a time of the event loop, ``work_time`` the seconds that the action may take; ``hasty`` is a
+        caller who waits for less. Cancelling a request that has left ends the host, unless others share it.
         """
-        request = Request(line, self._loop.create_future(), call_id, shared=shared)
+        if deadline <= self._loop.time():
+            raise HostLost("timeout", _UNSENT, sent=False, suspect=False)
+        request = Request(line, self._loop.create_future(), call_id, shared=shared, hasty=hasty, work_time=work_time)
         if self._pairing.idle and self.alive:
             self._read_stdout()  # what lies here before anything was asked is no answer
         if not self.alive:
@@ -126,6 +143,8 @@ class HostProcess:
             return await request.answer
         except asyncio.CancelledError:
             self._cancelled(request)
+            if request.sent and self._ending:
+                await self._dead()
             raise
 
     def end(self) -> None:
@@ -150,6 +169,12 @@ class HostProcess:
     async def wait(self) -> None:
         """Until the process is gone and everything it held is closed."""
         await asyncio.shield(self._ended)
+
+    async def _dead(self) -> None:
+        """As :meth:`wait`, whoever loses patience: until then something may still happen."""
+        while not self._ended.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.wait()
 
     def resident_bytes(self) -> int:
         """The memory that the process occupies now; 0 if nobody can say."""
@@ -224,31 +249,56 @@ class HostProcess:
         elif data is not None and self._on_event is not None:
             for line in self._events.feed(data):
                 with contextlib.suppress(ValueError):  # noise here harms nobody
-                    event = decode(line)
-                    self._on_event(event)
+                    self._report(decode(line))
+
+    def _report(self, event: dict[str, Any]) -> None:
+        """Pass a report on. What a plugin could have written is not believed to be more than its host's claim."""
+        assert self._on_event is not None
+        if event.get("event") not in _REPORTS:
+            event["claimed_by"] = "host"
+        try:
+            self._on_event(event)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": "on_event failed", "exception": error})
 
     # ------------------------------------------------------------------------------------------------ losing
 
     def _overdue(self, request: Request) -> None:
         request.timer = None
-        if request.sent:
-            request.loss = request.loss or ("timeout", "no answer before the deadline")
-            self.end()
-        else:
-            self._withdraw(request)
-            if not request.answer.done():
-                request.answer.set_exception(
-                    HostLost(
-                        "timeout", "the deadline passed before the request could be sent", sent=False, suspect=False
-                    )
-                )
-
-    def _cancelled(self, request: Request) -> None:
+        request.excused = request.hasty  # the action had less time than it may take
         if not request.sent:
             self._withdraw(request)
-        elif not request.shared:
+            if not request.answer.done():
+                request.answer.set_exception(HostLost("timeout", _UNSENT, sent=False, suspect=False))
+            return
+        alone = not (request.shared and self._pairing.wanted_by_others(request))
+        if not alone and (request.hasty or self._pairing.oldest is not request):
+            if not request.answer.done():
+                request.answer.set_exception(HostLost("timeout", _LATE, sent=True, suspect=False))
+            self._left(request)
+        else:
+            request.loss = request.loss or ("timeout", _LATE)
+            self.end()
+
+    def _cancelled(self, request: Request) -> None:
+        request.settle()
+        if not request.sent:
+            self._withdraw(request)
+        elif request.shared and self._pairing.wanted_by_others(request):
+            self._left(request)
+        else:
             request.loss = request.loss or ("cancelled", "the call was cancelled")
             self.end()
+
+    def _left(self, request: Request) -> None:
+        """Nobody waits for this request any more, but for others behind or before it."""
+        if self._pairing.oldest is request:
+            self._bound(request)
+
+    def _bound(self, request: Request) -> None:
+        """The host works for nobody now. It may do so as long as the action may take, and no longer."""
+        request.settle()
+        request.timer = self._loop.call_later(request.work_time, self.end)
 
     def _withdraw(self, request: Request) -> None:
         self._pairing.withdraw(request)

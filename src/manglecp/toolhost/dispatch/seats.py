@@ -10,15 +10,18 @@ A delta names the state that it changes by digest. A host that holds another one
 refusal changes nothing, so the same call may be sent again with the whole state. A C++ host does not look at the
 digest; it is kept in step by having the host to ourselves.
 
-A host that died is given up. The next call of the run takes another one.
+A host that died is given up, and so is one that a run keeps too long without calling it: others may be waiting. The
+next call of the run takes another one.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
 from manglecp.toolhost import state
+from manglecp.toolhost.dispatch.limits import Limits
 from manglecp.toolhost.dispatch.line import Line, Place
 from manglecp.toolhost.dispatch.process import HostProcess
 
@@ -30,9 +33,9 @@ _DRIFT: Final = "state_drift"
 class AnyHost:
     """A place for one attempt."""
 
-    def __init__(self, line: Line, calls_per_host: int) -> None:
+    def __init__(self, line: Line, limits: Limits) -> None:
         self._line = line
-        self._calls_per_host = calls_per_host
+        self._limits = limits
 
     async def take(self, deadline: float, *, exclusive: bool) -> Place:
         """A place with a host for the next attempt; :class:`~.line.Refused` if there is none in time."""
@@ -40,7 +43,7 @@ class AnyHost:
 
     def leave(self, place: Place) -> None:
         """The attempt is over."""
-        place.count(self._calls_per_host)
+        place.count(self._limits)
         self._line.release(place)
 
     def state_for(self, slots: Mapping[int, state.Artifact]) -> dict[str, Any]:
@@ -55,9 +58,10 @@ class AnyHost:
 class OneHost:
     """The place of one run, from its first call until :meth:`give_up`."""
 
-    def __init__(self, line: Line, calls_per_host: int) -> None:
+    def __init__(self, line: Line, limits: Limits) -> None:
         self._line = line
-        self._calls_per_host = calls_per_host
+        self._limits = limits
+        self._rest: asyncio.TimerHandle | None = None
         self._place: Place | None = None
         self._host: HostProcess | None = None
         self._held: state.Slots | None = None
@@ -66,6 +70,7 @@ class OneHost:
     async def take(self, deadline: float, *, exclusive: bool) -> Place:
         """As :meth:`AnyHost.take`, but the same place as long as its host lives. It is never shared."""
         del exclusive
+        self._wake()
         if self._place is not None:
             if self._host is not None and self._host is self._place.host and self._host.alive:
                 self._place.resting = False
@@ -76,19 +81,26 @@ class OneHost:
         return place
 
     def leave(self, place: Place) -> None:
-        """The attempt is over; the place stays ours unless its host died."""
-        place.count(self._calls_per_host)
+        """The attempt is over; the place stays ours for a while unless its host died."""
+        place.count(self._limits)
         if self._host is None or not self._host.alive:
             self.give_up()
         else:
             place.resting = True
+            self._rest = asyncio.get_running_loop().call_later(self._limits.rest, self.give_up)
 
     def give_up(self) -> None:
         """Have no place any more."""
+        self._wake()
         place, self._place, self._host, self._held = self._place, None, None, None
         if place is not None:
             place.resting = False
             self._line.release(place)
+
+    def _wake(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     def state_for(self, slots: Mapping[int, state.Artifact]) -> dict[str, Any]:
         """The whole state, or what is to be done to the one that the host holds."""

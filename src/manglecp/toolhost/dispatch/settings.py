@@ -16,7 +16,16 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["DEFAULT_POOL_SIZE", "DEFAULT_TIMEOUT", "MAX_TIMEOUT", "SettingError", "pool_size", "timeout"]
+__all__ = [
+    "DEFAULT_POOL_SIZE",
+    "DEFAULT_TIMEOUT",
+    "MAX_TIMEOUT",
+    "SettingError",
+    "check",
+    "is_timeout",
+    "pool_size",
+    "timeout",
+]
 
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_POOL_SIZE: Final = 2
@@ -26,6 +35,19 @@ MAX_POOL_SIZE: Final = 64
 
 class SettingError(ValueError):
     """A variable holds what it cannot mean. The text names the variable, the value and what would be right."""
+
+
+def is_timeout(value: object) -> bool:
+    """Whether a caller may wait so many seconds; 0 is a deadline that is over."""
+    return type(value) in (int, float) and 0 <= value <= MAX_TIMEOUT  # type: ignore[operator]
+
+
+def check(size: object, seconds: object) -> None:
+    """ValueError unless a pool can have this many hosts, and its calls this time; None leaves it to the environment."""
+    if size is not None and (type(size) is not int or not 1 <= size <= MAX_POOL_SIZE):
+        raise ValueError(f"size is {size!r}, and has to be a whole number from 1 to {MAX_POOL_SIZE}")
+    if seconds is not None and (not is_timeout(seconds) or seconds == 0):
+        raise ValueError(f"timeout is {seconds!r}: seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}")
 
 
 def timeout(environ: Mapping[str, str]) -> float:

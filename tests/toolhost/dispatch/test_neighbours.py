@@ -1,0 +1,269 @@
+"""Calls that share a host: nobody's haste, and nobody's fault, costs the others their answers or their breakers."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
+from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
+from manglecp.toolhost.dispatch.pool import Limits
+from tests.toolhost.dispatch.hosts import FAULT_HOST, QUICK, call, command, error, nothing_left, running, seen
+
+CALM = QUICK._replace(health_interval=60)
+
+
+def hasty(patience: float, *, tier: int = 0, aid: str = "AID.HASTY.v1", **wanted: Any) -> Call:
+    made = call(aid, tier=tier, **wanted)
+    return Call(aid=aid, input_json=made.input_json, tier=tier, timeout=10, patience=patience)
+
+
+def in_pool(
+    work: Callable[[Pool], Awaitable[None]],
+    *,
+    breakers: Breakers | None = None,
+    size: int = 1,
+    timeout: float = 20,
+    limits: Limits = CALM,
+) -> None:
+    async def main() -> None:
+        async with Pool(command(), size=size, timeout=timeout, limits=limits, breakers=breakers) as pool:
+            await pool.call(call("AID.WARM.v1"))
+            await work(pool)
+
+    with nothing_left():
+        asyncio.run(main())
+
+
+async def behind(pool: Pool, first: Call, second: Call) -> list[asyncio.Task[Answer | DispatchError]]:
+    """Two calls on their way to one host, in this order."""
+    tasks = []
+    for each in (first, second):
+        tasks.append(asyncio.create_task(pool.call(each)))
+        await asyncio.sleep(0.02)
+    return tasks
+
+
+@pytest.mark.req("IPC-28")
+def test_a_hasty_caller_leaves_alone() -> None:
+    breakers = Breakers(lambda: 0.0, threshold=1)
+
+    async def work(pool: Pool) -> None:
+        pids = pool.pids
+        for order in (1, -1):
+            patient, short = call("AID.SLOW.v1", fault="slow", seconds=0.4), hasty(0.15, fault="slow", seconds=0.4)
+            first, second = (patient, short)[::order]
+            tasks = dict(zip((first.call_id, second.call_id), await behind(pool, first, second), strict=True))
+            began = time.monotonic()
+            assert error(await tasks[short.call_id]) == ("timeout", "outcome_unknown")
+            assert time.monotonic() - began < 0.38
+            assert isinstance(await tasks[patient.call_id], Answer)
+        assert isinstance(await pool.call(call(tier=1)), Answer)  # the late answers were nobody's
+        assert pool.pids == pids
+
+    in_pool(work, breakers=breakers)
+    assert breakers.of("AID.SLOW.v1").state is BreakerState.CLOSED
+    assert breakers.of("AID.HASTY.v1").state is BreakerState.CLOSED
+
+
+@pytest.mark.parametrize("tier", [0, 1])
+def test_a_deadline_shorter_than_the_actions_own_says_nothing_about_the_action(tier: int) -> None:
+    breakers = Breakers(lambda: 0.0, threshold=1)
+
+    async def work(pool: Pool) -> None:
+        assert error(await pool.call(hasty(0.1, tier=tier, fault="hang"))) == ("timeout", "outcome_unknown")
+        assert isinstance(await pool.call(hasty(9, tier=tier)), Answer)
+        own = call("AID.HASTY.v1", tier=tier, timeout=0.1, fault="hang")
+        assert error(await pool.call(own)) == ("timeout", "outcome_unknown")
+        assert error(await pool.call(hasty(9, tier=tier))) == ("tool_error", "breaker_open")
+
+    in_pool(work, breakers=breakers)
+
+
+def test_whoever_left_cannot_keep_the_host_for_ever() -> None:
+    async def work(pool: Pool) -> None:
+        pids = pool.pids
+        hanging = Call(aid="AID.HANG.v1", tier=0, input_json='{"fault":"hang"}', timeout=0.6, patience=0.1)
+        tasks = await behind(pool, hanging, call(timeout=15))
+        assert error(await tasks[0]) == ("timeout", "outcome_unknown")
+        assert isinstance(await tasks[1], Answer)  # on another host
+        assert not running(pids[0])
+
+    in_pool(work)
+
+
+def test_neighbours_of_a_call_that_ends_the_host_are_repeated_and_not_blamed(tmp_path: Path) -> None:
+    breakers = Breakers(lambda: 0.0, threshold=1)
+    effects = tmp_path / "effects"
+
+    async def work(pool: Pool) -> None:
+        for fault, timeout, kind in (("crash", 10, "crash"), ("noise", 10, "parse_error"), ("hang", 0.3, "timeout")):
+            bad = call(f"AID.{fault.upper()}.v1", fault=fault, timeout=timeout)
+            good = [call("AID.GOOD.v1", effect=str(effects)) for _ in range(5)]
+            results = await asyncio.gather(*map(pool.call, [bad, *good]))
+            assert error(results[0]) == (kind, "outcome_unknown")
+            assert [seen(result)["request"]["call_id"] for result in results[1:]] == [each.call_id for each in good]
+        alone = call("AID.GOOD.v1", tier=1, fault="crash", effect=str(effects))
+        assert error(await pool.call(alone)) == ("crash", "outcome_unknown")
+        assert effects.read_text().split().count(alone.call_id) == 1
+
+    in_pool(work, breakers=breakers)
+    assert breakers.of("AID.HANG.v1").state is BreakerState.OPEN
+
+
+def test_cancelling_a_call_that_nobody_shares_its_host_with_frees_the_host() -> None:
+    async def work(pool: Pool) -> None:
+        pids = pool.pids
+        hanging = call(fault="hang", timeout=20)
+        task = asyncio.create_task(pool.call(hanging))
+        await asyncio.sleep(0.1)
+        assert pool.cancel(hanging.call_id)
+        assert error(await task) == ("exception", "cancelled")
+        assert not running(pids[0])
+        began = time.monotonic()
+        assert isinstance(await pool.call(call(tier=1)), Answer)
+        assert time.monotonic() - began < 10
+
+    in_pool(work)
+
+
+DEAF = """
+import json, signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["aid"] != "_health":
+        effects = Path(request["input_json"])
+        for _ in range(1_000):
+            with effects.open("a") as file:
+                file.write("x")
+            time.sleep(0.01)
+    print(json.dumps({"ok": True, "status": "OK", "output_json": "{}", "ds_state": {}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["cancel", "task", "timeout"])
+@pytest.mark.parametrize("tier", [0, 1])
+def test_nothing_happens_after_the_caller_has_heard_of_the_loss(how: str, tier: int, tmp_path: Path) -> None:
+    effects = tmp_path / "effects"
+    host = HostCommand(argv=(sys.executable, "-I", "-S", "-c", DEAF), environ={})
+
+    async def main() -> None:
+        async with Pool(host, size=1, timeout=20, limits=CALM) as pool:
+            while not pool.pids:
+                await asyncio.sleep(0.01)
+            timeout = 0.5 if how == "timeout" else 15.0
+            mine = Call(aid="A", input_json=str(effects), tier=tier, timeout=timeout, idempotency_key="k")
+            task = asyncio.create_task(pool.call(mine))
+            while not effects.exists():
+                await asyncio.sleep(0.01)
+            if how == "cancel":
+                pool.cancel(mine.call_id)
+            elif how == "task":
+                task.cancel()
+                await asyncio.sleep(0)
+                task.cancel()  # who is impatient hears of it no sooner
+            await asyncio.wait([task])
+            size = effects.stat().st_size
+            assert task.cancelled() == (how == "task")
+            await asyncio.sleep(0.1)
+            assert effects.stat().st_size == size
+
+    with nothing_left():
+        asyncio.run(main())
+
+
+def test_a_task_that_is_given_up_beside_its_call_is_cancelled() -> None:
+    async def work(pool: Pool) -> None:
+        deaf = call(tier=1, fault="deaf")
+        task = asyncio.create_task(pool.call(deaf))
+        await asyncio.sleep(0.1)
+        pool.cancel(deaf.call_id)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    in_pool(work)
+
+
+def test_a_deadline_that_is_over_costs_no_host(tmp_path: Path) -> None:
+    effects = tmp_path / "effects"
+
+    async def work(pool: Pool) -> None:
+        pids = pool.pids
+        assert error(await pool.call(hasty(0, tier=1, effect=str(effects)))) == ("timeout", None)
+        result = await pool.call(hasty(1e-9, tier=1, effect=str(effects)))
+        assert error(result) == ("timeout", None)
+        assert isinstance(await pool.call(call(tier=1)), Answer)
+        assert pool.pids == pids
+
+    in_pool(work)
+    assert not effects.exists()
+
+
+def test_nobody_prolongs_the_time_of_the_pool() -> None:
+    async def work(pool: Pool) -> None:
+        for patience in (None, 30.0):
+            began = time.monotonic()
+            slow = Call(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, patience=patience)
+            assert error(await pool.call(slow)) == ("timeout", "outcome_unknown")
+            assert time.monotonic() - began < 15
+
+    in_pool(work, timeout=0.5)
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_call_counts_once_and_the_probe_of_a_breaker_has_one_attempt(attempts: int, tmp_path: Path) -> None:
+    now = 0.0
+    breakers = Breakers(lambda: now, threshold=2)
+    effects = tmp_path / "effects"
+
+    async def work(pool: Pool) -> None:
+        nonlocal now
+
+        async def crash() -> tuple[str, str | None]:
+            return error(await pool.call(call("A", tier=1, idempotent=True, fault="crash", effect=str(effects))))
+
+        assert await crash() == ("crash", None)
+        assert breakers.of("A").state is BreakerState.CLOSED
+        assert await crash() == ("crash", None)
+        assert breakers.of("A").state is BreakerState.OPEN
+        assert len(effects.read_text().split()) == 2 * attempts
+        now = 100.0
+        assert await crash() == ("crash", None)
+        assert len(effects.read_text().split()) == 2 * attempts + 1
+        assert breakers.of("A").state is BreakerState.OPEN
+
+    in_pool(work, breakers=breakers, limits=CALM._replace(attempts=attempts))
+
+
+def test_a_host_goes_on_until_its_successor_is_up() -> None:
+    late = f"import runpy, time; time.sleep(0.7); runpy.run_path({str(FAULT_HOST)!r}, run_name='__main__')"
+    host = HostCommand(argv=(sys.executable, "-I", "-S", "-c", late), environ={})
+
+    async def main() -> None:
+        async with Pool(host, size=1, timeout=20, limits=CALM._replace(calls_per_host=5)) as pool:
+            pids = [seen(await pool.call(call(tier=1)))["pid"]]
+            async with asyncio.timeout(20):
+                while len(set(pids)) == 1:
+                    pids.append(seen(await pool.call(call(tier=1)))["pid"])
+            assert pids.count(pids[0]) > 8
+
+    with nothing_left():
+        asyncio.run(main())
+
+
+def test_a_host_that_grows_fast_is_replaced_while_it_is_busy() -> None:
+    async def work(pool: Pool) -> None:
+        first = pool.pids
+        async with asyncio.timeout(20):
+            while pool.pids == first:
+                await asyncio.gather(*(pool.call(call()) for _ in range(20)))
+
+    in_pool(work, limits=CALM._replace(growth=-1))
