@@ -81,6 +81,8 @@ signal.signal(signal.SIGUSR1, stray)
 
 @action(effects=[])
 def streams(how: str) -> None:
+    if how == "close output":
+        sys.stdout.close()
     if how == "close":
         sys.stdout.close()
         sys.stderr.close()
@@ -358,6 +360,11 @@ def test_a_host_starts_with_closed_streams(plugin: Path, closed: str) -> None:
     assert (b"ValueError: badly" in done.stdout) is (closed == "2>&-")
 
 
+def test_a_wrong_command_line_without_standard_error() -> None:
+    command = ["sh", "-c", 'exec "$0" -m manglecp.toolhost.host --list 2>&-', sys.executable]
+    assert subprocess.run(command, timeout=30, check=False).returncode == 2
+
+
 def test_low_descriptors_are_not_the_hosts(plugin: Path) -> None:
     with serving(plugin) as host:
         assert host.output("close_all", first=3, last=64) is None
@@ -390,7 +397,10 @@ def test_failures_are_described(plugin: Path, how: str, error: str) -> None:
 
 
 def test_where_a_failure_came_from_is_told_to_whoever_operates_the_host(plugin: Path) -> None:
-    request = b'{"aid":"AID.WILD.FAIL.v1","inputs":{"how":"badly"}}\n'
+    request = (
+        b'{"aid":"AID.WILD.STREAMS.v1","inputs":{"how":"close output"}}\n'
+        b'{"aid":"AID.WILD.FAIL.v1","inputs":{"how":"badly"}}\n'
+    )
     done = subprocess.run([*HOST, "--serve", str(plugin)], input=request, capture_output=True, timeout=30, check=False)
     assert b"raise ValueError(how)" in done.stderr
     assert b"Traceback" not in done.stdout

@@ -10,11 +10,12 @@ import pytest
 
 from manglecp.toolhost.context import Context, Reports
 from manglecp.toolhost.host.cache import Cache
-from manglecp.toolhost.host.execution import Worker
+from manglecp.toolhost.host.execution import Outcome, Worker
 from manglecp.toolhost.host.gate import Gate
 from manglecp.toolhost.host.messages import encode
 from manglecp.toolhost.host.session import Session
 from manglecp.toolhost.plugin import Plugin, load
+from manglecp.toolhost.state import Artifact
 from tests.toolhost.conversation import WORKSPACE, request
 
 WRITE = "AID.WORKSPACE.WRITE.v1"
@@ -70,6 +71,23 @@ def test_a_name_that_is_given_twice_says_nothing(plugin: Plugin, line: bytes, er
 def test_a_number_that_is_too_large_is_said_of_the_input(plugin: Plugin) -> None:
     answer = said(session(plugin), b'{"aid":"AID.WORKSPACE.LATER.v1","inputs":{"seconds":1e999}}')
     assert answer["error"] == "invalid input: inputs has a number that is too large"
+
+
+class Wrong(Worker):
+    """Once leaves a state that cannot be sent."""
+
+    calls = 0
+
+    def call(self, *arguments: Any) -> Outcome:
+        outcome = super().call(*arguments)
+        self.calls += 1
+        return outcome._replace(slots={99: Artifact("x")}) if self.calls == 1 else outcome
+
+
+def test_a_state_that_cannot_be_sent_is_not_kept(plugin: Plugin) -> None:
+    answering = Session(plugin, Gate(None, Reports(None)), Wrong(Reports(None)), Cache())
+    assert said(answering, request("keep", {"slot": 1, "text": "a"}))["status"] == "TOOL_ERROR"
+    assert said(answering, request("keep", {"slot": 2, "text": "b"}))["output_json"] == "[2]"
 
 
 class Careless(Worker):
