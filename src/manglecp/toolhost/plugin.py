@@ -27,9 +27,10 @@ from manglecp.toolhost.action import declaration
 from manglecp.toolhost.describing import describe
 from manglecp.toolhost.tool import Tool
 
-__all__ = ["Plugin", "PluginError", "Source", "action_id", "find", "load"]
+__all__ = ["NAMELESS", "Plugin", "PluginError", "Source", "action_id", "find", "load"]
 
-_NAMELESS: Final = frozenset({"actions", "__init__"})
+NAMELESS: Final = frozenset({"actions", "__init__"})
+"""Files that are called after their folder."""
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -80,7 +81,7 @@ def load(plugin: str | Source) -> Plugin:
     source = find(plugin) if isinstance(plugin, str) else plugin
     folder, file_name = os.path.split(source.path)
     stem = os.path.splitext(file_name)[0]
-    name = os.path.basename(folder) if stem in _NAMELESS else stem
+    name = os.path.basename(folder) if stem in NAMELESS else stem
     if source.root not in sys.path:
         sys.path.append(source.root)
     module = ModuleType(source.module)

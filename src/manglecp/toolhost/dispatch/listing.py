@@ -1,11 +1,14 @@
 """What a plugin offers, asked of the plugin itself, and the host that serves exactly that.
 
 Asking runs the plugin, so it happens in a host that is locked in as strictly as can be (``strict``, nothing to write)
-and has a deadline. The answer names the hash of what was run. A host that serves it is started with that hash: if the
-file has changed in between, it does not start.
+and has a deadline. The file is hashed here before anybody runs it, and every host of it, the first one too, is started
+with that hash: if the file has changed in between, it does not start.
 
-Programs are looked up here, on the ``PATH`` of whoever dispatches: a plugin says which it wants, never where they lie.
-All programs that its actions name are open to the whole plugin, for its actions share a process.
+The answer is the plugin's word about itself, and a hostile one can forge it. So it decides little: it cannot name
+another hash, nor actions that are another plugin's, and not how it is locked in. Programs are started only if the
+caller allows them by name. They are looked up here, on the ``PATH`` of whoever dispatches: a plugin says which it
+wants, never where they lie. All programs that its actions name are open to the whole plugin, for its actions share a
+process.
 """
 
 from __future__ import annotations
@@ -18,22 +21,24 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from manglecp.toolhost.dispatch.catalogue import Catalogue, ListingError
-from manglecp.toolhost.dispatch.errors import DispatchError, failure
+from manglecp.toolhost.dispatch.errors import DispatchError, failure, is_failure
 from manglecp.toolhost.dispatch.framing import MAX_OUTPUT
 from manglecp.toolhost.dispatch.launching import HostCommand, launch
 from manglecp.toolhost.dispatch.settings import DEFAULT_TIMEOUT
+from manglecp.toolhost.hashing import hex_digest
+from manglecp.toolhost.plugin import NAMELESS, PluginError, Source, action_id, find
 from manglecp.toolhost.sandbox import Profile
 
 __all__ = ["Listing", "list_plugin"]
 
 _CHUNK: Final = 65_536
 _STDERR: Final = 8_192
-_HASH: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,40 +52,58 @@ class Listing:
     sandbox: Mapping[str, Any]
     """How the host that answered was locked in: ``profile``, ``active``, and ``missing`` with reasons."""
 
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What its actions would like to start, for whoever decides which of them to allow."""
+        return tuple(dict.fromkeys(name for profile in self.catalogue.values() for name in profile.spawn))
+
     def command(
         self,
         environ: Mapping[str, str],
         *,
         sandbox: Profile | None = None,
+        programs: Sequence[str] = (),
         workspace: Sequence[str] = (),
         readable: Sequence[str] = (),
         user: tuple[int, int] | None = None,
         degrade: bool = False,
+        limits: Mapping[str, int] | None = None,
     ) -> HostCommand | DispatchError:
         """How to start a host that serves what was listed, and nothing else.
 
-        Without ``sandbox`` it is ``spawn`` for a plugin that names programs, and ``strict`` for every other.
+        Without ``sandbox`` it is ``strict``; or ``spawn`` if an action names one of the ``programs``, which are those
+        that the caller allows, by name or absolute path.
         """
-        wanted = [(profile.aid, program) for profile in self.catalogue.values() for program in profile.spawn]
-        profile = sandbox or ("spawn" if wanted else "strict")
-        executables: dict[str, None] = {}
-        if profile == "spawn":
-            for aid, program in wanted:
-                path = _program(program, environ.get("PATH", os.defpath))
-                if path is None:
-                    return failure(aid, "not_found", f"{aid} names the program {program!r}, and there is none here")
-                executables[path] = None
+        executables = {} if sandbox not in (None, "spawn") else self._executables(programs, environ)
+        if is_failure(executables):
+            return executables
         return HostCommand.for_plugin(
             self.plugin,
             environ,
             sha256=self.sha256,
-            sandbox=profile,
+            sandbox=sandbox or ("spawn" if executables else "strict"),
             workspace=workspace,
             readable=readable,
             executables=tuple(executables),
             user=user,
             degrade=degrade,
+            limits=limits,
         )
+
+    def _executables(self, allowed: Sequence[str], environ: Mapping[str, str]) -> dict[str, None] | DispatchError:
+        """Where the programs lie that are both wanted and allowed."""
+        search = environ.get("PATH", os.defpath)
+        places = {_program(name, search) for name in allowed}
+        found: dict[str, None] = {}
+        for action in self.catalogue.values():
+            for name in action.spawn:
+                path = _program(name, search)
+                if path is not None and path in places:
+                    found[path] = None
+                elif name in allowed:
+                    detail = f"{action.aid} names the program {name!r}, and there is none here"
+                    return failure(action.aid, "not_found", detail)
+        return found
 
 
 async def list_plugin(
@@ -94,22 +117,37 @@ async def list_plugin(
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Listing | DispatchError:
     """Ask a plugin what it offers. The error of one that cannot say has no action id, and names the plugin."""
+    try:
+        source = find(plugin)
+    except PluginError as error:
+        return failure("", "tool_error", f"plugin {plugin}: {error}")
+    sha256 = hex_digest(source.content)
     command = HostCommand.for_plugin(
-        plugin, environ, sandbox=sandbox, readable=readable, user=user, degrade=degrade
+        plugin, environ, sha256=sha256, sandbox=sandbox, readable=readable, user=user, degrade=degrade
     ).listing()
     output = await _output(command, plugin, timeout)
-    return _read(plugin, output) if isinstance(output, bytes) else output
+    return _read(plugin, output, sha256, _family(source)) if isinstance(output, bytes) else output
 
 
-def _read(plugin: str, document: bytes) -> Listing | DispatchError:
+def _family(source: Source) -> str:
+    """How the ids of a plugin's actions begin."""
+    path = Path(source.path)
+    name = path.parent.name if path.stem in NAMELESS else path.stem
+    return action_id(name, "", 1).removesuffix("P.v1")
+
+
+def _read(plugin: str, document: bytes, sha256: str, family: str) -> Listing | DispatchError:
     try:
         catalogue = Catalogue.read(document)
     except ListingError as error:
         return failure("", "parse_error", f"plugin {plugin}: {error}")
     said = msgspec.json.decode(document)
-    sha256, sandbox = said.get("plugin_sha256"), said.get("sandbox")
-    if not isinstance(sha256, str) or len(sha256) != _HASH or not isinstance(sandbox, dict):
+    sandbox = said.get("sandbox")
+    if said.get("plugin_sha256") != sha256 or not isinstance(sandbox, dict):
         return failure("", "parse_error", f"plugin {plugin}: the listing does not say what was run, and how")
+    for aid in catalogue:
+        if not aid.startswith(family):
+            return failure("", "parse_error", f"plugin {plugin}: {aid} is listed, and its actions begin with {family}")
     return Listing(plugin, document, catalogue, sha256, sandbox)
 
 
