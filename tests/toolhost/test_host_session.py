@@ -198,7 +198,7 @@ def test_a_host_with_a_key_runs_nothing_without_a_lease() -> None:
         {"_lease_token": token({"path": "a"}, call_id="c2")},
         {"_lease_token": token({"path": "a"}, aid="AID.X")},
         {"_lease_token": token({"path": "a"}, tier=0)},
-        {"_lease_token": token({"path": "a"}, ttl=-1.0)},
+        {"_lease_token": token({"path": "a"}, ttl=0.0)},
         {"_lease_token": good},
         {"_lease_token": good},
     ]
