@@ -20,6 +20,14 @@ def test_the_examples_print_what_they_say(code: str, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.strip() == code.strip().rpartition("# ")[2]
 
 
+def test_the_first_example_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    code = next(code for language, code in FENCES if language == "python")
+    exec(code.replace("return name\n", "return name\n\nraise ValueError('broken')\n"), {})
+    printed = capsys.readouterr().out
+    assert printed.startswith("tool_error plugin ")
+    assert printed.endswith("ValueError: broken\n")
+
+
 def test_the_selections_shown_are_valid() -> None:
     (selections,) = (text for language, text in FENCES if not language)
     assert [parse(line).kind for line in selections.splitlines()] == [Kind.ASK_SUP, Kind.NOOP, *[Kind.PICK] * 3]
