@@ -100,12 +100,12 @@ class Catalogue(Mapping[str, ActionProfile]):
         if inputs is not None and input_json is not None:
             return failure(aid, "exception", "inputs and input_json are both given")
         try:
-            text = msgspec.json.encode(inputs).decode() if inputs is not None else (input_json or "{}")
+            text = msgspec.json.encode(inputs).decode() if inputs is not None else _text(input_json)
             value = msgspec.json.decode(text)  # what is checked is what is sent, not what it was made from
-            if input_json:
+            if input_json is not None:
                 _decode(text)  # msgspec takes the last of two members with one name, and a host refuses both
         except (TypeError, ValueError, RecursionError) as error:
-            return failure(aid, "exception", f"the input is no JSON: {error}")
+            return failure(aid, "tool_error", f"the input is no JSON: {error}", status="INVALID_PICK")
         if not isinstance(value, dict):
             return failure(aid, "tool_error", "the input is no JSON object", status="INVALID_PICK")
         if profile.inputs_schema is not None and not fits(value, dict(profile.inputs_schema)):
@@ -119,6 +119,10 @@ class Catalogue(Mapping[str, ActionProfile]):
             timeout=profile.timeout,
             idempotency_key=idempotency_key,
         )
+
+
+def _text(input_json: str | None) -> str:
+    return "{}" if input_json is None else input_json
 
 
 def _profile(aid: str, tool: Mapping[str, Any]) -> ActionProfile:

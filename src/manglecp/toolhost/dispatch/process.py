@@ -22,6 +22,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final
 
 from manglecp.toolhost.dispatch.framing import Lines
@@ -42,6 +43,7 @@ _REPORTS: Final = frozenset({"progress", "log"})
 """What a host may report. Of leases, only dispatch tells the truth, to its auditor."""
 _LATE: Final = "no answer before the deadline"
 _UNSENT: Final = "the deadline passed before the request could be sent"
+_AT_ONCE: Final = 64
 _CHUNK: Final = 262_144
 _F_SETPIPE_SZ: Final = 1031
 
@@ -72,6 +74,7 @@ class HostProcess:
         self._events = Lines(EVENT_LIMIT)
         self._stderr = b""
         self._unsent: deque[Request] = deque()
+        self._blocked = False
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -138,7 +141,10 @@ class HostProcess:
         self._unsent.append(request)
         request.timer = self._loop.call_at(deadline, self._overdue, request)
         if len(self._unsent) == 1:
-            self._write()
+            if self._pairing.oldest is request:
+                self._write()
+            else:  # the host is busy: who calls in the same moment goes along, and the host is woken once for all
+                self._loop.call_soon(self._write)
         try:
             return await request.answer
         except asyncio.CancelledError:
@@ -188,19 +194,24 @@ class HostProcess:
 
     def _write(self) -> None:
         while self._unsent and self._stdin is not None:
-            request = self._unsent[0]
             try:
-                count = os.write(self._stdin, request.rest)
+                count = os.writev(self._stdin, [request.rest for request in islice(self._unsent, _AT_ONCE)])
             except BlockingIOError:
+                self._blocked = True
                 self._loop.add_writer(self._stdin, self._write)
                 return
             except OSError:  # nobody reads any more; the end of the process follows and settles everything
                 self.end()
                 return
-            request.written(count)
-            if not request.rest:
-                self._unsent.popleft()
-        if self._stdin is not None:
+            while count:
+                request = self._unsent[0]
+                part = min(count, len(request.rest))
+                request.written(part)
+                count -= part
+                if not request.rest:
+                    self._unsent.popleft()
+        if self._blocked and self._stdin is not None:
+            self._blocked = False
             self._loop.remove_writer(self._stdin)
 
     def _close_stdin(self) -> None:

@@ -1,0 +1,196 @@
+"""What a caller gets wrong: a bad pool is refused when it is made, a bad call is answered with a value."""
+
+import asyncio
+import gc
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, HostCommand, Limits, Pool, Served
+from manglecp.toolhost.dispatch.catalogue import Catalogue
+from manglecp.toolhost.leases import mint
+from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left
+from tests.toolhost.dispatch.test_dispatcher import DOZE, LENGTH, NOTE, PUT, dispatching, refused
+
+TIMEOUTS: list[Any] = [math.nan, -1, -0.1, math.inf, -math.inf, "5", 10**400, 86_401, True, [1]]
+SERVED = Served(
+    Catalogue.read(json.dumps({"ok": True, "tools": [{"aid": "AID.X.v1"}]}).encode()),
+    HostCommand(argv=("host",), environ={}),
+)
+
+
+@pytest.mark.parametrize("size", [0, -1, 65, 1.5, True, "2"])
+def test_a_size_that_no_pool_can_have(size: Any) -> None:
+    with pytest.raises(ValueError, match=r"^size is .*, and has to be a whole number from 1 to 64$"):
+        Dispatcher([SERVED], size=size)
+
+
+@pytest.mark.parametrize("timeout", [*TIMEOUTS, 0])
+def test_a_time_that_no_pool_can_have(timeout: Any) -> None:
+    with pytest.raises(ValueError, match=r"^timeout is .*: seconds are expected, more than 0 and at most 86400$"):
+        Dispatcher([SERVED], timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("attempts", 0),
+        ("pipelined", 0),
+        ("queued", -1),
+        ("calls_per_host", 0),
+        ("queued", 1.5),
+        ("growth", "much"),
+        ("health_interval", 0),
+        ("rest", math.nan),
+        ("start_timeout", math.inf),
+        ("backoff", -1),
+    ],
+)
+def test_limits_that_no_pool_can_have(name: str, value: Any) -> None:
+    limits = Limits()._replace(**{name: value})
+    with pytest.raises(ValueError, match=rf"^limits: {name} is "):
+        Dispatcher([SERVED], limits=limits)
+
+    async def pool() -> None:
+        with pytest.raises(ValueError, match=rf"^limits: {name} is "):
+            Pool(command(), limits=limits)
+
+    asyncio.run(pool())
+
+
+@pytest.mark.parametrize("ttl", [math.nan, -1.0, math.inf, -math.inf])
+def test_no_lease_for_a_time_that_is_none(ttl: float) -> None:
+    with pytest.raises(ValueError, match=r"^ttl is .*: seconds are expected, 0 or more$"):
+        mint(bytes(32), aid="A", input_digest=None, call_id=None, tier=1, ttl=ttl)
+
+
+@pytest.mark.req("IPC-32")
+def test_a_bad_call_is_answered_with_a_value_and_reaches_no_host(tmp_path: Path) -> None:
+    heard: list[object] = []
+
+    async def work(dispatcher: Dispatcher) -> None:
+        doze: Any = {"inputs": {"seconds": 0}}
+        for timeout in TIMEOUTS:
+            result = await dispatcher.call(DOZE, **doze, timeout=timeout)
+            assert refused(result) == ("exception", None, None)
+            assert isinstance(result, dict)
+            assert result["detail"].startswith("timeout: seconds are expected, from 0 to 86400, not ")
+        for wrong in ({"call_id": 5}, {"identity": 5}, {"idempotency_key": 5}, {"timeot": 5}, {"input_json": b"{}"}):
+            arguments: Any = doze | wrong
+            result = await dispatcher.call(DOZE, **arguments)
+            assert refused(result)[0] in ("exception", "tool_error")
+            assert isinstance(result, dict)
+        anything: list[Any] = [None, 5, ["x"], {}]
+        for aid in anything:
+            result = await dispatcher.call(aid)
+            assert isinstance(result, dict)
+            assert (result["type"], result["detail"]) == ("exception", "aid is no text")
+        assert not heard
+        assert isinstance(await dispatcher.call(DOZE, **doze, timeout=20), Answer)
+
+    dispatching(work, tmp_path, audit=lambda event, _: heard.append(event))
+
+
+def test_a_pool_answers_for_a_bad_call_too() -> None:
+    async def main() -> None:
+        async with Pool(command(), size=1, limits=QUICK) as pool:
+            wrong: list[Any] = [
+                {"timeout": math.nan},
+                {"patience": "1"},
+                {"call_id": 5},
+                {"aid": []},
+                {"identity": None},
+            ]
+            for member in wrong:
+                result = await pool.call(Call(**({"aid": "AID.X.v1"} | member)))
+                assert isinstance(result, dict)
+                assert (result["type"], bool(result["detail"])) == ("exception", True)
+            assert isinstance(await pool.call(call()), Answer)
+
+    with nothing_left():
+        asyncio.run(main())
+
+
+@pytest.mark.req("IPC-21")
+@pytest.mark.parametrize("text", ["{", "", " ", '{"a":1} 2', '{"path":"a","path":"b","text":"a"}', "{'a':1}", "NaN"])
+def test_input_that_is_no_json_is_an_invalid_pick(text: str, tmp_path: Path) -> None:
+    async def work(dispatcher: Dispatcher) -> None:
+        assert refused(await dispatcher.call(NOTE, input_json=text)) == ("tool_error", None, "INVALID_PICK")
+
+    dispatching(work, tmp_path)
+
+
+def test_a_dispatcher_and_a_pool_are_entered_once(tmp_path: Path) -> None:
+    async def work(dispatcher: Dispatcher) -> None:
+        for again in (dispatcher, dispatcher.pools[0]):
+            with pytest.raises(RuntimeError, match="is entered once"):
+                await again.__aenter__()
+        assert isinstance(await dispatcher.call(LENGTH), Answer)
+
+    dispatching(work, tmp_path)
+
+
+def test_a_run_is_used_inside_its_with_and_nowhere_else(tmp_path: Path) -> None:
+    async def work(dispatcher: Dispatcher) -> None:
+        run = dispatcher.run()
+        assert refused(await run.call(LENGTH)) == ("exception", None, None)
+        async with run:
+            assert isinstance(await run.call(LENGTH), Answer)
+            with pytest.raises(RuntimeError, match="is entered once"):
+                await run.__aenter__()
+        assert refused(await run.call(LENGTH)) == ("exception", None, None)
+        inner = dispatcher.pools[0].run()
+        assert error(await inner.call(Call(aid=PUT, input_json='{"text":"a"}'))) == ("exception", None)
+
+    dispatching(work, tmp_path)
+
+
+def test_a_run_that_nobody_ends_gives_its_host_back() -> None:
+    async def main() -> None:
+        async with Pool(command(), size=1, timeout=20, limits=QUICK._replace(rest=0.3)) as pool:
+            run = await pool.run().__aenter__()
+            assert isinstance(await run.call(call()), Answer)
+            assert isinstance(await pool.call(call(tier=1)), Answer)
+            assert isinstance(await run.call(call()), Answer)  # it has only to wait for a place again
+            del run
+            gc.collect()
+            assert isinstance(await pool.call(call(tier=1)), Answer)
+
+    with nothing_left():
+        asyncio.run(main())
+
+
+def test_what_a_host_reports_is_its_claim_and_a_listener_that_fails_harms_nobody() -> None:
+    program = """
+import json, os, sys
+progress = int(sys.argv[sys.argv.index("--progress") + 1])
+for line in sys.stdin:
+    for event in ({"event": "progress", "fraction": 0.5}, {"event": "log"}, {"event": "lease_used", "tier": 3}, {}):
+        os.write(progress, json.dumps(event).encode() + b"\\n")
+    print(json.dumps({"ok": True, "status": "OK", "output_json": "{}", "ds_state": {}}), flush=True)
+"""
+    heard: list[dict[str, Any]] = []
+    complaints: list[str] = []
+
+    def listen(event: dict[str, Any]) -> None:
+        heard.append(event)
+        raise RuntimeError("on purpose")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        host = HostCommand(argv=(command().argv[0], "-I", "-c", program), environ={}, progress_option="--progress")
+        async with Pool(host, size=1, limits=QUICK, on_event=listen) as pool:
+            assert isinstance(await pool.call(call()), Answer)
+            async with asyncio.timeout(10):
+                while len(heard) < 8:
+                    await asyncio.sleep(0.01)
+
+    with nothing_left():
+        asyncio.run(main())
+    claimed = {"event": "lease_used", "tier": 3, "claimed_by": "host"}
+    assert heard[:4] == [{"event": "progress", "fraction": 0.5}, {"event": "log"}, claimed, {"claimed_by": "host"}]
+    assert set(complaints) == {"on_event failed"}
