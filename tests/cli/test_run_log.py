@@ -119,3 +119,21 @@ def test_verifying_does_not_load_the_language(played: Played) -> None:  # noqa: 
     imported = shown.stdout.split()
     assert "manglecp.toolhost.runner.log" in imported
     assert "manglecp.mangle.program" not in imported
+
+
+@pytest.mark.usefixtures("played")
+def test_a_log_is_read_line_by_line_and_not_without_end(run: Run) -> None:
+    with open("long.jsonl", "wb") as file:  # noqa: PTH123
+        file.truncate(1 << 40)  # more than any memory has, and one line
+    shown = run("run-log", "verify", "long.jsonl")
+    assert shown.exit_code == 1
+    assert "long.jsonl:1: longer than" in shown.stderr
+
+
+@pytest.mark.usefixtures("played")
+def test_a_log_may_have_so_many_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manglecp.cli.run_log._LONGEST_LOG", 1_000)
+    for verb in ("verify", "replay"):
+        shown = run("run-log", verb, "run.jsonl")
+        assert shown.exit_code == 2
+        assert "has more than 1,000 bytes" in shown.stderr

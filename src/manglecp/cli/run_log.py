@@ -6,9 +6,11 @@ wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _LONGEST_KEY: Final = 4_096
+_LONGEST_LOG: Final = 1 << 30
+"""Bytes. The records of a log are kept in memory while it is checked."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -54,7 +58,8 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
     from manglecp.toolhost.runner.log import verify as verified
 
     try:
-        found = verified(BytesIO(files.read(file)), key=_key(key_file), head=head, end_required=not no_end)
+        with _lines(file) as lines:
+            found = verified(lines, key=_key(key_file), head=head, end_required=not no_end)
     except LogBroken as broken:
         _refuse(file, broken.line, broken.reason, as_json)
     document = {"ok": True, **_summary(found)}
@@ -73,9 +78,9 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
     from manglecp.toolhost.runner.errors import LogBroken
     from manglecp.toolhost.runner.replay import replay as played
 
-    lines = BytesIO(files.read(file))
     try:
-        outcome = asyncio.run(played(lines, key=_key(key_file), head=head))
+        with _lines(file) as lines:
+            outcome = asyncio.run(played(lines, key=_key(key_file), head=head))
     except LogBroken as broken:
         _refuse(file, broken.line, broken.reason, as_json)
     if outcome.result is None:
@@ -86,6 +91,28 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
     document = {"ok": True, **outcome.result.members()}
     steps = count(outcome.result.steps, "step")
     write_lines([json_text(document) if as_json else f"ok: {outcome.result.reason} after {steps}"])
+
+
+@contextmanager
+def _lines(file: str) -> Iterator[Iterator[bytes]]:
+    """The lines of a log, one at a time, none longer than a line can be, and not more than a run can have written."""
+    from manglecp.toolhost.runner.log import LONGEST
+
+    def read(stream: IO[bytes]) -> Iterator[bytes]:
+        left = _LONGEST_LOG
+        while line := stream.readline(LONGEST + 1):
+            left -= len(line)
+            if left < 0:
+                raise click.UsageError(f"{files.source_name(file)} has more than {_LONGEST_LOG:,} bytes")
+            yield line
+
+    if file == files.STDIN and sys.stdin is None:
+        raise click.UsageError("cannot read standard input: it is closed")
+    try:
+        with nullcontext(sys.stdin.buffer) if file == files.STDIN else Path(file).open("rb") as stream:
+            yield read(stream)
+    except OSError as error:
+        raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
 
 
 def _key(file: str | None) -> bytes | None:

@@ -171,3 +171,13 @@ def test_the_end_counts_the_records(count: str) -> None:
     assert len(verify(chained(upstream(0), end.replace('"p":"a\\/b"', '"records":2'))).records) == 2
     with pytest.raises(LogBroken, match="counts"):
         verify(chained(upstream(0), end.replace('"p":"a\\/b"', f'"records":{count}')))
+
+
+def test_an_empty_key_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="empty key"):
+        RunLog(io.BytesIO(), RunHeader("ab" * 16), key=b"")
+    with pytest.raises(ValueError, match="empty key"):
+        RunLog.create(tmp_path / "log", RunHeader("ab" * 16), key=b"")
+    assert not (tmp_path / "log").exists()
+    with pytest.raises(ValueError, match="empty key"):
+        verify(LINES, key=b"")

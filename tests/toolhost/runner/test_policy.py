@@ -233,3 +233,11 @@ def test_a_failing_policy_falls_back_only_where_the_mode_says_so(mode: ControlMo
     )
     assert played.result.reason is reason
     assert played.payloads("selector_policy_raw")[0]["kind"] == "INVALID"
+
+
+def test_the_limits_are_there_before_the_first_instruction() -> None:
+    asked = "import resource; print('<NOOP><END>' if resource.getrlimit(resource.RLIMIT_NOFILE) == (64, 64) else 'no')"
+    assert ask(policy(asked)).kind is Kind.NOOP
+    first = ["/bin/sh", "-c", '[ "$(ulimit -Hn)" = 64 ] && echo "<NOOP><END>"']
+    for _ in range(20):  # whoever sets them from outside is sometimes too late
+        assert ask(ExternalPolicy(first, {"/bin/sh"}, limits=Limits(seconds=30))).kind is Kind.NOOP

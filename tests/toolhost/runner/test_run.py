@@ -2,15 +2,27 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import manglecp.toolhost
-from manglecp.toolhost.runner import Budget, EndReason, Outcome, RunnerError, RunRequest, StepStatus, run
+from manglecp.toolhost.runner import (
+    Budget,
+    EndReason,
+    Outcome,
+    RunHeader,
+    RunLog,
+    RunnerError,
+    RunRequest,
+    StepStatus,
+    run,
+    verify,
+)
 from manglecp.toolhost.state import Artifact, Slots
-from tests.toolhost.runner.playing import COUNT, FAIL, MENU, NOOP, ROLL, World, play, saying
+from tests.toolhost.runner.playing import COUNT, FAIL, MENU, NOOP, ROLL, World, play, played_again, saying
 
 
 def patched(sid: int, patch: str) -> str:
@@ -184,3 +196,30 @@ def test_the_header_belongs_to_the_runner_and_no_message_of_the_toolhost_has_it(
 
 def test_a_failed_action_is_told_with_what_it_said() -> None:
     assert play(None, FAIL).payloads("tool_error")[0]["err"] == {"error": "as asked"}
+
+
+@pytest.mark.parametrize("name", ["menu", "goal_done"])
+def test_what_the_caller_gave_and_raises_ends_the_run_and_its_log(name: str) -> None:
+    asked = 0
+
+    def fail(_: Slots) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise ZeroDivisionError("on purpose")
+        return MENU if name == "menu" else False
+
+    stream = io.BytesIO()
+    log = RunLog(stream, RunHeader("ab" * 16, "req-1"))
+    given: Any = {"menu": lambda _: MENU} | {name: fail}
+    loop = run(
+        RunRequest("goal.test.v1", {"q": 1}), {}, log, execute=World(), fallback=saying(patched(1, '{"q":2}')), **given
+    )
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        asyncio.run(loop)
+    lines = stream.getvalue().splitlines(keepends=True)
+    end = verify(lines).records[-1]
+    assert (end.payload["reason"], end.payload["raised"]) == ("exception", f"{name}: ZeroDivisionError")
+    again = played_again(lines)
+    assert again.result is not None
+    assert again.result.members() == {key: end.payload[key] for key in again.result.members()}

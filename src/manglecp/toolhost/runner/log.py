@@ -27,11 +27,12 @@ from manglecp.toolhost.runner.header import RunHeader
 from manglecp.wire.decoding import decode
 from manglecp.wire.faults import Fault
 
-__all__ = ["END", "GENESIS", "Record", "RunLog", "Sink", "Verified", "verify"]
+__all__ = ["END", "GENESIS", "LONGEST", "Record", "RunLog", "Sink", "Verified", "verify"]
 
 GENESIS: Final = "0" * 64
 END: Final = "run_end"
-_LONGEST: Final = 64 * 1024 * 1024
+LONGEST: Final = 64 * 1024 * 1024
+"""Bytes of one line."""
 _HASHES: Final = 161
 """Where the record goes on after its two hashes."""
 
@@ -53,6 +54,8 @@ class RunLog:
         key: bytes | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        if key is not None and not key:
+            raise ValueError("an empty key seals nothing")
         self._stream = stream
         self._header = header.members()
         self._key = key
@@ -64,6 +67,8 @@ class RunLog:
     @classmethod
     def create(cls, path: Path, header: RunHeader, *, key: bytes | None = None) -> RunLog:
         """A new file that only this user can read; FileExistsError rather than another run's log overwritten."""
+        if key is not None and not key:
+            raise ValueError("an empty key seals nothing")  # before there is a file
         return cls(os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), header, key=key)
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
@@ -79,7 +84,7 @@ class RunLog:
         record = canonical({**self._header, "event": event, "step": step, "payload": said, "ts": ts})
         digest = _chain_hash(self.head, record)
         line = _hashes(digest, self.head) + record[1:] + b"\n"
-        if len(line) > _LONGEST:
+        if len(line) > LONGEST:
             raise ValueError("no line of a log is that long")
         self._stream.write(line)
         self._stream.flush()
@@ -130,10 +135,12 @@ def verify(
     ``key`` demands a seal by that key, ``head`` the last hash as it was kept elsewhere. A log of upstream has no end
     record; ``end_required=False`` takes it, and then only ``head`` can show that its tail is missing.
     """
+    if key is not None and not key:
+        raise ValueError("an empty key seals nothing")
     if isinstance(log, Path):
         with log.open("rb") as stream:
             return verify(
-                iter(lambda: stream.readline(_LONGEST + 1), b""), key=key, head=head, end_required=end_required
+                iter(lambda: stream.readline(LONGEST + 1), b""), key=key, head=head, end_required=end_required
             )
     prev = GENESIS
     header: RunHeader | None = None
@@ -168,8 +175,8 @@ def verify(
 
 def _link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any]]:
     """The hash of a line and the record in it, if the line follows ``prev``."""
-    if len(line) > _LONGEST:
-        raise LogBroken(number, f"longer than {_LONGEST} bytes")
+    if len(line) > LONGEST:
+        raise LogBroken(number, f"longer than {LONGEST} bytes")
     if not line.endswith(b"\n"):
         raise LogBroken(number, "half a line")
     digest = _chain_hash(prev, b"{" + line[_HASHES:-1])

@@ -4,17 +4,22 @@ The child leads a process group of its own. Whatever way it ends, the group is k
 then the kernel cannot give its number to somebody else, so nobody else is hit. A grandchild that holds stdout open does
 not delay the answer; what counts is the child.
 
+The limits are in place before the first instruction of the program: a small program sets them and then becomes it.
+Code between fork and exec in this process would have no locks it could trust, for other threads run here.
+
 Its input is a file, not a pipe: a child that does not read cannot block us. Its stderr goes nowhere, so that a line of
 log cannot spoil an answer. Of our environment it sees only what it needs to start; keys and tokens are not among that.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import selectors
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +32,20 @@ __all__ = ["Ended", "Limits", "run"]
 _INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _GLANCE: Final = 0.01
 """Seconds between two looks whether the child is still there, when it prints nothing."""
+_NOT_STARTED: Final = 127
+_SORRY: Final = b"not started: "
+_LAUNCHER: Final = """
+import json, os, resource, sys
+for kind, most in json.loads(sys.argv[1]):
+    hard = resource.getrlimit(kind)[1]
+    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (allowed, allowed))
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    os.write(1, b"not started: " + type(error).__name__.encode())
+    os._exit(127)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +76,7 @@ def run(
     deadline = time.monotonic() + limits.seconds
     try:
         child = subprocess.Popen(
-            list(argv),
+            [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(_wanted(limits)), *argv],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -68,7 +87,6 @@ def run(
     except (OSError, ValueError) as error:
         return Ended(b"", f"not started: {type(error).__name__}")
     try:
-        _limit(child.pid, limits)
         output, failure = _read(child, deadline, limits, stop)
     finally:
         with suppress(ProcessLookupError, PermissionError):
@@ -76,24 +94,21 @@ def run(
         code = child.wait()
         if child.stdout is not None:
             child.stdout.close()
+    if not failure and code == _NOT_STARTED and output.startswith(_SORRY):
+        return Ended(b"", output.decode("ascii", "replace"))
     if not failure and code != 0:
         failure = f"exit code {code}" if code > 0 else f"signal {-code}"
     return Ended(output, failure)
 
 
-def _limit(pid: int, limits: Limits) -> None:
-    # From outside, because code between fork and exec may deadlock where other threads run.
-    for kind, most in (
+def _wanted(limits: Limits) -> list[tuple[int, int]]:
+    return [
         (resource.RLIMIT_CPU, limits.cpu_seconds),
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_CORE, 0),
-    ):
-        with suppress(ProcessLookupError, PermissionError, ValueError):
-            _, hard = resource.prlimit(pid, kind)
-            allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.prlimit(pid, kind, (allowed, allowed))
+    ]
 
 
 def _read(child: subprocess.Popen[bytes], deadline: float, limits: Limits, stop: threading.Event) -> tuple[bytes, str]:

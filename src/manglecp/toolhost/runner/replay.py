@@ -25,7 +25,7 @@ from manglecp.toolhost.runner.execution import Execute, Outcome, settled
 from manglecp.toolhost.runner.log import Record, verify
 from manglecp.toolhost.runner.menu import Menu
 from manglecp.toolhost.runner.request import RunRequest
-from manglecp.toolhost.runner.run import START, Result, run
+from manglecp.toolhost.runner.run import START, EndReason, Result, run
 from manglecp.toolhost.runner.selection import Selection
 from manglecp.toolhost.runner.transaction import apply
 from manglecp.toolhost.state import Slots
@@ -33,7 +33,7 @@ from manglecp.toolhost.status import StepStatus
 
 __all__ = ["Divergence", "Replayed", "replay"]
 
-_OF_THE_WRITER: Final = ("duration_ms", "records", "seal")
+_OF_THE_WRITER: Final = ("duration_ms", "records", "seal", "raised")
 """What a record holds that is no part of what happened."""
 
 
@@ -82,6 +82,8 @@ async def replay(
         )
     except _Diverged as diverged:
         return Replayed(None, diverged.divergence)
+    except _RaisedThen:
+        return Replayed(recording.result())
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise LogBroken(1, f"no run has written this: {type(error).__name__} {error}") from None
     return Replayed(result)
@@ -100,6 +102,10 @@ class _Diverged(Exception):
         self.divergence = divergence
 
 
+class _RaisedThen(Exception):
+    """Stands for what a function of the caller raised."""
+
+
 class _Recording:
     """The answers of then, and the sink that compares what is told now."""
 
@@ -107,9 +113,17 @@ class _Recording:
         self._records = tuple(records)
         self._by_step = {(record.step, record.event): record.payload for record in self._records}
         self._lines: Iterator[tuple[int, Record]] = iter(enumerate(self._records, 1))
-        self._menus = (record for record in self._records if record.event == "menu_built")
+        self._menus = [
+            (record.step, Menu.read(record.payload["menu"])) for record in self._records if record.event == "menu_built"
+        ]
+        self._menus.reverse()
         self._execute = execute
         self._step = 0
+        end = self._records[-1]
+        raised = end.payload.get("raised") if end.payload.get("reason") == EndReason.EXCEPTION else None
+        self._raised_by = str(raised).partition(":")[0] if raised is not None else None
+        self._end_step = end.step
+        self._state: Slots = {}
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
         line, record = next(self._lines, (0, None))
@@ -120,12 +134,12 @@ class _Recording:
         if not same(told, recorded):
             raise _Diverged(Divergence(line, step, recorded, told))
 
-    def menu(self, _: Slots) -> Menu:
-        record = next(self._menus, None)
-        if record is None:
-            raise ValueError("the run goes on where the log has no menu")
-        self._step = record.step
-        return Menu.read(record.payload["menu"])
+    def menu(self, state: Slots) -> Menu:
+        self._state = state
+        if not self._menus:
+            raise _RaisedThen
+        self._step, menu = self._menus.pop()
+        return menu
 
     def fallback(self, _: Situation) -> Selection:
         return Selection.read(self._recorded("selector_fallback_raw"))
@@ -143,8 +157,23 @@ class _Recording:
             return Outcome(StepStatus(recorded["status"]), recorded["err"], state, by_action)
         return Outcome(StepStatus.OK, ok["output"], apply(state, ok["tx_patch"]))
 
-    def goal_done(self, _: Slots) -> bool:
+    def goal_done(self, state: Slots) -> bool:
+        self._state = state
+        if self._raised_by == "goal_done" and self._step == self._end_step:
+            raise _RaisedThen
         return (self._step, "goal_done") in self._by_step
+
+    def result(self) -> Result:
+        """Of a run that ended because something raised. Its digests were compared when its end was told."""
+        inputs = patched = dict(self._records[0].payload["inputs"])
+        for record in self._records:
+            if record.event == "menu_built":
+                patched = inputs
+            elif record.event == "inputs_patched":
+                patched = dict(record.payload["inputs"])
+            elif record.event == "tool_ok":
+                inputs = patched
+        return Result(EndReason.EXCEPTION, self._end_step + 1, inputs, self._state)
 
     def _recorded(self, event: str) -> Mapping[str, Any]:
         return self._by_step[self._step, event]

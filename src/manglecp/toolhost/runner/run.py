@@ -4,6 +4,8 @@ Everything that a run decides follows from what it is given and from what select
 goes into the log. So a run can be played again from its log alone (:mod:`.replay`): the same loop, with the answers of
 then.
 
+A function of the caller that raises ends the run: the log says so, then the exception goes on its way.
+
 An action works on copies. Its state and the patched inputs are kept only if it succeeded: a patch that led to a refused
 call does not linger in the calls after it.
 """
@@ -15,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from manglecp.toolhost import state as wire
 from manglecp.toolhost.runner.budget import Budget, Spending
@@ -34,6 +36,7 @@ from manglecp.toolhost.status import StepStatus
 
 __all__ = ["START", "EndReason", "Result", "run"]
 
+T = TypeVar("T")
 START = "run_start"
 _LONGEST_ERROR = 4_000
 _FLAGGED = (0, 2, 6, 7)
@@ -51,6 +54,8 @@ class EndReason(StrEnum):
     MAX_STEPS = "max_steps"
     MAX_INVALID = "max_invalid"
     LOOP_GUARD = "loop_guard"
+    EXCEPTION = "exception"
+    """What offers menus or judges goals raised; only in logs, for the caller gets the exception."""
 
     @property
     def exit_code(self) -> int:
@@ -94,6 +99,22 @@ async def run(
     return await loop.run()
 
 
+class _Raised(Exception):
+    """What a function raised that belongs to whoever started the run."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name)
+        self.error = error
+        self.text = f"{name}: {type(error).__name__}"
+
+
+def _given(name: str, function: Callable[[Slots], T], state: Slots) -> T:
+    try:
+        return function(state)
+    except Exception as error:
+        raise _Raised(name, error) from error
+
+
 @dataclass(slots=True)
 class _Loop:
     request: RunRequest
@@ -123,7 +144,12 @@ class _Loop:
         moved = True
         while reason is None and self.step < budget.steps:
             picks = self.spending.invalid_picks
-            reason = await self._step(moved)
+            try:
+                reason = await self._step(moved)
+            except _Raised as raised:
+                ended = Result(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
+                self._tell(END, **ended.members(), raised=raised.text)
+                raise raised.error from None
             moved = self.spending.invalid_picks == picks
             self.step += 1
         result = Result(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
@@ -132,7 +158,7 @@ class _Loop:
 
     async def _step(self, moved: bool) -> EndReason | None:
         """One round; why it was the last one, or None."""
-        menu = self.menu(self.state)
+        menu = _given("menu", self.menu, self.state)
         menu_digest, state_digest = menu.digest, wire.digest(self.state)
         self._tell("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
         if moved and not self.spending.visit(menu_digest, state_digest):
@@ -212,7 +238,7 @@ class _Loop:
             state_digest_fast=wire.digest_fast(self.state),
             duration_ms=duration_ms,
         )
-        if self.goal_done(dict(self.state)):
+        if _given("goal_done", self.goal_done, dict(self.state)):
             self._tell("goal_done", goal_id=self.request.goal_id)
             return EndReason.GOAL_DONE
         return None
