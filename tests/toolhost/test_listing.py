@@ -142,6 +142,19 @@ def test_nothing_is_confined_for_whoever_answers_for_the_plugin(tmp_path: Path) 
     assert file.read_text() == "x"
 
 
+def test_limits_reach_the_host(tmp_path: Path) -> None:
+    require("strict")
+    text = PLAIN + (
+        '\n@action(effects=["none"])\n'
+        "def limits() -> list[int]:\n"
+        "    import resource\n"
+        "    return [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU)]\n"
+    )
+    listing = listing_of(written(tmp_path, text))
+    command = listing.command(os.environ, limits={"open_files": 99, "cpu_seconds": 77})
+    assert finished(calling(command, listing.catalogue, ("LIMITS", {}))) == [[99, 77]]
+
+
 def test_dispatch_is_strict_unless_somebody_says_otherwise() -> None:
     command = HostCommand.for_plugin("plugin.py", {})
     assert command.argv[command.argv.index("--sandbox") + 1] == "strict"

@@ -119,6 +119,15 @@ def test_a_program_of_the_workspace_is_none(workspace: str) -> None:
     assert "a program in a workspace could be written before it is started" in json.loads(done.stdout)["error"]
 
 
+def test_a_plugin_is_not_named_by_what_it_could_replace(workspace: str) -> None:
+    with plugin(OURSELVES, LOUD) as path:
+        link = Path(workspace) / "link.py"
+        link.symlink_to(path)
+        done = host(OURSELVES, "--list", str(link), "--sandbox", "strict", "--workspace", workspace)
+    assert (done.returncode, done.stderr) == (6, "")
+    assert f"the plugin, {str(link)!r}, is reached by the link" in json.loads(done.stdout)["error"]
+
+
 def test_a_plugin_that_is_not_there_is_said_first() -> None:
     done = host(OURSELVES, "--list", "/nowhere.py", "--sandbox", "strict", "--workspace", "/nowhere/at/all")
     assert (done.returncode, json.loads(done.stdout)["error"]) == (3, "plugin not found: /nowhere.py")

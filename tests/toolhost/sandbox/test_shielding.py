@@ -81,6 +81,10 @@ print(attempt(os.rename, "other", "renamed"), attempt(os.rename, "deep/new", "de
         ("sys.prefix = {workspace!r}", "lies in the environment of the interpreter"),
         ("sys.path.append({workspace!r})", "lies in a folder that the host imports from"),
         ("sys.prefix = {workspace!r} + '/link/plugins'", "is reached by the link"),
+        (
+            "os.symlink(sys.executable, {workspace!r} + '/p'); sys.executable = {workspace!r} + '/p'",
+            "reached by the link",
+        ),
         ("sys.path.append({workspace!r} + '/later')", "is not there, and could be made in a workspace"),
     ],
 )

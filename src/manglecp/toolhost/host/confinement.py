@@ -39,7 +39,9 @@ def confine(asked: Confinement, source: Source) -> dict[str, Any]:
         return _manifest("none")
     from manglecp.toolhost.sandbox import Policy, SandboxUnavailable, apply
 
-    code = _code(source)
+    # By the name that it was given, too: a link that leads to a plugin must not lie where it could be replaced.
+    named = (os.path.abspath(source.where),) if os.path.isfile(source.where) else ()  # noqa: PTH100, PTH113  # pathlib is slow
+    code = (*_code(source), *named)
     limits: dict[str, Any] = dict(asked.limits)
     policy = Policy(asked.workspace, asked.readable, asked.executables, asked.user, code=code, **limits)
     try:

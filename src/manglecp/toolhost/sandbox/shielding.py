@@ -86,6 +86,8 @@ def _trusted(policy: Policy) -> Iterator[tuple[str, str]]:
     for prefix in prefixes():
         for folder in dict.fromkeys(("bin", "lib", sys.platlibdir)):
             yield "the interpreter", f"{prefix}/{folder}"
+    if sys.executable:
+        yield "the interpreter", sys.executable
     yield "the package of the host", PACKAGE
     for folder in sys.path:
         if folder.startswith("/"):
