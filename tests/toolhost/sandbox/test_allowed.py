@@ -122,3 +122,33 @@ for elsewhere in ("/tmp/manglecp-elsewhere", "/etc/manglecp-elsewhere", "/dev/sh
 """
     outcome = run("standard", code, Policy(workspace=(workspace,)), identity=identity)
     assert outcome.stdout.split() == ["stopped"] * 3, outcome
+
+
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6755])
+def test_standard_makes_no_file_that_runs_as_its_owner(mode: int, workspace: str, identity: Identity) -> None:
+    require("standard")
+    code = f"""
+import os
+path = os.path.join({workspace!r}, "program")
+open(path, "w").close()
+os.chmod(path, 0o1755)
+for what in (lambda: os.chmod(path, {mode}), lambda: os.open(path + "2", os.O_CREAT | os.O_WRONLY, {mode})):
+    try:
+        what()
+    except PermissionError:
+        print("stopped", oct(os.stat(path).st_mode))
+"""
+    outcome = run("standard", code, Policy(workspace=(workspace,)), identity=identity)
+    assert outcome.stdout.splitlines() == ["stopped 0o101755"] * 2, outcome
+
+
+def test_files_are_copied_with_what_can_be_known_of_them(workspace: str, identity: Identity) -> None:
+    require("strict")
+    code = f"""
+import os, shutil
+os.chdir({workspace!r})
+open("one", "w").write("x")
+print(open(shutil.copy2("one", "two")).read(), os.listdir("."))
+"""
+    outcome = run("strict", code, Policy(workspace=(workspace,)), identity=identity)
+    assert outcome.stdout.startswith("x "), outcome
