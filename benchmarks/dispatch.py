@@ -1,6 +1,6 @@
-"""Calls through a pool of one warm host of ours: round trip, pipelined calls, and bytes, wall time on a shared machine.
+"""Calls through a dispatcher to one warm host: round trip, pipelined calls, and bytes, wall time on a shared machine.
 
-Every call is made under a lease and told to an auditor. Beside it, in the same run, the same two functions in a stdio
+Every call is looked up, held against its schema, made under a lease and told to an auditor. Beside it, in the same run, the same two functions in a stdio
 server of the MCP SDK (extra ``mcp``), called by its own client; without leases, state or an auditor.
 
 A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from _table import print_table
 
-from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
+from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
 
 PLUGIN = '''
 from manglecp.toolhost.action import action
@@ -122,13 +122,15 @@ async def ours(folder: Path) -> tuple[Figures, float]:
     def on_event(event: dict[str, Any]) -> None:
         heard[0] = event
 
-    command = HostCommand.for_plugin(str(plugin), os.environ, sandbox="none")
-    async with Pool(command, size=1, timeout=60, audit=audit, on_event=on_event) as pool:
+    listing = await list_plugin(str(plugin), os.environ, sandbox="none")
+    assert isinstance(listing, Listing), listing
+    command = listing.command(os.environ, sandbox="none")
+    assert isinstance(command, HostCommand), command
+    served = [Served(listing.catalogue, command)]
+    async with Dispatcher(served, size=1, timeout=60, audit=audit, on_event=on_event) as dispatcher:
 
         async def call(name: str, text: str) -> None:
-            tier = 1 if name == "leased" else 0
-            input_json = f'{{"text":"{text}"}}'
-            answer = await pool.call(Call(aid=f"AID.PLUGIN.{name.upper()}.v1", tier=tier, input_json=input_json))
+            answer = await dispatcher.call(f"AID.PLUGIN.{name.upper()}.v1", inputs={"text": text})
             assert isinstance(answer, Answer), answer
 
         await call("length", SMALL)
