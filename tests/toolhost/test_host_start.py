@@ -1,20 +1,26 @@
 """A worker has to answer soon after its start: within six times what a bare interpreter takes, locked in or not.
 
 The sandbox may add 20 ms, which is two and a half bare interpreters where this was measured; on a machine that does
-other things as well, four are allowed here. The benchmark of hosts shows the exact figures.
+other things as well, four are allowed here. The benchmark of hosts shows the exact figures. The best of many tries
+counts, taken in turn, for the machine may be busy during any of them.
 """
 
 import json
+import math
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from tests.toolhost.conversation import UNMEASURED
 from tests.toolhost.sandbox.confined import require
 
 PLAIN = "from manglecp import action\n@action(effects=[])\ndef one(a: int) -> int:\n    return a\n"
 REQUEST = b'{"aid":"AID.PLAIN.ONE.v1","input_json":"{\\"a\\":1}"}\n'
+
+ROUNDS = 60
 
 
 def seconds(*arguments: str, stdin: bytes = b"") -> float:
@@ -29,9 +35,13 @@ def seconds(*arguments: str, stdin: bytes = b"") -> float:
 def test_the_first_answer_comes_soon(tmp_path: Path) -> None:
     plugin = tmp_path / "plain.py"
     plugin.write_text(PLAIN)
-    bare = min(seconds("-I", "-S", "-c", "pass") for _ in range(9))
-    host = min(seconds("-m", "manglecp.toolhost.host", "--serve", str(plugin), stdin=REQUEST) for _ in range(9))
-    assert host < 6 * bare
+    bare = host = math.inf
+    for _ in range(ROUNDS):
+        bare = min(bare, seconds("-I", "-S", "-c", "pass"))
+        host = min(host, seconds("-m", "manglecp.toolhost.host", "--serve", str(plugin), stdin=REQUEST))
+        if host < 6 * bare:
+            return
+    pytest.fail(f"the first answer takes {host * 1e3:.0f} ms, a bare interpreter {bare * 1e3:.0f} ms")
 
 
 def test_locking_itself_in_adds_little(tmp_path: Path) -> None:
@@ -39,16 +49,14 @@ def test_locking_itself_in_adds_little(tmp_path: Path) -> None:
     plugin = tmp_path / "plain.py"
     plugin.write_text(PLAIN)
     host = ("-m", "manglecp.toolhost.host", "--serve", str(plugin))
-    rounds = [
-        (
-            seconds("-I", "-S", "-c", "pass"),
-            seconds(*host, stdin=REQUEST),
-            seconds(*host, "--sandbox", "strict", stdin=REQUEST),
-        )
-        for _ in range(15)
-    ]
-    bare, free, strict = (min(times) for times in zip(*rounds, strict=True))
-    assert strict < free + 4 * bare
+    bare = free = strict = math.inf
+    for _ in range(ROUNDS):
+        bare = min(bare, seconds("-I", "-S", "-c", "pass"))
+        free = min(free, seconds(*host, stdin=REQUEST))
+        strict = min(strict, seconds(*host, "--sandbox", "strict", stdin=REQUEST))
+        if strict < free + 4 * bare:
+            return
+    pytest.fail(f"strict takes {strict * 1e3:.0f} ms, none {free * 1e3:.0f} ms, bare {bare * 1e3:.0f} ms")
 
 
 LOADED = """
