@@ -1,7 +1,8 @@
 """Calls through a dispatcher to one warm host: round trip, pipelined calls, and bytes, wall time on a shared machine.
 
-Every call is looked up, held against its schema, made under a lease and told to an auditor. Beside it, in the same run, the same two functions in a stdio
-server of the MCP SDK (extra ``mcp``), called by its own client; without leases, state or an auditor.
+Every call is looked up, held against its schema, made under a lease and told to an auditor. Beside it, in the same run,
+the same two functions in a stdio server of the MCP SDK (extra ``mcp``), called by its own client; without leases, state
+or an auditor.
 
 A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
 """

@@ -12,13 +12,13 @@ travels. It is held against the action's schema before anything is sent: what do
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.schemas import fits
+from manglecp.harness.schemas import fitting
 from manglecp.toolhost.canonical import unique
 from manglecp.toolhost.dispatch.errors import DispatchError, failure
 from manglecp.toolhost.dispatch.messages import Call
@@ -53,6 +53,7 @@ class Catalogue(Mapping[str, ActionProfile]):
 
     def __init__(self, profiles: Mapping[str, ActionProfile]) -> None:
         self._profiles = dict(profiles)
+        self._fits: dict[str, Callable[[Any], bool]] = {}
 
     @classmethod
     def read(cls, listing: bytes) -> Catalogue:
@@ -108,7 +109,7 @@ class Catalogue(Mapping[str, ActionProfile]):
             return failure(aid, "tool_error", f"the input is no JSON: {error}", status="INVALID_PICK")
         if not isinstance(value, dict):
             return failure(aid, "tool_error", "the input is no JSON object", status="INVALID_PICK")
-        if profile.inputs_schema is not None and not fits(value, dict(profile.inputs_schema)):
+        if profile.inputs_schema is not None and not self._fitting(aid, profile.inputs_schema)(value):
             return failure(aid, "tool_error", _misfit(value, profile.inputs_schema), status="INVALID_PICK")
         return Call(
             aid=aid,
@@ -119,6 +120,12 @@ class Catalogue(Mapping[str, ActionProfile]):
             timeout=profile.timeout,
             idempotency_key=idempotency_key,
         )
+
+    def _fitting(self, aid: str, schema: Mapping[str, Any]) -> Callable[[Any], bool]:
+        found = self._fits.get(aid)
+        if found is None:
+            found = self._fits[aid] = fitting(dict(schema))
+        return found
 
 
 def _text(input_json: str | None) -> str:

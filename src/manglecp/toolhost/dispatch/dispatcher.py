@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
 from manglecp.toolhost.dispatch import settings
@@ -29,7 +28,7 @@ from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.errors import DispatchError, failure
 from manglecp.toolhost.dispatch.launching import HostCommand
 from manglecp.toolhost.dispatch.limits import Limits
-from manglecp.toolhost.dispatch.messages import Answer, Call, misshapen
+from manglecp.toolhost.dispatch.messages import Answer, Call
 from manglecp.toolhost.dispatch.pool import Pool, Run
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact, Slots
@@ -172,14 +171,19 @@ class Dispatcher:
         )
         if not isinstance(call, Call):
             return call
-        call = replace(
-            call,
+        call = Call(
+            aid=call.aid,
+            input_json=call.input_json,
+            tier=call.tier,
+            idempotent=call.idempotent,
+            slots=call.slots,
+            timeout=call.timeout,
+            patience=asked.get("timeout"),
+            idempotency_key=call.idempotency_key,
             identity=identity,
             call_id=asked.get("call_id", call.call_id),
-            patience=asked.get("timeout"),
         )
-        wrong = misshapen(call)
-        return Prepared(self._pools[number], call) if wrong is None else failure(aid, "exception", wrong)
+        return Prepared(self._pools[number], call)
 
 
 class DispatchedRun:
