@@ -18,6 +18,11 @@ _CONTAINERS: Final = (dict, list, tuple)
 def encode_value(value: Any) -> str:
     """The value as JSON; TypeError or ValueError if JSON has no meaning for it."""
     text = _encode(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair: JSON can say it, UTF-8 cannot
+            text = _escape(value)
     if isinstance(value, _CONTAINERS):  # after encoding, which refuses what contains itself
         _check_names(value)
     return text
@@ -42,7 +47,8 @@ def _plain(value: Any) -> Any:
     return members
 
 
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=_plain).encode
+_escape: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
 
 
 def _check_names(value: Any) -> None:

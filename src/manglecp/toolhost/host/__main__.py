@@ -21,7 +21,7 @@ from manglecp.toolhost.host.cache import Cache
 from manglecp.toolhost.host.confinement import ConfinementError, confine
 from manglecp.toolhost.host.execution import Worker
 from manglecp.toolhost.host.gate import Gate, enforced
-from manglecp.toolhost.host.messages import OVERSIZE, encode, parse, refusal
+from manglecp.toolhost.host.messages import MAX_ANSWER, OVERSIZE, encode, oversize, parse, refusal
 from manglecp.toolhost.host.parent import die_with
 from manglecp.toolhost.host.session import Session
 from manglecp.toolhost.host.signals import Signals, default_interrupt
@@ -115,7 +115,7 @@ def _run(streams: Streams, plugin: Plugin, session: Session, rest: list[str]) ->
     if not isinstance(request, dict):
         streams.write(encode(refusal("invalid JSON request on stdin")))
         return 5
-    streams.write(_encoded(session.run(tool, request)))
+    streams.write(_encoded(session.run(tool, request), session))
     return 0
 
 
@@ -134,15 +134,19 @@ def _serve(streams: Streams, session: Session) -> int:
             if not line:
                 return 0
             answer = session.serve(line)
-        streams.write(_encoded(answer) + b"\n")
+        streams.write(_encoded(answer, session) + b"\n")
 
 
-def _encoded(answer: dict[str, Any]) -> bytes:
+def _encoded(answer: dict[str, Any], session: Session) -> bytes:
     try:
-        return encode(answer)
+        line = encode(answer)
     except Exception as error:
         trace(error)
         return encode(refusal(describe(error), status="TOOL_ERROR"))
+    if len(line) <= MAX_ANSWER:
+        return line
+    session.take_back()
+    return encode(oversize(answer, len(line)))
 
 
 def _end(status: int) -> NoReturn:

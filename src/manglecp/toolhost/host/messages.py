@@ -1,8 +1,11 @@
 """Requests and answers as bytes.
 
 Parsing is strict where upstream's is not: one JSON value and nothing after it, no NaN, no name twice in one object (two
-readers would take two values for it), valid UTF-8. What cannot be parsed is answered and does no harm. Answers are
-ASCII, so that no character of a tool's output can end a line early.
+readers would take two values for it), valid UTF-8. What cannot be parsed is answered and does no harm.
+
+Answers are UTF-8, for their length is limited in bytes; only half of a surrogate pair is escaped, which UTF-8 does not
+have. A line ends at byte 0x0A and nowhere else, and JSON escapes that one in texts. An answer that is too long for a
+client is measured here and replaced by an error, so that the client need not end the host to be rid of the rest.
 """
 
 from __future__ import annotations
@@ -12,10 +15,23 @@ from typing import Any, Final, NoReturn
 
 from manglecp.toolhost.canonical import unique
 
-__all__ = ["MAX_REQUEST", "OVERSIZE", "RequestError", "encode", "input_text", "named", "parse", "refusal"]
+__all__ = [
+    "MAX_ANSWER",
+    "MAX_REQUEST",
+    "OVERSIZE",
+    "RequestError",
+    "encode",
+    "input_text",
+    "named",
+    "oversize",
+    "parse",
+    "refusal",
+]
 
 MAX_REQUEST: Final = 10 * 1024 * 1024
 """Bytes of one request, its newline not counted (OPEN-62)."""
+MAX_ANSWER: Final = 1024 * 1024
+"""Bytes of one answer, its newline not counted (IPC-36)."""
 OVERSIZE: Final = "stdin exceeds 10MB limit"
 
 
@@ -28,7 +44,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _decode: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique).decode
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
+_escape: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _canonical: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
 
@@ -42,7 +59,16 @@ def parse(data: bytes | str) -> Any:
 
 def encode(answer: dict[str, Any]) -> bytes:
     """An answer, without a newline."""
-    return _encode(answer).encode("ascii")
+    try:
+        return _encode(answer).encode()
+    except UnicodeEncodeError:
+        return _escape(answer).encode("ascii")
+
+
+def oversize(answer: dict[str, Any], size: int) -> dict[str, Any]:
+    """What is said instead of an answer of so many bytes."""
+    reason = f"the answer has {size} bytes; {MAX_ANSWER} are allowed"
+    return named(refusal("oversize", status="TOOL_ERROR", reason=reason), answer)
 
 
 def refusal(error: str, **members: Any) -> dict[str, Any]:

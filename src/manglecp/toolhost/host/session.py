@@ -41,6 +41,11 @@ class Session:
         self._worker = worker
         self._cache = cache
         self._slots: Slots = {}
+        self._held: Slots = {}
+
+    def take_back(self) -> None:
+        """The last answer cannot be sent: hold what was held before it."""
+        self._slots = self._held
 
     def serve(self, line: bytes) -> dict[str, Any]:
         """The answer to one line of serve mode."""
@@ -69,7 +74,7 @@ class Session:
     def _answered(
         self, step: Callable[[T, dict[str, Any]], dict[str, Any]], about: T, request: dict[str, Any]
     ) -> dict[str, Any]:
-        held = self._slots
+        self._held = held = self._slots
         try:
             return step(about, request)
         except BaseException as error:
