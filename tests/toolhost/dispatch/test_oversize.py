@@ -60,18 +60,18 @@ def test_our_host_says_that_its_answer_is_too_long_and_nobody_else_hears_of_it(t
             calls = [call("TEXT", letter="a", count=count) for count in (1, 2, 2_000_000, 3, 4)]
             results = await asyncio.gather(*map(pool.call, calls))
             assert [isinstance(result, Answer) for result in results] == [True, True, False, True, True]
-            assert error(results[2]) == ("tool_error", "oversize")
+            assert error(results[2]) == ("parse_error", "oversize")
             assert isinstance(results[2], dict)
             assert "1048576 are allowed" in results[2]["detail"]
             for _ in range(6):  # an answer is an answer: no breaker opens
-                assert error(await pool.call(call("TEXT", letter="a", count=1_048_576))) == ("tool_error", "oversize")
+                assert error(await pool.call(call("TEXT", letter="a", count=1_048_576))) == ("parse_error", "oversize")
             for letter, count in (("\u4e2d", 340_000), ("\u2028", 340_000), ("\U0001f600", 255_000), ("\ud800", 9)):
                 result = await pool.call(call("TEXT", letter=letter, count=count))
                 assert isinstance(result, Answer)
                 assert json.loads(result.output_json) == letter * count
-            assert error(await pool.call(call("TEXT", letter="\u4e2d", count=350_000))) == ("tool_error", "oversize")
+            assert error(await pool.call(call("TEXT", letter="\u4e2d", count=350_000))) == ("parse_error", "oversize")
             keyed = Call(aid="AID.PLUGIN.APPEND.v1", input_json=json.dumps({"path": str(effects)}), idempotency_key="k")
-            assert error(await pool.call(keyed)) == ("tool_error", "oversize")
+            assert error(await pool.call(keyed)) == ("parse_error", "oversize")
             again = Call(aid=keyed.aid, input_json=keyed.input_json, idempotency_key="k")
             assert error(await pool.call(again)) == ("crash", "outcome_unknown")
             assert pool.pids == pids

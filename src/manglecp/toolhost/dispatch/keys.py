@@ -138,8 +138,7 @@ class Keys:
 
 def _ran(call: Call, result: DispatchError) -> bool:
     """Whether the effect happened and only its answer is missing, because it was too long."""
-    too_long = result["type"] != "exception" and result.get("code") == "oversize"  # not the request
-    return too_long and not call.idempotent
+    return result["type"] == "parse_error" and result.get("code") == "oversize" and not call.idempotent
 
 
 def _again(call: Call, entry: _Entry) -> Answer | DispatchError:

@@ -181,9 +181,9 @@ def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object)
         detail = f"{detail}; output: {output[:1000]}"
     if unknown(aid, document):
         return failure(aid, "not_found", detail, status="INVALID_PICK")
-    # Our host measures what it would say: an answer that is too long is an error, and costs the host nothing.
-    oversize = document.get("ok") is False and error == "oversize"
-    return failure(aid, "tool_error", detail, code="oversize" if oversize else None, status=status)
+    if document.get("ok") is False and error == "oversize":  # as from a host that does not measure, but it lives on
+        return failure(aid, "parse_error", detail, code="oversize")
+    return failure(aid, "tool_error", detail, status=status)
 
 
 def _slots_after(before: Mapping[int, state.Artifact], document: object, *, hit: bool) -> state.Slots:
