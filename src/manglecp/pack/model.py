@@ -1,0 +1,170 @@
+"""A pack as it was read: its settings, its texts, and what its actions say about themselves. Immutable.
+
+Nothing in it was run in this process: rules are text that was not yet analysed, actions and externals are described by
+a host that was asked for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from manglecp.mangle.source import Source
+
+__all__ = [
+    "ActionDescription",
+    "AuthSettings",
+    "Disclosure",
+    "DomainSettings",
+    "ExternalDescription",
+    "IntentSettings",
+    "Limits",
+    "Pack",
+    "Param",
+    "Settings",
+    "SkillText",
+]
+
+TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainSettings:
+    id: str
+    description: str = ""
+    categories: tuple[str, ...] = ()
+    affinities: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentSettings:
+    name: str
+    description: str
+    required_facts: tuple[str, ...] = ()
+    optional_facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the manifest publishes and the server enforces."""
+
+    max_message_bytes: int = 16_777_216
+    max_facts_per_request: int = 10_000
+    max_derived_facts: int = 100_000
+    max_intervals_per_atom: int = 1_000
+    max_compute_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disclosure:
+    """Least scores of the levels, and who counts tokens (EVAL-37)."""
+
+    full: int = 70
+    condensed: int = 40
+    minimal: int = 20
+    tokens: TokenCounting = "auto"
+    inline_skill_tokens: int = 500
+    """Longer skills are referenced, not inlined. The specification's upper bound is 2,000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthSettings:
+    required: bool = False
+    schemes: tuple[str, ...] = ()
+    token_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A setting that whoever runs the pack gives as ``--set NAME=VALUE``; rules see it as ``setting(Name, Value)``."""
+
+    name: str
+    description: str = ""
+    default: str | None = None
+
+    @property
+    def required(self) -> bool:
+        return self.default is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What ``pack.toml`` says, with a default for all of it."""
+
+    name: str
+    version: str = "0.1.0"
+    description: str = ""
+    domain: DomainSettings
+    intents: tuple[IntentSettings, ...] = ()
+    limits: Limits = Limits()
+    disclosure: Disclosure = Disclosure()
+    auth: AuthSettings = AuthSettings()
+    params: tuple[Param, ...] = ()
+    sandbox: Literal["none", "standard", "spawn", "strict"] = "strict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillText:
+    skill_id: str
+    name: str
+    description: str
+    content: str
+    content_type: str = "text/markdown"
+    resources: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionDescription:
+    """An action as its host lists it. ``name`` is what rules call it."""
+
+    name: str
+    aid: str
+    description: str
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any]
+    effects: tuple[str, ...] = ("none",)
+    tier: int = 0
+    mutates: bool = True
+    reversible: bool = False
+    idempotent: bool = False
+    timeout: float | None = None
+    spawn: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalDescription:
+    """An external predicate as ``externals.py`` declares it: ``@external("similar(Text, Count, Id)", mode="++-")``."""
+
+    predicate: str
+    arity: int
+    mode: str
+    description: str = ""
+    deterministic: bool = True
+    seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """Everything that a folder holds."""
+
+    settings: Settings
+    sources: tuple[Source, ...]
+    """Rule files; names are paths relative to the pack, trust comes from the folder."""
+    fact_files: tuple[str, ...] = ()
+    """Absolute paths of base facts, in the order of their names."""
+    skills: Mapping[str, SkillText] = MappingProxyType({})
+    actions: Mapping[str, ActionDescription] = MappingProxyType({})
+    """By the name of their function."""
+    externals: Mapping[str, ExternalDescription] = MappingProxyType({})
+    params: Mapping[str, str] = MappingProxyType({})
+    """The values of the settings' params."""
+    digest: str = ""
+    """SHA-256 over all content and params: another digest is another pack."""
+    folder: str = ""
+    plugin_sha256: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.name

@@ -1,0 +1,132 @@
+"""The error registry: everything that a client can be told (seed 004).
+
+One place knows each code, its HTTP status, whether the client can do something about it, and what ``details`` holds;
+one exception carries an error from where it is found to where it is sent. Custom codes begin with ``x-`` (ERR-33).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from manglecp.wire.messages.envelope import UNSET, Object, UnsetType
+from manglecp.wire.messages.session import ErrorMessage, ErrorPayload
+
+__all__ = ["CODES", "Code", "Violation", "WireError", "budget_exceeded", "refused_facts"]
+
+
+class Code(NamedTuple):
+    """One row of the registry. ``details`` names the members that its details have."""
+
+    status: int
+    recoverable: bool
+    meaning: str
+    details: tuple[str, ...] = ()
+
+
+_FACTS: Final = ("violations",)
+_BUDGET: Final = ("budget", "partial_results_available", "suggestion")
+
+CODES: Final[Mapping[str, Code]] = {
+    "unsupported_version": Code(
+        400, True, "the protocol version is not supported", ("requested_version", "supported_versions")
+    ),
+    "malformed_message": Code(400, False, "the message does not fit the envelope schema", ("path",)),
+    "message_too_large": Code(413, True, "the message exceeds limits.max_message_bytes", ("limit",)),
+    "invalid_type": Code(400, False, "the message type is unknown here"),
+    "auth_required": Code(401, True, "authentication is needed and was not given"),
+    "auth_invalid": Code(401, True, "the credential is invalid or expired"),
+    "auth_insufficient": Code(403, False, "a permission is missing"),
+    "invalid_facts": Code(400, True, "one or more facts are not valid", (*_FACTS, "missing_facts")),
+    "unknown_predicate": Code(400, True, "a predicate is not in the facts profile", _FACTS),
+    "arity_mismatch": Code(400, True, "a fact has the wrong number of arguments", _FACTS),
+    "type_mismatch": Code(400, True, "an argument has another type than declared", _FACTS),
+    "reserved_predicate": Code(400, False, "a predicate begins with _manglecp_", _FACTS),
+    "too_many_facts": Code(400, True, "more facts than limits.max_facts_per_request", ("limit", "actual")),
+    "evaluation_timeout": Code(408, True, "the evaluation took longer than max_compute_ms", _BUDGET),
+    "derivation_limit_exceeded": Code(413, True, "the evaluation derived more than max_facts_created", _BUDGET),
+    "interval_limit_exceeded": Code(413, True, "an atom had more intervals than max_intervals_per_atom", _BUDGET),
+    "invalid_temporal_pattern": Code(400, False, "the rules have a dangerous temporal recursion"),
+    "evaluation_failed": Code(500, False, "the evaluation failed in the server"),
+    "macro_not_found": Code(404, True, "no macro-tool has this id, or no longer"),
+    "macro_expired": Code(410, True, "the validity window of the macro-tool is over"),
+    "schema_validation_failed": Code(400, True, "the arguments do not fit the input schema", ("schema_errors",)),
+    "confirmation_required": Code(403, True, "the user has to confirm", ("challenge",)),
+    "confirmation_invalid": Code(403, True, "the confirmation token is invalid or expired"),
+    "execution_failed": Code(500, False, "the macro-tool failed"),
+    "server_not_ready": Code(503, True, "the server is booting or draining"),
+    "rate_limited": Code(429, True, "too many requests"),
+    "internal_error": Code(500, False, "unexpected server error"),
+    "cancelled": Code(499, False, "the client cancelled the request"),
+    "x-macro_not_yet_valid": Code(403, True, "the validity window has not begun"),
+    "x-request_key_conflict": Code(409, False, "the request key was used with other arguments"),
+}
+"""The 28 standard codes, in the order of the specification, and ours."""
+
+
+class WireError(Exception):
+    """An error as the client will see it. ``id`` is that of the request it answers, once that is known."""
+
+    def __init__(
+        self, code: str, message: str, details: Object | None = None, *, retry_after_ms: int | None = None
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.details = details
+        self.retry_after_ms = retry_after_ms
+        self.id: str | None = None
+
+    @property
+    def row(self) -> Code:
+        return CODES[self.code]
+
+    def payload(self) -> ErrorPayload:
+        return ErrorPayload(
+            code=self.code,
+            message=self.message,
+            details=UNSET if self.details is None else self.details,
+            recoverable=self.row.recoverable,
+            retry_after_ms=self.retry_after_ms,
+        )
+
+    def answering(self, request: str | None) -> ErrorMessage:
+        """The message that answers the request of this id; None if it belongs to none."""
+        return ErrorMessage(id=request, payload=self.payload())
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with one fact of a request (seed 004, section 4.1)."""
+
+    fact_index: int
+    predicate: str
+    issue: str
+    expected_arity: int | UnsetType = UNSET
+    actual_arity: int | UnsetType = UNSET
+    expected_type: str | UnsetType = UNSET
+    actual_type: str | UnsetType = UNSET
+    argument_index: int | UnsetType = UNSET
+    message: str
+    suggestion: str | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+
+
+def refused_facts(violations: Sequence[Violation], missing: Sequence[str] = ()) -> WireError:
+    """All that is wrong with the facts of a request in one error (OPEN-04, OPEN-05, OPEN-18)."""
+    issues = {violation.issue for violation in violations}
+    alike = next(iter(issues)) if len(issues) == 1 and not missing else "invalid_facts"
+    details: dict[str, Any] = {"violations": msgspec.to_builtins(list(violations))}
+    if missing:
+        details["missing_facts"] = list(missing)
+    wrong = len(violations) + len(missing)
+    message = f"{wrong} fact validation error{'' if wrong == 1 else 's'}"
+    return WireError(alike if alike in CODES else "invalid_facts", message, details)
+
+
+def budget_exceeded(code: str, limit: float, consumed: float, unit: str, suggestion: str) -> WireError:
+    """An evaluation that went past a limit; nothing of it is sent (EVAL-24)."""
+    budget = {"limit": limit, "consumed": consumed, "unit": unit}
+    details = {"budget": budget, "partial_results_available": False, "suggestion": suggestion}
+    return WireError(code, f"{CODES[code].meaning}: {consumed:g} of {limit:g} {unit.replace('_', ' ')}", details)

@@ -1,0 +1,42 @@
+"""Every message type as a struct, tagged by ``type`` (companion, section 2.2).
+
+envelope     what all of them have
+tools        macro-tools and skills
+intent       intent_request, intent_response
+invocation   invoke_request, invoke_response, progress
+manifest     manifest
+session      error, cancel, authenticate, authenticate_response
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, VERSION, Message
+from manglecp.wire.messages.intent import IntentRequest, IntentResponse
+from manglecp.wire.messages.invocation import InvokeRequest, InvokeResponse, Progress
+from manglecp.wire.messages.manifest import Manifest
+from manglecp.wire.messages.session import Authenticate, AuthenticateResponse, Cancel, ErrorMessage
+
+ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate
+"""What a client sends."""
+ServerMessage: TypeAlias = Manifest | IntentResponse | InvokeResponse | Progress | ErrorMessage | AuthenticateResponse
+"""What a server sends."""
+
+__all__ = [
+    "SUPPORTED_VERSIONS",
+    "VERSION",
+    "Authenticate",
+    "AuthenticateResponse",
+    "Cancel",
+    "ClientMessage",
+    "ErrorMessage",
+    "IntentRequest",
+    "IntentResponse",
+    "InvokeRequest",
+    "InvokeResponse",
+    "Manifest",
+    "Message",
+    "Progress",
+    "ServerMessage",
+]

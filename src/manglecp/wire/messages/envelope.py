@@ -1,0 +1,35 @@
+"""What every message has: a type, an id, the protocol's version and a payload (companion, section 2.1)."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+VERSION: Final = "2026-02-draft"
+SUPPORTED_VERSIONS: Final = (VERSION,)
+
+Object: TypeAlias = dict[str, Any]
+Time: TypeAlias = str | int
+"""RFC 3339 text or milliseconds since 1970; in requests also ``"now"``."""
+Level: TypeAlias = Literal["full", "condensed", "minimal"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """A message of any type; each type is a subclass with its payload."""
+
+    id: str | None
+    manglecp: str = VERSION
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a payload. Members that are not known are skipped (OPEN-58); those that are unset are not written."""
+
+
+def given(value: Any) -> bool:
+    """Was the member sent, and not as null?"""
+    return value is not UNSET and value is not None
+
+
+__all__ = ["SUPPORTED_VERSIONS", "UNSET", "VERSION", "Level", "Message", "Object", "Part", "Time", "UnsetType", "given"]

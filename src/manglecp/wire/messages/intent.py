@@ -1,0 +1,147 @@
+"""``intent_request`` and ``intent_response`` (companion, section 6; seed 004, sections 5 and 6)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from manglecp.wire.messages.envelope import UNSET, Message, Object, Part, Time, UnsetType
+from manglecp.wire.messages.tools import MacroTool, Skill
+
+
+class Intent(Part, frozen=True, kw_only=True):
+    name: str
+    params: Object | None = None
+
+
+class Constraints(Part, frozen=True, kw_only=True):
+    """Null counts as absent (EVAL-06)."""
+
+    max_facts_created: int | None = None
+    max_intervals_per_atom: int | None = None
+    max_compute_ms: int | None = None
+    max_tools_returned: int | None = None
+    max_tokens_budget: int | None = None
+
+
+class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "rule_coverage": "x-rule_coverage"}):
+    include_proof_hints: bool = False
+    disclosure_preference: Literal["full", "condensed", "minimal", "adaptive"] = "adaptive"
+    why_not: tuple[str, ...] = ()
+    rule_coverage: bool = False
+
+
+class IntentPayload(Part, frozen=True, kw_only=True):
+    """``facts`` are read by :mod:`manglecp.wire.reading`, which finds everything that is wrong with them."""
+
+    intent: Intent
+    facts: list[Any] = []  # noqa: RUF012 - msgspec copies it
+    eval_time: Time | None = None
+    constraints: Constraints = Constraints()
+    options: Options = Options()
+
+
+class IntentRequest(Message, frozen=True, kw_only=True, tag="intent_request"):
+    payload: IntentPayload
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+class ProofTree(Part, frozen=True, kw_only=True):
+    fact: str
+    type: Literal["server", "session", "derived", "external", "absent"]
+    children: tuple[ProofTree, ...] = ()
+
+
+class Derivation(Part, frozen=True, kw_only=True):
+    macro_id: str
+    selected_by: Literal["skeleton", "flesh", "dependency"]
+    score: int | float
+    supporting_facts: tuple[Object, ...]
+    rule_chain: tuple[str, ...]
+    tree: ProofTree | UnsetType = UNSET
+
+
+class Exclusion(Part, frozen=True, kw_only=True):
+    candidate: str
+    excluded_by: str
+    reason: str
+
+
+class UnmatchedFact(Part, frozen=True, kw_only=True):
+    pred: str
+    reason: str
+
+
+class WhyNot(Part, frozen=True, kw_only=True):
+    """What stops a tool that was asked about, and which facts would bring it."""
+
+    tool: str
+    known: bool
+    blocked_by: tuple[str, ...] = ()
+    would_unlock: tuple[tuple[Object, ...], ...] = ()
+    complete: bool = True
+
+
+class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"}):
+    derivations: tuple[Derivation, ...]
+    excluded: tuple[Exclusion, ...]
+    unmatched_facts: tuple[UnmatchedFact, ...]
+    why_not: tuple[WhyNot, ...] | UnsetType = UNSET
+
+
+class DormantRule(Part, frozen=True, kw_only=True):
+    rule: str
+    missing_predicates: tuple[str, ...]
+    status: Literal["partially_alive", "dead"]
+
+
+class RuleCoverage(Part, frozen=True, kw_only=True):
+    total_rules: int
+    rules_fired: int
+    rules_dormant: int
+    rules_inapplicable: int
+    dormant_details: tuple[DormantRule, ...]
+
+
+class Diagnostics(Part, frozen=True, kw_only=True, rename={"tokens": "x-tokens"}):
+    facts_evaluated: int
+    facts_derived: int
+    rules_fired: int
+    phases_completed: int | None
+    rule_coverage: RuleCoverage | UnsetType = UNSET
+    tokens: Object | UnsetType = UNSET
+    """``{"count": N, "by": "estimate" | "o200k_base"}``: what the tools and skills of this answer cost."""
+
+
+class IntentResult(Part, frozen=True, kw_only=True):
+    eval_time_used: str
+    eval_duration_ms: int
+    macro_tools: tuple[MacroTool, ...]
+    proof_hints: ProofHints | UnsetType = UNSET
+    required_skills: tuple[Skill, ...] | UnsetType = UNSET
+    diagnostics: Diagnostics | UnsetType = UNSET
+
+
+class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
+    payload: IntentResult
+
+
+__all__ = [
+    "Constraints",
+    "Derivation",
+    "Diagnostics",
+    "DormantRule",
+    "Exclusion",
+    "Intent",
+    "IntentPayload",
+    "IntentRequest",
+    "IntentResponse",
+    "IntentResult",
+    "Options",
+    "ProofHints",
+    "ProofTree",
+    "RuleCoverage",
+    "UnmatchedFact",
+    "WhyNot",
+]

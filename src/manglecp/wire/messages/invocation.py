@@ -1,0 +1,84 @@
+"""``invoke_request``, ``invoke_response`` and ``progress`` (seed 000)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from manglecp.wire.messages.envelope import UNSET, Message, Object, Part, Time, UnsetType
+
+
+class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+    macro_id: str
+    args: Object
+    eval_time: Time | None = None
+    confirmation_token: str | None = None
+    request_key: str | None = None
+
+
+class InvokeRequest(Message, frozen=True, kw_only=True, tag="invoke_request"):
+    payload: InvokePayload
+
+
+class StateDelta(Part, frozen=True, kw_only=True, rename={"asserts": "assert"}):
+    asserts: tuple[Object, ...] = ()
+    retract: tuple[Object, ...] = ()
+
+
+class Event(Part, frozen=True, kw_only=True):
+    action: str
+    status: Literal["success", "failure", "skipped"]
+    duration_ms: int | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+
+
+class Observability(Part, frozen=True, kw_only=True):
+    summary: str
+    events: tuple[Event, ...]
+    duration_ms: int
+
+
+class SuggestedIntent(Part, frozen=True, kw_only=True):
+    name: str
+    params: Object | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+
+
+class Next(Part, frozen=True, kw_only=True):
+    suggested_intents: tuple[SuggestedIntent, ...] = ()
+    continuation_facts: tuple[Object, ...] = ()
+
+
+class InvokeResult(Part, frozen=True, kw_only=True):
+    result: Object
+    state_delta: StateDelta
+    observability: Observability
+    next: Next
+
+
+class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
+    payload: InvokeResult
+
+
+class ProgressPayload(Part, frozen=True, kw_only=True):
+    status: Literal["started", "running", "finalizing"]
+    detail: str | None = None
+    percent: int | float | None = None
+
+
+class Progress(Message, frozen=True, kw_only=True, tag="progress"):
+    payload: ProgressPayload
+
+
+__all__ = [
+    "Event",
+    "InvokePayload",
+    "InvokeRequest",
+    "InvokeResponse",
+    "InvokeResult",
+    "Next",
+    "Observability",
+    "Progress",
+    "ProgressPayload",
+    "StateDelta",
+    "SuggestedIntent",
+]

@@ -1,0 +1,122 @@
+"""The manifest: what a server is about, never what tools it has (companion, section 5)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, UNSET, VERSION, Message, Object, Part, UnsetType
+
+Direction = Literal["input", "output", "both"]
+ArgType = Literal["string", "number", "boolean", "any"]
+Status = Literal["ready", "booting", "degraded", "draining"]
+
+
+class Protocol(Part, frozen=True, kw_only=True):
+    manglecp: str = VERSION
+    conformance_level: int = 3
+    supported_versions: tuple[str, ...] = SUPPORTED_VERSIONS
+
+
+class Domain(Part, frozen=True, kw_only=True):
+    id: str
+    description: str
+    categories: tuple[str, ...] | UnsetType = UNSET
+    affinities: dict[str, int] | UnsetType = UNSET
+
+
+class Endpoints(Part, frozen=True, kw_only=True):
+    intent_eval: str
+    macro_invoke: str
+
+
+class IntentDescription(Part, frozen=True, kw_only=True):
+    name: str
+    description: str
+    required_facts: tuple[str, ...] | UnsetType = UNSET
+    optional_facts: tuple[str, ...] | UnsetType = UNSET
+
+
+class PredicateSchema(Part, frozen=True, kw_only=True):
+    predicate: str
+    arity: int
+    arg_types: tuple[ArgType, ...]
+    arg_names: tuple[str, ...] | UnsetType = UNSET
+    temporal: bool = False
+    description: str | UnsetType = UNSET
+    direction: Direction = "both"
+
+
+class FactsProfile(Part, frozen=True, kw_only=True):
+    time_formats: tuple[str, ...]
+    predicates: tuple[PredicateSchema, ...]
+    schema_uri: str | None = None
+
+
+class ExternalPredicate(Part, frozen=True, kw_only=True, rename={"mode": "x-mangle-mode"}):
+    predicate: str
+    arity: int
+    description: str
+    deterministic: bool = True
+    mode: str | UnsetType = UNSET
+
+
+class Capabilities(Part, frozen=True, kw_only=True):
+    temporal: bool
+    aggregation: bool = True
+    named_args: bool = True
+    external_predicates: tuple[ExternalPredicate, ...] = ()
+    rule_submission: bool = False
+    subscriptions: bool = False
+
+
+class ServerLimits(Part, frozen=True, kw_only=True):
+    max_message_bytes: int
+    max_facts_per_request: int
+    max_derived_facts: int
+    max_intervals_per_atom: int
+    max_compute_ms: int
+
+
+class Auth(Part, frozen=True, kw_only=True):
+    required: bool
+    schemes: tuple[str, ...] | UnsetType = UNSET
+    token_url: str | UnsetType | None = UNSET
+
+
+class ManifestPayload(Part, frozen=True, kw_only=True):
+    server_name: str
+    server_version: str
+    protocol: Protocol
+    status: Status
+    domain: Domain
+    endpoints: Endpoints | UnsetType = UNSET
+    intents: tuple[IntentDescription, ...]
+    facts_profile: FactsProfile
+    capabilities: Capabilities
+    limits: ServerLimits
+    auth: Auth
+    extensions: Object | UnsetType = UNSET
+
+
+class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
+    id: None = None
+    payload: ManifestPayload
+
+
+__all__ = [
+    "ArgType",
+    "Auth",
+    "Capabilities",
+    "Direction",
+    "Domain",
+    "Endpoints",
+    "ExternalPredicate",
+    "FactsProfile",
+    "IntentDescription",
+    "Manifest",
+    "ManifestPayload",
+    "PredicateSchema",
+    "Protocol",
+    "ServerLimits",
+    "Status",
+]

@@ -1,0 +1,63 @@
+"""``error``, ``cancel``, ``authenticate`` and its answer (seed 004; companion, sections 3.5 and 9.3)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from manglecp.wire.messages.envelope import UNSET, Message, Object, Part, UnsetType
+
+
+class ErrorPayload(Part, frozen=True, kw_only=True):
+    code: str
+    message: str
+    details: Object | UnsetType = UNSET
+    recoverable: bool
+    retry_after_ms: int | None = None
+
+
+class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
+    payload: ErrorPayload
+
+
+class CancelPayload(Part, frozen=True, kw_only=True):
+    request_id: str
+
+
+class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
+    """A notification: its id is null, and only the cancelled request is answered (OPEN-02)."""
+
+    id: str | None = None
+    payload: CancelPayload
+
+
+class AuthenticatePayload(Part, frozen=True, kw_only=True):
+    scheme: Literal["bearer", "oauth2", "api_key"]
+    token: str
+
+
+class Authenticate(Message, frozen=True, kw_only=True, tag="authenticate"):
+    payload: AuthenticatePayload
+
+
+class Authenticated(Part, frozen=True, kw_only=True):
+    status: Literal["authenticated"]
+    identity: str
+    permissions: tuple[str, ...]
+    trust_level: str | UnsetType = UNSET
+    auto_confirm_effects: tuple[str, ...] | UnsetType = UNSET
+
+
+class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate_response"):
+    payload: Authenticated
+
+
+__all__ = [
+    "Authenticate",
+    "AuthenticatePayload",
+    "AuthenticateResponse",
+    "Authenticated",
+    "Cancel",
+    "CancelPayload",
+    "ErrorMessage",
+    "ErrorPayload",
+]

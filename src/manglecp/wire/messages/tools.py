@@ -1,0 +1,86 @@
+"""Macro-tools and skills as they travel (seed 003)."""
+
+from __future__ import annotations
+
+from manglecp.wire.messages.envelope import UNSET, Level, Object, Part, UnsetType
+
+
+class SkillReference(Part, frozen=True, kw_only=True):
+    """A skill inside a tool: with its content, or only named."""
+
+    skill_id: str
+    inline: bool
+    content: str | UnsetType = UNSET
+
+
+class ContextResource(Part, frozen=True, kw_only=True):
+    uri: str
+    relevance: str | UnsetType = UNSET
+    priority: int | float | UnsetType = UNSET
+
+
+class ContextInjection(Part, frozen=True, kw_only=True):
+    instructions: str | UnsetType = UNSET
+    skills: tuple[SkillReference, ...] | UnsetType = UNSET
+    context_resources: tuple[ContextResource, ...] | UnsetType = UNSET
+
+
+class Safety(Part, frozen=True, kw_only=True):
+    requires_user_confirmation: bool
+    side_effects: tuple[str, ...]
+    reversible: bool | UnsetType = UNSET
+    idempotent: bool | UnsetType = UNSET
+
+
+class Validity(Part, frozen=True, kw_only=True):
+    not_before: str | UnsetType = UNSET
+    expires_at: str | UnsetType = UNSET
+
+
+class Metadata(Part, frozen=True, kw_only=True):
+    selection_phase: str | UnsetType = UNSET
+    score: int | float | UnsetType = UNSET
+    source_rules: tuple[str, ...] | UnsetType = UNSET
+
+
+class MacroTool(Part, frozen=True, kw_only=True):
+    """Which members are set depends on the disclosure level."""
+
+    macro_id: str
+    name: str
+    description: str | UnsetType = UNSET
+    disclosure_level: Level
+    input_schema: Object | UnsetType = UNSET
+    output_schema: Object | UnsetType = UNSET
+    context_injection: ContextInjection | UnsetType = UNSET
+    safety: Safety | UnsetType = UNSET
+    validity: Validity | UnsetType = UNSET
+    metadata: Metadata | UnsetType = UNSET
+
+
+class SkillResource(Part, frozen=True, kw_only=True):
+    uri: str
+    type: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+
+
+class Skill(Part, frozen=True, kw_only=True):
+    skill_id: str
+    name: str
+    description: str
+    content: str
+    content_type: str | UnsetType = UNSET
+    resources: tuple[SkillResource, ...] | UnsetType = UNSET
+
+
+__all__ = [
+    "ContextInjection",
+    "ContextResource",
+    "MacroTool",
+    "Metadata",
+    "Safety",
+    "Skill",
+    "SkillReference",
+    "SkillResource",
+    "Validity",
+]
