@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 from manglecp.mangle.source import Source
@@ -154,11 +153,11 @@ class Pack:
     """Rule files; names are paths relative to the pack, trust comes from the folder."""
     fact_files: tuple[str, ...] = ()
     """Absolute paths of base facts, in the order of their names."""
-    skills: Mapping[str, SkillText] = MappingProxyType({})
-    actions: Mapping[str, ActionDescription] = MappingProxyType({})
+    skills: Mapping[str, SkillText] = field(default_factory=dict)
+    actions: Mapping[str, ActionDescription] = field(default_factory=dict)
     """By the name of their function."""
-    externals: Mapping[str, ExternalDescription] = MappingProxyType({})
-    params: Mapping[str, str] = MappingProxyType({})
+    externals: Mapping[str, ExternalDescription] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
     """The values of the settings' params."""
     digest: str = ""
     """SHA-256 over all content and params: another digest is another pack."""
