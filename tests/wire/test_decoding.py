@@ -38,6 +38,11 @@ def test_characters_beyond_the_first_plane_survive() -> None:
         (b'[{"b": {"x": 1, "y": 2, "x" : 3}}]', "an object has the key 'x' twice"),
         (rb'{"a\\": 1, "a\\": 2}', "an object has the key 'a\\' twice"),
         (rb'[{"a": ":", "a": 1}, "\":", ":"]', "an object has the key 'a' twice"),
+        (rb'{"a": 1, "a": "\u003a"}', "an object has the key 'a' twice"),
+        (rb'{"a": 1, "a": "\u003A"}', "an object has the key 'a' twice"),
+        (rb'{"a": 1, "a": "\u0022:"}', "an object has the key 'a' twice"),
+        (rb'{"a": 1, "a": "\u0020:"}', "an object has the key 'a' twice"),
+        (b'{"a"\n: 1, "a" :\t2, "b": " :"}', "an object has the key 'a' twice"),
         (b'"\xff"', "not UTF-8: byte 0xff"),
         (b"[" * 100_000, "nested too deeply"),
         (b'"\\ud800"', "not JSON"),
@@ -56,6 +61,50 @@ def test_what_is_refused(data: bytes, message: str) -> None:
 
 def test_the_same_key_in_two_objects_is_fine() -> None:
     assert decode(b'[{"a": 1}, {"a": {"a": "a"}}]') == [{"a": 1}, {"a": {"a": "a"}}]
+
+
+_spellings = st.sampled_from(
+    [
+        r'"a"',
+        r'"\u0061"',
+        r'":"',
+        r'"\u003a"',
+        r'"\u003A"',
+        r'" :"',
+        r'"\u0020:"',
+        r'"\":"',
+        r'"\u0022:"',
+        r'"\\"',
+        r'"\\\":"',
+    ]
+)
+_blanks = st.sampled_from(["", " ", "\n", "\t \r"])
+_entries = st.tuples(_spellings, _blanks, _blanks).map(lambda parts: f"{parts[0]}{parts[1]}:{parts[2]}")
+written = st.recursive(
+    st.one_of(_spellings, st.just("1")),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]"),
+        st.lists(st.tuples(_entries, inner).map("".join), max_size=3).map(lambda entries: f"{{{' ,'.join(entries)}}}"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(written)
+def test_a_key_that_stands_twice_is_found_however_it_is_written(text: str) -> None:
+    twice = False
+
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        twice = twice or len(dict(pairs)) < len(pairs)
+        return dict(pairs)
+
+    document = json.loads(text, object_pairs_hook=look)
+    if twice:
+        with pytest.raises(Fault, match="twice"):
+            decode(text.encode())
+    else:
+        assert decode(text.encode()) == document
 
 
 @given(st.binary(max_size=30))

@@ -1,8 +1,8 @@
 """Bytes to plain JSON, strictly: UTF-8, RFC 8259, bounded nesting, and no key twice in one object (OPEN-58).
 
-The decoder keeps the last of two equal keys without a word. Counting is cheaper than a decoder that remembers: as many
-keys as were written must be left in what was decoded. Strings are looked at only where a cheaper count does not settle
-it.
+The decoder keeps the last of two equal keys without a word. Counting is cheaper than a decoder that remembers: what was
+decoded, written again, must have as many keys as the text had. Without white space a quote and a colon end a key or
+stand in a string; a string has as many of them in both texts, unless one of those characters was escaped by number.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from manglecp.wire.faults import Fault, shown
 
 JSON: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"[ \t\r\n]*(:?)', re.DOTALL)
-_SPACED: Final = re.compile(rb'"[ \t\r\n]+:')
+_SPACE: Final = b" \t\r\n"
+_KEY_END: Final = b'":'
+_ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")
+"""A blank, a quote or a colon by number; other blanks stand in no string as they are."""
 _decoder: Final = msgspec.json.Decoder()
+_encoder: Final = msgspec.json.Encoder()
 
 
 def decode(data: bytes) -> JSON:
     """The JSON value that the bytes say, or a :class:`Fault`."""
     try:
         decoded: JSON = _decoder.decode(data)
+        settled = _as_many_keys(data, decoded)
     except UnicodeDecodeError as error:
         raise Fault(f"not UTF-8: byte {error.object[error.start]:#04x}") from None
     except RecursionError:
@@ -33,35 +37,20 @@ def decode(data: bytes) -> JSON:
     except ValueError as error:
         reason = str(error).removeprefix("JSON is malformed: ")
         raise Fault(f"not JSON: {reason}", "write one JSON value, such as an object in braces") from None
-    keys = _keys(decoded)
-    if _at_most(data) != keys and _STRING.findall(data).count(b":") != keys:
-        repeated = _repeated(data)
-        if repeated is not None:
-            raise Fault(f"an object has the key {shown(repeated)} twice", "keep one of the two")
+    if not settled and (repeated := _repeated(data)) is not None:
+        raise Fault(f"an object has the key {shown(repeated)} twice", "keep one of the two")
     return decoded
 
 
-def _at_most(data: bytes) -> int | None:
-    """How many keys the text can have written at most; None if that cannot be counted without looking at every string.
-
-    A quote and a colon end a key, or stand where a string begins with a colon, or the quote is escaped and in a string.
-    """
-    if rb'\\":' in data or _SPACED.search(data):
-        return None
-    return data.count(b'":') - data.count(rb"\":")
+def _as_many_keys(data: bytes, decoded: JSON) -> bool:
+    """Are all keys of the text left? False if counting does not settle it."""
+    if b"\\u00" in data and _ESCAPED.search(data):
+        return False
+    return _key_ends(data) == _key_ends(_encoder.encode(decoded))
 
 
-def _keys(data: JSON) -> int:
-    """How many keys all objects have together."""
-    count = 0
-    nested: list[Any] = [data]
-    for item in nested:  # it grows on the way
-        if type(item) is dict:
-            count += len(item)
-            nested += [value for value in item.values() if type(value) is dict or type(value) is list]
-        elif type(item) is list:
-            nested += [value for value in item if type(value) is dict or type(value) is list]
-    return count
+def _key_ends(data: bytes) -> int:
+    return data.translate(None, _SPACE).count(_KEY_END)
 
 
 def _repeated(data: bytes) -> str | None:
