@@ -1,0 +1,1 @@
+log_file("api", "api.log").
