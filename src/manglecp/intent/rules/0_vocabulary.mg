@@ -185,3 +185,26 @@ Decl final_selected(Tool, Score, Phase)
   descr [doc("The tool is offered.")]
   bound [/string, /number, /string].
 Decl offered(Tool) descr [doc("The same, whatever its score.")] bound [/string].
+
+# --- the kernel's own steps from one phase to the next, declared so that nobody else can ------------------------------
+
+Decl core(Tool) descr [doc("The tool is mandatory.")] bound [/string].
+Decl named(Tool)
+  descr [doc("The tool is a candidate, or a candidate cannot do without it.")]
+  bound [/string].
+Decl barred_by(Tool, Kind, Reason)
+  descr [doc("What keeps a named tool out: policy, capability or undefined.")]
+  bound [/string, /string, /string].
+Decl barred(Tool) descr [doc("Something does.")] bound [/string].
+Decl broken(Tool) descr [doc("The tool needs a barred one.")] bound [/string].
+Decl able(Tool) descr [doc("The candidate can stand.")] bound [/string].
+Decl pulled(Tool) descr [doc("A candidate that can stand needs the tool.")] bound [/string].
+Decl weight(Tool, Score) descr [doc("A score of a tool among rivals.")] bound [/string, /number].
+Decl strength(Tool, Score) descr [doc("The best of them.")] bound [/string, /number].
+Decl rivals(A, B) descr [doc("The two are in conflict, in either order.")] bound [/string, /string].
+Decl loses_to(Tool, Other) descr [doc("The other rival is better.")] bound [/string, /string].
+Decl gone(Tool) descr [doc("The tool lost, or needs a loser.")] bound [/string].
+Decl kept(Tool) descr [doc("The tool is chosen.")] bound [/string].
+Decl needed(Tool) descr [doc("A chosen tool needs it.")] bound [/string].
+Decl worth(Tool, Score) descr [doc("A score of an offered tool.")] bound [/string, /number].
+Decl worth_most(Tool, Score) descr [doc("The best of them.")] bound [/string, /number].

@@ -34,6 +34,11 @@ class Base:
         self.layer = layer
         self.externals = externals
 
+    @property
+    def derived(self) -> int:
+        """How many facts were derived for it; a limit on derived facts counts them too."""
+        return self.layer.derived
+
     @classmethod
     def prepare(
         cls,

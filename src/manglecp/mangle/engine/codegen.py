@@ -37,9 +37,9 @@ from manglecp.mangle.packages import Key
 from manglecp.mangle.syntax import Apply, Literal, Now, Term, TimeBound, Variable, premise_variables, term_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, wrap_int64
 
-Ending: TypeAlias = OneOf["head", "fact", "row", "known", "exists"]
+Ending: TypeAlias = OneOf["head", "fact", "row", "known", "exists", "fires"]
 """What a function does with a row: add the head's fact to its view, collect that fact, the row, or the values of some
-variables in ``rows``, or only say that there is one."""
+variables in ``rows``, or only say that there is one, or one whose head holds at some instant."""
 
 MOST_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
 
@@ -550,7 +550,10 @@ class Generator(Code):
             self._lets()
             self._head()
             return
-        if self.ending == "exists":
+        if self.ending == "fires" and self.temporal(self.apart.rule.head.key):
+            self._lets()
+            self._head_interval()
+        if self.ending in ("exists", "fires"):
             self.write("rows.append(True)")
             self.write("return")
         elif self.ending == "known":
@@ -575,15 +578,8 @@ class Generator(Code):
         i = self.ids[clause.head.key]
         parts = [self.expression(arg) for arg in clause.head.args]
         if self.temporal(clause.head.key):
-            assert clause.annotation is not None
-            start = self._head_end(clause.annotation.start, INT_MIN)
-            end = self._head_end(clause.annotation.end, INT_MAX)
-            self.write(f"start = {start}")
-            self.write(f"end = {end}")
-            self.write("if not holds_somewhere(start, end):")
             parts += ["start", "end"]
-            self.write(f"    views[{i}].skip({tuple_text(parts)})")
-            self.write(f"    {'continue' if self.loops else 'return'}")
+            self._head_interval(f"views[{i}].skip({tuple_text(parts)})")
         if clause.head.key in self.grouped:
             self._grouped_head(i, parts)
             return
@@ -604,6 +600,17 @@ class Generator(Code):
         else:
             self.write(f"{add}({fact})")
         self._check_cap(f"len({out}) > cap.facts", "cap.too_many_facts()")
+
+    def _head_interval(self, skip: str | None = None) -> None:
+        """Find the ends of the head's interval; go on to the next row if it holds at no instant."""
+        annotation = self.apart.rule.clause.annotation
+        assert annotation is not None
+        self.write(f"start = {self._head_end(annotation.start, INT_MIN)}")
+        self.write(f"end = {self._head_end(annotation.end, INT_MAX)}")
+        self.write("if not holds_somewhere(start, end):")
+        if skip is not None:
+            self.write(f"    {skip}")
+        self.write(f"    {'continue' if self.loops else 'return'}")
 
     def _grouped_head(self, i: int, parts: list[str]) -> None:
         groups = self.handle(f"g{i}", f"views[{i}].groups")

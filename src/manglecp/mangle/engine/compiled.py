@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.building import built_columns
 from manglecp.mangle.engine.aggregate import Aggregation
@@ -41,6 +41,9 @@ class CompiledRule:
     aggregation: Aggregation | None
     name: str
     scans: tuple[int, ...]  # predicates of its positive premises
+    number: int = 0  # among all rules
+    reads: tuple[int, ...] = ()  # predicates of all its premises
+    tests: dict[tuple[str, ...], Callable[..., None]] = field(default_factory=dict)  # has it an instance? by layers
 
 
 @dataclass(eq=False)
@@ -77,6 +80,7 @@ class CompiledProgram:
         for rule in program.rules:
             by_head.setdefault(rule.head.key, []).append(rule)
         self.intake = Intake(program.predicates, self.ids)
+        self.backwards: Any = None  # what is known of rules run backwards, when someone asks
         self.constrained = [key for key in self.keys if _has_constraints(program, key)]
         self.ruled = frozenset(self.ids[key] for component in program.components for key in component.predicates)
         self.built = {self.ids[key]: columns for key, columns in built_columns(program.rules).items()}
@@ -84,6 +88,7 @@ class CompiledProgram:
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
         # What is answered from outside may be answered differently next time.
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
+        self.rules = 0  # how many were taken apart
         # What a predicate that is asked on demand looks at: it has no facts of its own whose change would show.
         self.behind: dict[int, frozenset[int]] = {}
         self.components = [
@@ -141,7 +146,9 @@ class CompiledProgram:
         aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
         steps = take_apart(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
-        return CompiledRule(head, steps, aggregation, f"rule_{component}_{number}", scans)
+        self.rules += 1
+        reads = tuple(sorted({self.ids[premise.atom.key] for premise in _stored(rule.premises)}))
+        return CompiledRule(head, steps, aggregation, f"rule_{component}_{number}", scans, self.rules, reads)
 
     def _can_group(self, key: Key) -> bool:
         i = self.ids[key]

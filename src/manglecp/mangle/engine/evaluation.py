@@ -41,6 +41,8 @@ class Layer:
         self.raw: dict[int, Frozen] = {}  # temporal facts as given and derived
         self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as given
         self.done: frozenset[int] = frozenset()  # components that were evaluated
+        self.derived = 0  # facts that follow from the given ones
+        self.fired: dict[int, bool] = {}  # rules by number, as far as anyone asked
 
 
 class Cap:
@@ -480,6 +482,7 @@ class Evaluation:
             layer.given[i] = self.all_given(i) if i in self.given or i in self.removed_given else self.base.given[i]
         done = (c.number for c in self.compiled.components if self.volatile or not c.volatile)
         layer.done = frozenset(done)
+        layer.derived = self.derived
         return layer
 
 

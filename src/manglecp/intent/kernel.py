@@ -1,0 +1,96 @@
+"""The kernel's rules, and who may say what.
+
+The rules are data that ships with this package (``rules/``). They are loaded in front of every pack, at the highest
+trust. A name that stands in them belongs to one level: a pack may read it, but a clause for it from a less trusted
+level is an error, and no client may state it at all.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from manglecp.mangle.parser import parse
+from manglecp.mangle.source import Source, Trust
+
+__all__ = [
+    "ASSERTED",
+    "DENIALS",
+    "DERIVED",
+    "OWNERS",
+    "POLICY",
+    "PREDICATES",
+    "SINGLE_VALUED",
+    "kernel_sources",
+]
+
+ASSERTED: Final = frozenset(
+    {
+        *("intent", "intent_param", "client", "client_permission", "client_trust"),
+        *("action", "action_effect", "action_tier", "action_param", "skill", "setting", "permitted_only"),
+        *("ran", "run_arg", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
+    }
+)
+"""What the kernel states, when a pack is loaded, for a request, or during a run."""
+
+DERIVED: Final = frozenset({"macro_effect", "candidate", "excluded", "chosen", "final_selected", "offered"})
+"""What the kernel's rules derive and pack authors may read."""
+
+DENIALS: Final = frozenset({"intent_denied", "fact_denied"})
+
+POLICY: Final = DENIALS | {"prohibited", "permitted", "effect_denied"}
+"""What only policy may say."""
+
+SINGLE_VALUED: Final = {
+    "macro": 1,
+    "macro_summary": 1,
+    "macro_param": 2,
+    "macro_step": 2,
+    "arg_value": 3,
+    "arg_from": 3,
+    "arg_step": 3,
+    "macro_result": 2,
+    "macro_output": 1,
+    "on_error": 2,
+    "undo_step": 2,
+    "undo_value": 3,
+    "undo_in": 3,
+    "undo_out": 3,
+}
+"""Predicates whose last columns are one value per key, and how many columns the key has. The least value counts."""
+
+_FOLDER: Final = "rules"
+
+
+@cache
+def kernel_sources() -> tuple[Source, ...]:
+    """The rule files in the order of the phases."""
+    folder = files(__package__).joinpath(_FOLDER)
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".mg"))
+    return tuple(Source(f"kernel/{n}", folder.joinpath(n).read_text("utf-8"), Trust.KERNEL) for n in names)
+
+
+def _names() -> tuple[frozenset[str], frozenset[str]]:
+    """All predicates of the kernel, and those that have rules in it."""
+    units = [parse(source) for source in kernel_sources()]
+    ruled = {clause.head.predicate for unit in units for clause in unit.clauses}
+    return frozenset(ruled | {decl.atom.predicate for unit in units for decl in unit.decls}), frozenset(ruled)
+
+
+def _owners() -> dict[str, Trust]:
+    owners = dict.fromkeys(PREDICATES, Trust.DOMAIN)
+    owners.update(dict.fromkeys(_RULED - _SHARED, Trust.KERNEL))
+    owners.update(dict.fromkeys(ASSERTED | DERIVED, Trust.KERNEL))
+    owners.update(dict.fromkeys(POLICY, Trust.POLICY))
+    return owners
+
+
+_SHARED: Final = frozenset({"needs_confirmation"})
+"""The kernel adds to it, and so may a pack; nobody takes anything away."""
+
+PREDICATES, _RULED = _names()
+"""``PREDICATES`` are all names that stand in the kernel. No client may state a fact of one."""
+
+OWNERS: Final = _owners()
+"""Which level a name belongs to."""

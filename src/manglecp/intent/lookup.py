@@ -1,0 +1,45 @@
+"""What was derived about one tool, found by its name through the engine's indexes: no relation is scanned."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from manglecp.mangle.engine.rows import all_rows, rows_with
+from manglecp.mangle.model import Result
+from manglecp.mangle.values import Value, order_key
+
+__all__ = ["Lookup", "Row"]
+
+Row: TypeAlias = tuple[Value, ...]
+
+
+class Lookup:
+    """Rows of the predicates of one result. All answers are sorted, so that nothing depends on hash order."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def rows(self, predicate: str, arity: int, first: Value) -> list[Row]:
+        """The facts whose first argument this is."""
+        found = rows_with(self._result, (predicate, arity), first)
+        return sorted(found, key=_row_order) if len(found) > 1 else found
+
+    def one(self, predicate: str, arity: int, first: Value) -> Row | None:
+        """The least of them: what counts where a predicate is single-valued."""
+        found = rows_with(self._result, (predicate, arity), first)
+        return min(found, key=_row_order) if found else None
+
+    def all(self, predicate: str, arity: int) -> list[Row]:
+        """Every fact of a predicate; for predicates of which a request has few."""
+        return sorted(all_rows(self._result, (predicate, arity)), key=_row_order)
+
+    def holds(self, predicate: str, *args: Value) -> bool:
+        """Is there this very fact?"""
+        found = rows_with(self._result, (predicate, len(args)), args[0])
+        return args in found
+
+
+def _row_order(row: Row) -> list[object]:
+    return [order_key(value) for value in row]
