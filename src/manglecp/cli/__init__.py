@@ -23,6 +23,7 @@ VERBS: Final = {
     "harness": "Make evidence of logs, and check the turns of an agent.",
     "issue": "Keep issues, claim them, and change them on the evidence of a turn.",
     "policy": "Show, pin, compare and promote policy packages.",
+    "schema": "Print the JSON Schemas of the messages.",
     "run-log": "Check the log of a run, without running anything.",
     "toolhost": "Serve the actions of a plugin from a process of their own.",
 }

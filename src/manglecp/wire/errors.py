@@ -2,23 +2,41 @@
 
 One place knows each code, its HTTP status, whether the client can do something about it, and what ``details`` holds;
 one exception carries an error from where it is found to where it is sent. Custom codes begin with ``x-`` (ERR-33).
+Nothing that a client sent is repeated at length: an error is never much larger than a small message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from manglecp.wire.messages.envelope import UNSET, Object, UnsetType
+from manglecp.mangle.errors import nearest
+from manglecp.wire.faults import shown
+from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, UNSET, Object, UnsetType
 from manglecp.wire.messages.session import ErrorMessage, ErrorPayload
 
-__all__ = ["CODES", "Code", "Violation", "WireError", "budget_exceeded", "refused_facts"]
+__all__ = [
+    "CODES",
+    "Code",
+    "SchemaError",
+    "Violation",
+    "WireError",
+    "budget_exceeded",
+    "did_you_mean",
+    "invalid_type",
+    "malformed",
+    "refused_arguments",
+    "refused_facts",
+    "too_large",
+    "too_many_facts",
+    "unsupported_version",
+]
 
 
 class Code(NamedTuple):
-    """One row of the registry. ``details`` names the members that its details have."""
+    """One row of the registry. ``details`` names the members that its details may have."""
 
     status: int
     recoverable: bool
@@ -33,9 +51,9 @@ CODES: Final[Mapping[str, Code]] = {
     "unsupported_version": Code(
         400, True, "the protocol version is not supported", ("requested_version", "supported_versions")
     ),
-    "malformed_message": Code(400, False, "the message does not fit the envelope schema", ("path",)),
-    "message_too_large": Code(413, True, "the message exceeds limits.max_message_bytes", ("limit",)),
-    "invalid_type": Code(400, False, "the message type is unknown here"),
+    "malformed_message": Code(400, False, "the message does not fit the envelope schema", ("path", "suggestion")),
+    "message_too_large": Code(413, True, "the message exceeds limits.max_message_bytes", ("limit", "actual")),
+    "invalid_type": Code(400, False, "the message type is unknown here", ("path", "suggestion")),
     "auth_required": Code(401, True, "authentication is needed and was not given"),
     "auth_invalid": Code(401, True, "the credential is invalid or expired"),
     "auth_insufficient": Code(403, False, "a permission is missing"),
@@ -65,36 +83,93 @@ CODES: Final[Mapping[str, Code]] = {
 }
 """The 28 standard codes, in the order of the specification, and ours."""
 
+_CUSTOM: Final = "x-"
+_CUSTOM_ROW: Final = Code(500, False, "a condition of this server")
+_ISSUES_WITH_A_CODE: Final = frozenset({"unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate"})
+_LONGEST_VERSION: Final = 64
+
 
 class WireError(Exception):
-    """An error as the client will see it. ``id`` is that of the request it answers, once that is known."""
+    """An error as the client will see it. ``id`` is that of the request it answers, once that is known.
+
+    ``row`` is for a custom code that the registry does not have.
+    """
 
     def __init__(
-        self, code: str, message: str, details: Object | None = None, *, retry_after_ms: int | None = None
+        self,
+        code: str,
+        message: str,
+        details: Object | None = None,
+        *,
+        retry_after_ms: int | None = None,
+        row: Code | None = None,
     ) -> None:
+        custom = code.startswith(_CUSTOM) and len(code) > len(_CUSTOM)
+        if code not in CODES and not custom:
+            raise ValueError(f"{code} is no error code; codes of one's own begin with {_CUSTOM}")
+        if custom and not message.strip():
+            raise ValueError(f"{code} needs a message that says what it means")
         super().__init__(code, message)
         self.code = code
         self.message = message
         self.details = details
         self.retry_after_ms = retry_after_ms
         self.id: str | None = None
-
-    @property
-    def row(self) -> Code:
-        return CODES[self.code]
+        self.row: Code = CODES.get(code) or row or _CUSTOM_ROW
 
     def payload(self) -> ErrorPayload:
+        """Waiting helps only where trying again can (ERR-03)."""
         return ErrorPayload(
             code=self.code,
             message=self.message,
             details=UNSET if self.details is None else self.details,
             recoverable=self.row.recoverable,
-            retry_after_ms=self.retry_after_ms,
+            retry_after_ms=self.retry_after_ms if self.row.recoverable else None,
         )
 
     def answering(self, request: str | None) -> ErrorMessage:
         """The message that answers the request of this id; None if it belongs to none."""
         return ErrorMessage(id=request, payload=self.payload())
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A suggestion; ``known`` holds only what the client may know of."""
+    similar = nearest(word, known)
+    return None if similar is None else f"Did you mean '{similar}'?"
+
+
+# --- messages that cannot be read ------------------------------------------------------------------------------------
+
+
+def malformed(message: str, path: str, suggestion: str | None = None) -> WireError:
+    """``path`` leads to the trouble from the outermost value, ``$``."""
+    return WireError("malformed_message", message, _at(path, suggestion))
+
+
+def invalid_type(type_: str, known: Iterable[str], reason: str = "is no message type") -> WireError:
+    """``known`` are the types that may be sent in this direction."""
+    known = sorted(known)
+    suggestion = did_you_mean(type_, known) or f"Types sent in this direction: {', '.join(known)}."
+    return WireError("invalid_type", f"{shown(type_)} {reason}", _at("$.type", suggestion))
+
+
+def unsupported_version(requested: str) -> WireError:
+    """The client's string is repeated (WIRE-11), unless it is too long to be a version at all."""
+    requested = requested if len(requested) <= _LONGEST_VERSION else f"{requested[:_LONGEST_VERSION]}…"
+    details = {"requested_version": requested, "supported_versions": list(SUPPORTED_VERSIONS)}
+    return WireError("unsupported_version", f"Version {requested} is not supported", details)
+
+
+def too_large(actual: int, limit: int) -> WireError:
+    message = f"The message has {actual:,} bytes, and the limit is {limit:,}"
+    return WireError("message_too_large", message, {"limit": limit, "actual": actual})
+
+
+def _at(path: str, suggestion: str | None) -> Object:
+    return {"path": path} if suggestion is None else {"path": path, "suggestion": suggestion}
+
+
+# --- facts and arguments that do not fit -----------------------------------------------------------------------------
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,11 +197,35 @@ def refused_facts(violations: Sequence[Violation], missing: Sequence[str] = ()) 
         details["missing_facts"] = list(missing)
     wrong = len(violations) + len(missing)
     message = f"{wrong} fact validation error{'' if wrong == 1 else 's'}"
-    return WireError(alike if alike in CODES else "invalid_facts", message, details)
+    return WireError(alike if alike in _ISSUES_WITH_A_CODE else "invalid_facts", message, details)
+
+
+def too_many_facts(actual: int, limit: int) -> WireError:
+    """Exactly as many as the limit says are fine (OPEN-73)."""
+    message = f"The request has {actual:,} facts, and the limit is {limit:,}"
+    return WireError("too_many_facts", message, {"limit": limit, "actual": actual})
+
+
+class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with the arguments of an invocation (seed 004, section 4.2)."""
+
+    path: str
+    """JSON Pointer"""
+    message: str
+    keyword: str
+    """of JSON Schema"""
+
+
+def refused_arguments(errors: Sequence[SchemaError]) -> WireError:
+    message = f"{len(errors)} schema validation error{'' if len(errors) == 1 else 's'}"
+    return WireError("schema_validation_failed", message, {"schema_errors": msgspec.to_builtins(list(errors))})
+
+
+# --- evaluations that go too far -------------------------------------------------------------------------------------
 
 
 def budget_exceeded(code: str, limit: float, consumed: float, unit: str, suggestion: str) -> WireError:
     """An evaluation that went past a limit; nothing of it is sent (EVAL-24)."""
     budget = {"limit": limit, "consumed": consumed, "unit": unit}
     details = {"budget": budget, "partial_results_available": False, "suggestion": suggestion}
-    return WireError(code, f"{CODES[code].meaning}: {consumed:g} of {limit:g} {unit.replace('_', ' ')}", details)
+    return WireError(code, f"{CODES[code].meaning}: {consumed:,} of {limit:,} {unit.replace('_', ' ')}", details)

@@ -10,7 +10,8 @@ session      error, cancel, authenticate, authenticate_response
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, VERSION, Message
 from manglecp.wire.messages.intent import IntentRequest, IntentResponse
@@ -23,7 +24,25 @@ ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate
 ServerMessage: TypeAlias = Manifest | IntentResponse | InvokeResponse | Progress | ErrorMessage | AuthenticateResponse
 """What a server sends."""
 
+CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {
+    "intent_request": IntentRequest,
+    "invoke_request": InvokeRequest,
+    "cancel": Cancel,
+    "authenticate": Authenticate,
+}
+SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {
+    "manifest": Manifest,
+    "intent_response": IntentResponse,
+    "invoke_response": InvokeResponse,
+    "progress": Progress,
+    "error": ErrorMessage,
+    "authenticate_response": AuthenticateResponse,
+}
+"""The registry: seven types of the base table and three that other sections define (OPEN-01)."""
+
 __all__ = [
+    "CLIENT_TYPES",
+    "SERVER_TYPES",
     "SUPPORTED_VERSIONS",
     "VERSION",
     "Authenticate",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 VERSION: Final = "2026-02-draft"
 SUPPORTED_VERSIONS: Final = (VERSION,)
@@ -13,11 +13,18 @@ SUPPORTED_VERSIONS: Final = (VERSION,)
 Object: TypeAlias = dict[str, Any]
 Time: TypeAlias = str | int
 """RFC 3339 text or milliseconds since 1970; in requests also ``"now"``."""
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+RequestId: TypeAlias = Annotated[str, Meta(min_length=1)]
+"""Chosen by the client, repeated in the answer (WIRE-03, WIRE-04)."""
+FactObject: TypeAlias = Annotated[Object, Meta(extra_json_schema={"$ref": "#/$defs/Fact"})]
+"""One fact as it travels; :mod:`manglecp.wire.facts` knows what it states."""
+FactObjects: TypeAlias = Annotated[list[Any], Meta(extra_json_schema={"items": {"$ref": "#/$defs/Fact"}})]
+"""The facts of a request. What is wrong with them is found later, all at once."""
 Level: TypeAlias = Literal["full", "condensed", "minimal"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """A message of any type; each type is a subclass with its payload."""
+    """A message of any type; each type is a subclass with its payload. Their docstrings are descriptions in schemas."""
 
     id: str | None
     manglecp: str = VERSION
@@ -32,4 +39,19 @@ def given(value: Any) -> bool:
     return value is not UNSET and value is not None
 
 
-__all__ = ["SUPPORTED_VERSIONS", "UNSET", "VERSION", "Level", "Message", "Object", "Part", "Time", "UnsetType", "given"]
+__all__ = [
+    "SUPPORTED_VERSIONS",
+    "UNSET",
+    "VERSION",
+    "Count",
+    "FactObject",
+    "FactObjects",
+    "Level",
+    "Message",
+    "Object",
+    "Part",
+    "RequestId",
+    "Time",
+    "UnsetType",
+    "given",
+]

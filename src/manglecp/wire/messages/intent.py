@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from manglecp.wire.messages.envelope import UNSET, Message, Object, Part, Time, UnsetType
+from manglecp.wire.messages.envelope import (
+    UNSET,
+    Count,
+    FactObject,
+    FactObjects,
+    Message,
+    Object,
+    Part,
+    RequestId,
+    Time,
+    UnsetType,
+)
 from manglecp.wire.messages.tools import MacroTool, Skill
 
 
 class Intent(Part, frozen=True, kw_only=True):
+    """What the client wants to come about; `params` describe the outcome and are no arguments of a tool."""
+
     name: str
     params: Object | None = None
 
 
 class Constraints(Part, frozen=True, kw_only=True):
-    """Null counts as absent (EVAL-06)."""
+    """Limits of this request; the stricter of these and the server's apply. Null counts as absent."""
 
-    max_facts_created: int | None = None
-    max_intervals_per_atom: int | None = None
-    max_compute_ms: int | None = None
-    max_tools_returned: int | None = None
-    max_tokens_budget: int | None = None
+    max_facts_created: Count | None = None
+    max_intervals_per_atom: Count | None = None
+    max_compute_ms: Count | None = None
+    max_tools_returned: Count | None = None
+    max_tokens_budget: Count | None = None
 
 
 class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "rule_coverage": "x-rule_coverage"}):
@@ -31,16 +44,17 @@ class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "
 
 
 class IntentPayload(Part, frozen=True, kw_only=True):
-    """``facts`` are read by :mod:`manglecp.wire.reading`, which finds everything that is wrong with them."""
+    """Only `intent` has to be there. Null counts as absent."""
 
     intent: Intent
-    facts: list[Any] = []  # noqa: RUF012 - msgspec copies it
+    facts: FactObjects = []  # noqa: RUF012 - msgspec copies it
     eval_time: Time | None = None
     constraints: Constraints = Constraints()
     options: Options = Options()
 
 
 class IntentRequest(Message, frozen=True, kw_only=True, tag="intent_request"):
+    id: RequestId
     payload: IntentPayload
 
 
@@ -57,7 +71,7 @@ class Derivation(Part, frozen=True, kw_only=True):
     macro_id: str
     selected_by: Literal["skeleton", "flesh", "dependency"]
     score: int | float
-    supporting_facts: tuple[Object, ...]
+    supporting_facts: tuple[FactObject, ...]
     rule_chain: tuple[str, ...]
     tree: ProofTree | UnsetType = UNSET
 
@@ -79,7 +93,7 @@ class WhyNot(Part, frozen=True, kw_only=True):
     tool: str
     known: bool
     blocked_by: tuple[str, ...] = ()
-    would_unlock: tuple[tuple[Object, ...], ...] = ()
+    would_unlock: tuple[tuple[FactObject, ...], ...] = ()
     complete: bool = True
 
 
@@ -116,7 +130,7 @@ class Diagnostics(Part, frozen=True, kw_only=True, rename={"tokens": "x-tokens"}
 
 class IntentResult(Part, frozen=True, kw_only=True):
     eval_time_used: str
-    eval_duration_ms: int
+    eval_duration_ms: int = 0
     macro_tools: tuple[MacroTool, ...]
     proof_hints: ProofHints | UnsetType = UNSET
     required_skills: tuple[Skill, ...] | UnsetType = UNSET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from manglecp.wire.messages.envelope import UNSET, Message, Object, Part, Time, UnsetType
+from manglecp.wire.messages.envelope import UNSET, FactObject, Message, Object, Part, RequestId, Time, UnsetType
 
 
 class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
@@ -16,12 +16,13 @@ class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-r
 
 
 class InvokeRequest(Message, frozen=True, kw_only=True, tag="invoke_request"):
+    id: RequestId
     payload: InvokePayload
 
 
 class StateDelta(Part, frozen=True, kw_only=True, rename={"asserts": "assert"}):
-    asserts: tuple[Object, ...] = ()
-    retract: tuple[Object, ...] = ()
+    asserts: tuple[FactObject, ...] = ()
+    retract: tuple[FactObject, ...] = ()
 
 
 class Event(Part, frozen=True, kw_only=True):
@@ -32,9 +33,9 @@ class Event(Part, frozen=True, kw_only=True):
 
 
 class Observability(Part, frozen=True, kw_only=True):
-    summary: str
-    events: tuple[Event, ...]
-    duration_ms: int
+    summary: str = ""
+    events: tuple[Event, ...] = ()
+    duration_ms: int = 0
 
 
 class SuggestedIntent(Part, frozen=True, kw_only=True):
@@ -45,14 +46,16 @@ class SuggestedIntent(Part, frozen=True, kw_only=True):
 
 class Next(Part, frozen=True, kw_only=True):
     suggested_intents: tuple[SuggestedIntent, ...] = ()
-    continuation_facts: tuple[Object, ...] = ()
+    continuation_facts: tuple[FactObject, ...] = ()
 
 
 class InvokeResult(Part, frozen=True, kw_only=True):
+    """Servers send all four members; clients take one that is absent for empty (OPEN-33)."""
+
     result: Object
-    state_delta: StateDelta
-    observability: Observability
-    next: Next
+    state_delta: StateDelta = StateDelta()
+    observability: Observability = Observability()
+    next: Next = Next()
 
 
 class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):

@@ -39,7 +39,7 @@ class IntentDescription(Part, frozen=True, kw_only=True):
 class PredicateSchema(Part, frozen=True, kw_only=True):
     predicate: str
     arity: int
-    arg_types: tuple[ArgType, ...]
+    arg_types: tuple[ArgType, ...] = ()
     arg_names: tuple[str, ...] | UnsetType = UNSET
     temporal: bool = False
     description: str | UnsetType = UNSET
@@ -48,7 +48,7 @@ class PredicateSchema(Part, frozen=True, kw_only=True):
 
 class FactsProfile(Part, frozen=True, kw_only=True):
     time_formats: tuple[str, ...]
-    predicates: tuple[PredicateSchema, ...]
+    predicates: tuple[PredicateSchema, ...] = ()
     schema_uri: str | None = None
 
 
@@ -73,8 +73,8 @@ class ServerLimits(Part, frozen=True, kw_only=True):
     max_message_bytes: int
     max_facts_per_request: int
     max_derived_facts: int
-    max_intervals_per_atom: int
-    max_compute_ms: int
+    max_intervals_per_atom: int | UnsetType = UNSET
+    max_compute_ms: int | UnsetType = UNSET
 
 
 class Auth(Part, frozen=True, kw_only=True):

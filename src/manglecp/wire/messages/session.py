@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from manglecp.wire.messages.envelope import UNSET, Message, Object, Part, UnsetType
+from manglecp.wire.messages.envelope import UNSET, Message, Object, Part, RequestId, UnsetType
 
 
 class ErrorPayload(Part, frozen=True, kw_only=True):
@@ -20,11 +20,11 @@ class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
 
 
 class CancelPayload(Part, frozen=True, kw_only=True):
-    request_id: str
+    request_id: RequestId
 
 
 class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
-    """A notification: its id is null, and only the cancelled request is answered (OPEN-02)."""
+    """A notification: its id is null, and only the cancelled request is answered."""
 
     id: str | None = None
     payload: CancelPayload
@@ -36,6 +36,7 @@ class AuthenticatePayload(Part, frozen=True, kw_only=True):
 
 
 class Authenticate(Message, frozen=True, kw_only=True, tag="authenticate"):
+    id: RequestId
     payload: AuthenticatePayload
 
 

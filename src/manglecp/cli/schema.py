@@ -1,0 +1,37 @@
+"""``manglecp schema``: JSON Schema of the messages, for whoever writes the other side."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from manglecp.cli.outputs import write_lines
+from manglecp.wire.errors import did_you_mean
+from manglecp.wire.json_schemas import TYPES, all_schemas, schema
+from manglecp.wire.messages import CLIENT_TYPES
+
+__all__ = ["command"]
+
+
+@click.command("schema")
+@click.argument("type_", metavar="[TYPE]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Print one schema that takes every message.")
+def command(type_: str | None, everything: bool) -> None:
+    """Print the JSON Schema (draft 2020-12) of a message type; without TYPE, list the types and who sends them."""
+    if everything and type_ is not None:
+        raise click.UsageError("give a TYPE or --all, not both")
+    if everything:
+        write_lines([_text(all_schemas())])
+    elif type_ is None:
+        width = max(map(len, TYPES))
+        write_lines(f"{name:<{width}}  {'client' if name in CLIENT_TYPES else 'server'}" for name in TYPES)
+    elif type_ in TYPES:
+        write_lines([_text(schema(type_))])
+    else:
+        suggestion = did_you_mean(type_, TYPES) or f"Types: {', '.join(TYPES)}."
+        raise click.UsageError(f"{type_} is no message type. {suggestion}")
+
+
+def _text(document: object) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)

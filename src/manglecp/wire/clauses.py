@@ -1,0 +1,263 @@
+"""Structured clauses: a rule or a fact as JSON (companion, section 4.7). The extension ``x-structured_facts``.
+
+    {"head": {"predicate": "may_restart", "args": [{"type": "variable", "name": "Service"}]},
+     "body": [{"predicate": "service_owner", "args": [{"type": "variable", "name": "Service"}, {"type": "wildcard"}]}]}
+
+The format has positive atoms over strings, numbers, variables, wildcards, lists and maps with string keys. What else
+the language has (negation, time, functions, comparisons) cannot be said, and writing such a clause is a fault. A
+``value`` that plain JSON would blur is wrapped as everywhere on the wire: names, bytes, large numbers.
+
+From a client only a clause without a body is taken, and only as the fact it states: rules are never accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
+from manglecp.mangle.values import Bytes, Float, List, Map, Name, RepeatedKey, Value
+from manglecp.wire.decoding import JSON
+from manglecp.wire.errors import Violation, refused_facts
+from manglecp.wire.faults import Fault, shown
+from manglecp.wire.messages.envelope import Part
+from manglecp.wire.values import MAX_NESTING, to_json, to_value
+
+__all__ = ["StructuredClause", "fact_object", "ordinary_facts", "read_clause", "write_clause"]
+
+_PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
+_VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
+_WILDCARD: Final = Variable("_")
+
+
+class _Term(Part, frozen=True, kw_only=True, tag_field="type"):
+    pass
+
+
+class StringTerm(_Term, frozen=True, kw_only=True, tag="string"):
+    """A string; a name or bytes if wrapped."""
+
+    value: str | dict[str, Any]
+
+
+class NumberTerm(_Term, frozen=True, kw_only=True, tag="number"):
+    value: int | float | dict[str, Any]
+
+
+class VariableTerm(_Term, frozen=True, kw_only=True, tag="variable"):
+    name: str
+
+
+class WildcardTerm(_Term, frozen=True, kw_only=True, tag="wildcard"):
+    pass
+
+
+class ListTerm(_Term, frozen=True, kw_only=True, tag="list"):
+    elements: tuple[AnyTerm, ...]
+
+
+class MapTerm(_Term, frozen=True, kw_only=True, tag="map"):
+    entries: dict[str, AnyTerm]
+
+
+AnyTerm: TypeAlias = StringTerm | NumberTerm | VariableTerm | WildcardTerm | ListTerm | MapTerm
+
+
+class StructuredAtom(Part, frozen=True, kw_only=True):
+    predicate: str
+    args: tuple[AnyTerm, ...]
+
+
+class StructuredClause(Part, frozen=True, kw_only=True):
+    """A rule, or a fact if the body is empty."""
+
+    head: StructuredAtom
+    body: tuple[StructuredAtom, ...] = ()
+
+
+# --- JSON to clauses -------------------------------------------------------------------------------------------------
+
+
+def read_clause(data: JSON) -> Clause:
+    """The clause that ``data`` says, or a :class:`Fault`. Whether a program would accept it is not looked at."""
+    clause = _converted(data)
+    head = _atom(clause.head, "head")
+    body = [_atom(atom, "body", place) for place, atom in enumerate(clause.body)]
+    return Clause(head, premises=tuple(map(Literal, body)))
+
+
+def fact_object(data: JSON) -> dict[str, Any]:
+    """The ordinary fact object that says the same as a clause without a body."""
+    clause = _converted(data)
+    if clause.body:
+        raise Fault("rules are not accepted from clients", "leave the body out").inside("body")
+    head = _atom(clause.head, "head")
+    args = []
+    for place, arg in enumerate(head.args):
+        try:
+            args.append(to_json(_value(arg)))
+        except Fault as fault:
+            raise fault.inside("head", "args", place) from None
+    return {"pred": head.predicate, "args": args}
+
+
+def ordinary_facts(payload: dict[str, Any]) -> dict[str, Any]:
+    """The payload of an intent request with its structured facts written in the ordinary way."""
+    facts = payload.get("facts")
+    if type(facts) is not list:
+        return payload
+    plain: list[Any] = []
+    violations = []
+    for index, fact in enumerate(facts):
+        if type(fact) is not dict or "head" not in fact:
+            plain.append(fact)
+            continue
+        try:
+            plain.append(fact_object(fact))
+        except Fault as fault:
+            path = f"$.payload.facts[{index}]{fault.path[1:]}"
+            violations.append(
+                Violation(
+                    fact_index=index, predicate=_named(fact), issue="invalid_clause", message=fault.message, path=path
+                )
+            )
+    if violations:
+        raise refused_facts(violations)
+    return {**payload, "facts": plain}
+
+
+def _named(fact: dict[str, Any]) -> str:
+    head = fact["head"]
+    name = head.get("predicate") if type(head) is dict else None
+    return name if type(name) is str and _PREDICATE.fullmatch(name) else ""
+
+
+def _converted(data: JSON) -> StructuredClause:
+    try:
+        return msgspec.convert(data, StructuredClause)
+    except RecursionError:
+        raise _too_deep() from None
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        steps = [int(number) if number else name for name, number in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", where)]
+        raise Fault(f"not a structured clause: {what[:1].lower()}{what[1:200]}").inside(*steps) from None
+
+
+def _atom(atom: StructuredAtom, *steps: str | int) -> Atom:
+    if _PREDICATE.fullmatch(atom.predicate) is None:
+        raise Fault(f"{shown(atom.predicate)} is not the name of a predicate").inside(*steps, "predicate")
+    args = []
+    for place, arg in enumerate(atom.args):
+        try:
+            args.append(_term(arg, 0))
+        except Fault as fault:
+            raise fault.inside(*steps, "args", place) from None
+    return Atom(atom.predicate, tuple(args))
+
+
+def _term(term: AnyTerm, depth: int) -> Term:
+    if depth > MAX_NESTING:
+        raise _too_deep()
+    match term:
+        case StringTerm(value=value):
+            return _constant(value, (str, Name, Bytes), "a string, a name or bytes")  # type: ignore[return-value]
+        case NumberTerm(value=number):
+            return _constant(number, (int, Float), "a number")  # type: ignore[return-value]
+        case VariableTerm(name=name):
+            if _VARIABLE.fullmatch(name) is None:
+                raise Fault(f"{shown(name)} is not a variable", "begin it with A to Z").inside("name")
+            return Variable(name)
+        case WildcardTerm():
+            return _WILDCARD
+        case ListTerm(elements=elements):
+            return Apply("fn:list", tuple(_part(e, depth, "elements", i) for i, e in enumerate(elements)))
+        case MapTerm(entries=entries):
+            pairs = ((key, _part(entry, depth, "entries", key)) for key, entry in entries.items())
+            return Apply("fn:map", tuple(item for pair in pairs for item in pair))
+
+
+def _part(term: AnyTerm, depth: int, *steps: str | int) -> Term:
+    try:
+        return _term(term, depth + 1)
+    except Fault as fault:
+        raise fault.inside(*steps) from None
+
+
+def _constant(data: JSON, kinds: tuple[type, ...], wanted: str) -> Value:
+    try:
+        value = to_value(data)
+    except Fault as fault:
+        raise fault.inside("value") from None
+    if type(value) not in kinds:
+        raise Fault(f"the value is not {wanted}").inside("value")
+    return value
+
+
+def _value(term: Term) -> Value:
+    """What a term without variables says."""
+    if isinstance(term, Variable):
+        raise Fault("a fact states particular values, not variables", "give the value")
+    if not isinstance(term, Apply):
+        return term
+    parts = [_value(arg) for arg in term.args]
+    try:
+        return (
+            List(tuple(parts)) if term.function == "fn:list" else Map(tuple(zip(parts[::2], parts[1::2], strict=True)))
+        )
+    except (ValueFault, RepeatedKey) as fault:
+        raise Fault(str(fault)) from None
+
+
+def _too_deep() -> Fault:
+    return Fault(f"nested more than {MAX_NESTING} deep")
+
+
+# --- clauses to JSON -------------------------------------------------------------------------------------------------
+
+
+def write_clause(clause: Clause) -> dict[str, Any]:
+    """What :func:`read_clause` reads back as the same clause, or a :class:`Fault` if the format cannot say it."""
+    if clause.annotation is not None or clause.transforms:
+        raise Fault("a structured clause has neither times nor transforms")
+    body = []
+    for premise in clause.premises:
+        if not isinstance(premise, Literal) or premise.negated or premise.timed:
+            raise Fault("the body of a structured clause has positive atoms only")
+        body.append(_atom_json(premise.atom))
+    return {"head": _atom_json(clause.head), "body": body}
+
+
+def _atom_json(atom: Atom) -> dict[str, Any]:
+    if _PREDICATE.fullmatch(atom.predicate) is None:
+        raise Fault(f"{shown(atom.predicate)} cannot be named on the wire")
+    return {"predicate": atom.predicate, "args": [_term_json(arg, 0) for arg in atom.args]}
+
+
+def _term_json(term: Term, depth: int) -> dict[str, Any]:
+    if depth > MAX_NESTING:
+        raise _too_deep()
+    if isinstance(term, Variable):
+        return {"type": "wildcard"} if term.anonymous else {"type": "variable", "name": term.name}
+    if isinstance(term, Apply):
+        return _composite_json(term, depth)
+    if isinstance(term, int | Float):
+        return {"type": "number", "value": to_json(term)}
+    if isinstance(term, Name):  # true and false would be plain here, and no strings
+        return {"type": "string", "value": {"_type": "name", "value": term.text}}
+    return {"type": "string", "value": to_json(term)}
+
+
+def _composite_json(term: Apply, depth: int) -> dict[str, Any]:
+    if term.function == "fn:list":
+        return {"type": "list", "elements": [_term_json(arg, depth + 1) for arg in term.args]}
+    keys = term.args[::2]
+    plain = all(type(key) is str for key in keys) and len(set(keys)) == len(keys)
+    if term.function != "fn:map" or not plain or len(term.args) % 2:
+        raise Fault("a structured clause has lists, and maps whose keys are strings, and no other terms")
+    return {
+        "type": "map",
+        "entries": {str(k): _term_json(v, depth + 1) for k, v in zip(keys, term.args[1::2], strict=True)},
+    }

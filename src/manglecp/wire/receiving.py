@@ -1,0 +1,211 @@
+"""Bytes to messages: the first thing that happens to whatever a peer sends, and the last if it is not a message.
+
+In this order, each step relying on the ones before: size in bytes, UTF-8 and JSON, depth, envelope (type, id, version,
+direction, payload), and the payload against its struct. The first step that fails gives the error, so a peer that
+speaks another version hears of that and not of members which that version may well have. Facts pass as they are:
+whoever knows the predicates finds everything that is wrong with them at once.
+
+In a request null counts as absent wherever a member may be left out (OPEN-19). Unknown members are skipped (OPEN-58).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from manglecp.wire.clauses import ordinary_facts
+from manglecp.wire.decoding import decode
+from manglecp.wire.errors import WireError, did_you_mean, invalid_type, malformed, too_large, unsupported_version
+from manglecp.wire.faults import Fault, shown
+from manglecp.wire.messages import (
+    CLIENT_TYPES,
+    SERVER_TYPES,
+    SUPPORTED_VERSIONS,
+    ClientMessage,
+    Message,
+    ServerMessage,
+)
+
+__all__ = ["MAX_DEPTH", "receive", "receive_from_server"]
+
+MAX_DEPTH: Final = 256
+"""How deep arrays and objects of a message may be nested; a value of a fact may be 100 deep, each part wrapped."""
+
+M = TypeVar("M", bound=Message)
+_CONTAINERS: Final = frozenset({dict, list})
+_BOM: Final = b"\xef\xbb\xbf"
+_FAULT: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
+_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
+_CHOICE: Final = re.compile(r"Invalid enum value (?P<value>.*)", re.DOTALL)
+_WORDS: Final = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+}
+_ABSENT: Final[Mapping[str, Mapping[str, Any]]] = {
+    "protocol": {"conformance_level": 1},
+    "capabilities": {"named_args": False},
+}
+"""What a client assumes of a manifest that does not say (OPEN-09, OPEN-10)."""
+
+
+def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> ClientMessage:
+    """The message of a client, or a :class:`WireError` with the id of the request where that is known.
+
+    ``structured_facts`` lets facts be written as clauses without a body, the extension ``x-structured_facts``.
+    """
+    type_, envelope = _envelope(data, max_bytes, CLIENT_TYPES, SERVER_TYPES)
+    try:
+        if type_ == "intent_request":
+            envelope["payload"] = _without_nulls(envelope["payload"])
+            if structured_facts:
+                envelope["payload"] = ordinary_facts(envelope["payload"])
+        return _converted(envelope, CLIENT_TYPES[type_])
+    except WireError as error:
+        error.id = _request(type_, envelope)
+        raise
+
+
+def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
+    """The message of a server. What this client cannot read is an error that is shown and never sent."""
+    type_, envelope = _envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
+    if type_ == "manifest":
+        envelope["payload"] = _assumed(envelope["payload"])
+    return _converted(envelope, SERVER_TYPES[type_])
+
+
+# --- the envelope ----------------------------------------------------------------------------------------------------
+
+
+def _envelope(
+    data: bytes, max_bytes: int, known: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
+) -> tuple[str, dict[str, Any]]:
+    """The type and the object, with everything but the inside of the payload in order."""
+    if len(data) > max_bytes:
+        raise too_large(len(data), max_bytes)
+    envelope = _object(data)
+    type_ = envelope.get("type")
+    try:
+        if type(type_) is not str:
+            raise malformed(_wrong("type", "a string", envelope), "$.type")
+        version = envelope.get("manglecp")
+        if type(version) is not str:
+            raise malformed(_wrong("manglecp", "a string", envelope), "$.manglecp")
+        if version not in SUPPORTED_VERSIONS:
+            raise unsupported_version(version)
+        if type_ in other_direction:
+            sender = "clients" if other_direction is CLIENT_TYPES else "servers"
+            raise invalid_type(type_, known, f"is sent by {sender} only")
+        if type_ not in known:
+            raise invalid_type(type_, known)
+        if type(envelope.get("payload")) is not dict:
+            raise malformed(_wrong("payload", "an object", envelope), "$.payload")
+    except WireError as error:
+        error.id = _request(type_, envelope)
+        raise
+    return type_, envelope
+
+
+def _request(type_: Any, envelope: dict[str, Any]) -> str | None:
+    """The id that an error repeats. Nothing is ever answered to a cancel itself (OPEN-02, OPEN-59)."""
+    found = envelope.get("id")
+    return found if type(found) is str and found and type_ != "cancel" else None
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    if data.startswith(_BOM):
+        raise malformed("The message begins with a byte order mark", "$", "Send UTF-8 without one.")
+    try:
+        decoded = decode(data)
+    except Fault as fault:
+        suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."
+        raise malformed(f"The message cannot be read: {fault.message}", fault.path, suggestion) from None
+    except RecursionError:
+        raise _too_deep() from None
+    if type(decoded) is not dict:
+        raise malformed("A message is one JSON object", "$")
+    _check_depth(decoded)
+    return decoded
+
+
+def _check_depth(decoded: dict[str, Any]) -> None:
+    """Level by level; what a decoder bears depends on how deep its caller is, and this does not."""
+    level: list[Any] = [decoded]
+    for _ in range(MAX_DEPTH):
+        inside = (part.values() if type(part) is dict else part for part in level)
+        level = [item for items in inside for item in items if type(item) in _CONTAINERS]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> WireError:
+    return malformed(f"The message is nested more than {MAX_DEPTH} deep", "$")
+
+
+def _wrong(member: str, wanted: str, envelope: dict[str, Any]) -> str:
+    return f"{member} is not {wanted}" if member in envelope else f"{member} is missing"
+
+
+# --- the payload -----------------------------------------------------------------------------------------------------
+
+
+def _without_nulls(payload: dict[str, Any]) -> dict[str, Any]:
+    """An intent request and its options without what is null."""
+    kept = {name: value for name, value in payload.items() if value is not None}
+    options = kept.get("options")
+    if type(options) is dict:
+        kept["options"] = {name: value for name, value in options.items() if value is not None}
+    return kept
+
+
+def _assumed(payload: dict[str, Any]) -> dict[str, Any]:
+    parts = {name: {**said, **part} for name, said in _ABSENT.items() if type(part := payload.get(name)) is dict}
+    return {**payload, **parts}
+
+
+def _converted(envelope: dict[str, Any], message: type[M]) -> M:
+    try:
+        return msgspec.convert(envelope, message)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error), message) from None
+
+
+def _explained(text: str, message: type[Message]) -> WireError:
+    """The struct library's sentence in ours: where, what was expected, and what came."""
+    found = _FAULT.fullmatch(text)
+    assert found is not None
+    what, path = found["what"], found["path"] or "$"
+    if missing := _MISSING.fullmatch(what):
+        path = f"{path}.{missing['name']}"
+        return malformed(f"{_spoken(path)} is missing", path)
+    if choice := _CHOICE.fullmatch(what):
+        value = choice["value"].strip("'")
+        options = _choices(message, path)
+        suggestion = did_you_mean(value, options) or f"One of: {', '.join(options)}."
+        return malformed(f"{_spoken(path)} has an unknown value {shown(value)}", path, suggestion if options else None)
+    return malformed(f"{_spoken(path)}: {_in_words(what)}", path)
+
+
+def _spoken(path: str) -> str:
+    return path.removeprefix("$.")
+
+
+def _in_words(what: str) -> str:
+    """``Expected `int | null`, got `str``` as ``expected a whole number or null, got a string``."""
+    words = re.sub(r"`([^`]*)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), what)
+    return words[:1].lower() + words[1:]
+
+
+def _choices(message: type[Message], path: str) -> list[str]:
+    """The texts that may stand at a path, as the struct declares them."""
+    from manglecp.wire.json_schemas import choices  # only needed when something is wrong
+
+    return choices(message, path)
