@@ -28,6 +28,7 @@ from manglecp.mangle.text import fact_text
 
 if TYPE_CHECKING:
     from manglecp.mangle.explain import Alternatives, Coverage, Explainer, Proof, Unused, WhyNot
+    from manglecp.mangle.explain.expiry import Expiry
 
 
 @dataclass(slots=True)
@@ -182,6 +183,21 @@ class Result:
         except ValueFault as fault:
             raise EvalError([Diagnostic("eval", str(fault), literal.span)]) from None
         return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _expiry(self) -> Expiry:
+        from manglecp.mangle.explain.expiry import Expiry  # it is built on this module
+
+        return Expiry(self.model)
+
+    def expiry(self, fact: str | Fact) -> int | None:
+        """Until when a fact that holds now would go on holding if nothing new were said; None if time does not end it.
+
+        The latest, over its derivations, of the earliest end over the derivation's positive premises that look at now.
+        """
+        return self._expiry.of(fact)
 
     # --- explanations ----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ Everything is found after the fact: an evaluation keeps nothing for it, and expl
     abduction, repairs         which of them a conclusion lacks (hypotheses: sets of them)
     trial, unlock, whynot      every answer evaluated; the smallest sets
     coverage                   which rules fired, which facts nobody used
+    lasting, backward, expiry  until when a fact goes on holding
     explainer                  the questions
 """
 
