@@ -2,7 +2,7 @@
 
 The rules are data that ships with this package (``rules/``). They are loaded in front of every pack, at the highest
 trust. A name that stands in them belongs to one level: a pack may read it, but a clause for it from a less trusted
-level is an error, and no client may state it at all.
+level is an error, and clients may not state it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from manglecp.mangle.source import Source, Trust
 
 __all__ = [
     "ASSERTED",
+    "CLOSED",
     "DENIALS",
     "DERIVED",
     "OWNERS",
@@ -90,7 +91,10 @@ _SHARED: Final = frozenset({"needs_confirmation"})
 """The kernel adds to it, and so may a pack; nobody takes anything away."""
 
 PREDICATES, _RULED = _names()
-"""``PREDICATES`` are all names that stand in the kernel. No client may state a fact of one."""
+"""``PREDICATES`` are all names that stand in the kernel."""
+
+CLOSED: Final = PREDICATES - {"bulk_asserted", "bulk_retracted"}
+"""No client may state a fact of one of these. The other two are what a large delta is rolled up to."""
 
 OWNERS: Final = _owners()
 """Which level a name belongs to."""

@@ -1,0 +1,263 @@
+"""A pack that is ready to answer: its rules behind the kernel's, analysed, over a base that was evaluated once.
+
+Loading finds everything that is wrong before it gives up, each with its place. What is only doubtful becomes a warning.
+A domain never changes; another edition of the pack is another domain with another digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from manglecp.intent.cross_checks import cross_check
+from manglecp.intent.kernel import CLOSED, OWNERS, SINGLE_VALUED, kernel_sources
+from manglecp.mangle.engine import Base
+from manglecp.mangle.errors import MangleError, ParseError
+from manglecp.mangle.externals import External
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.packages import resolve
+from manglecp.mangle.parser import parse
+from manglecp.mangle.program import Program
+from manglecp.mangle.source import Source, Trust
+from manglecp.mangle.syntax import Decl, Literal, Unit
+from manglecp.mangle.values import FALSE, TRUE
+from manglecp.pack.factfiles import FactFile, read_facts
+from manglecp.pack.model import ExternalDescription, Pack
+from manglecp.pack.problems import PackError, Problem, meant
+from manglecp.wire import publishing
+from manglecp.wire.profile import Profile
+
+__all__ = ["Domain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """Made by :meth:`load`; safe to share between threads."""
+
+    pack: Pack
+    program: Program
+    base: Base
+    profile: Profile
+    digest: str
+    """Of everything the answers depend on, the kernel aside."""
+    warnings: tuple[Problem, ...] = ()
+    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The predicates without which an intent is not evaluated."""
+
+    @classmethod
+    def load(cls, pack: Pack, *, externals: Mapping[str, External] | None = None, facts: Iterable[Fact] = ()) -> Domain:
+        """Analyse the rules, read the fact files, evaluate the base; a PackError tells everything that is wrong.
+
+        ``externals`` answer the external predicates, ``facts`` are what the server knows beyond the pack's files.
+        """
+        return _Loader(pack, dict(externals or {}), list(facts)).load()
+
+
+class _Loader:
+    def __init__(self, pack: Pack, externals: dict[str, External], facts: list[Fact]) -> None:
+        self.pack = pack
+        self.externals = externals
+        self.given = facts
+        self.found: list[Problem] = list(pack.warnings)
+        self.units, _ = resolve(self._parsed())
+        self.decls = [decl for unit in self.units for decl in unit.decls]
+
+    def _parsed(self) -> Iterator[Unit]:
+        """What can be parsed; what cannot is told when the program is loaded."""
+        for source in self.pack.sources:
+            try:
+                yield parse(source)
+            except ParseError:
+                continue
+
+    def load(self) -> Domain:
+        self.found += cross_check(self.pack, self.units)
+        self._settings()
+        self._externals()
+        program = self._program()
+        if program is None:
+            self._refuse()
+        assert program is not None
+        self.found += map(Problem.of, program.warnings)
+        ruled = {rule.head.key for rule in program.rules}
+        self.found += map(Problem.of, publishing.problems(program.predicates, CLOSED, ruled))
+        facts = self._facts(program)
+        base = self._base(program, facts)
+        self._refuse()
+        assert base is not None
+        self._single_values(base)
+        return Domain(
+            pack=self.pack,
+            program=program,
+            base=base,
+            profile=Profile.of(program.predicates, CLOSED),
+            digest=self._digest(),
+            warnings=tuple(sorted(self.found, key=_place)),
+            required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
+        )
+
+    def _refuse(self) -> None:
+        if any(problem.severity == "error" for problem in self.found):
+            raise PackError(sorted(self.found, key=_place))
+
+    # --- what settings and declarations say about each other -------------------------------------------------------
+
+    def _settings(self) -> None:
+        said = {decl.atom.predicate for decl in self.decls if _direction(decl) in ("input", "both")}
+        for intent in self.pack.settings.intents:
+            for key, names in (("required_facts", intent.required_facts), ("optional_facts", intent.optional_facts)):
+                for name in names:
+                    if name not in said:
+                        message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
+                        fix = f'write Decl {name}(…) descr [direction("input")], or {meant(name, said)}'
+                        self.found.append(Problem("pack.toml", message, fix=fix))
+
+    def _externals(self) -> None:
+        """An external predicate is declared where it is answered; a Decl in the rules has to agree."""
+        declared = {decl.atom.predicate: decl for decl in self.decls}
+        used = {
+            premise.atom.predicate
+            for unit in self.units
+            for clause in unit.clauses
+            for premise in clause.premises
+            if isinstance(premise, Literal)
+        }
+        for name, decl in declared.items():
+            if _descriptor(decl, "external") is not None and name not in self.pack.externals:
+                self._at(decl, f"externals.py does not answer {name}", meant(name, self.pack.externals))
+        for name, external in self.pack.externals.items():
+            found = declared.get(name)
+            if found is not None and _signature(found) != (external.arity, external.mode):
+                fix = f"write {_declaration(external)}"
+                self._at(found, f"externals.py answers {name} with another number of arguments or mode", fix)
+            if name not in used:
+                fix = "remove it, or ask it in a rule"
+                self.found.append(Problem("externals.py", f"no rule asks {name}", fix=fix, severity="warning"))
+
+    def _at(self, decl: Decl, message: str, fix: str) -> None:
+        span = decl.atom.span
+        assert span is not None  # it was parsed
+        self.found.append(Problem(span.source.name, message, span.line, span.column, fix))
+
+    # --- program and base ------------------------------------------------------------------------------------------
+
+    def _program(self) -> Program | None:
+        declared = {decl.atom.predicate for decl in self.decls}
+        missing = [e for name, e in sorted(self.pack.externals.items()) if name not in declared]
+        text = "\n".join(map(_declaration, missing))
+        sources = [*kernel_sources(), *self.pack.sources, Source("externals.py", text, Trust.SCHEMA)]
+        try:
+            return Program.load(sources, owners=OWNERS)
+        except MangleError as error:
+            self.found += map(Problem.of, error.diagnostics)
+            return None
+
+    def _facts(self, program: Program) -> list[Fact]:
+        """The facts of files, and those that were handed over; both speak for the domain and for nobody above it."""
+        found = list(self.given)
+        self._owned(self.given, "the server's facts")
+        for name in self.pack.fact_files:
+            path = Path(name)
+            shown = str(path.relative_to(self.pack.folder)) if path.is_relative_to(self.pack.folder or "/") else name
+            try:
+                read = read_facts([FactFile(path)], program)
+            except MangleError as error:
+                self.found += [_inside(Problem.of(diagnostic), name, shown) for diagnostic in error.diagnostics]
+                continue
+            except OSError as error:
+                self.found.append(Problem(shown, f"cannot be read: {error.strerror}"))
+                continue
+            self._owned(read, shown)
+            found += read
+        return found
+
+    def _owned(self, facts: Iterable[Fact], file: str) -> None:
+        for name in sorted({fact.predicate for fact in facts}):
+            owner = OWNERS.get(name, Trust.DOMAIN)
+            if owner < Trust.DOMAIN:
+                message = f"{name} belongs to {owner.label}, a fact file may not add to it"
+                self.found.append(Problem(file, message, fix="write it in a rule file of that level"))
+
+    def _base(self, program: Program, facts: list[Fact]) -> Base | None:
+        facts = [*facts, *_about(self.pack)]
+        permits = any(clause.head.key == ("permitted", 1) for unit in self.units for clause in unit.clauses)
+        if permits:
+            facts.append(Fact("permitted_only", ()))
+        try:
+            return program.base(facts, externals=self.externals)
+        except MangleError as error:
+            self.found += map(Problem.of, error.diagnostics)
+            return None
+
+    def _single_values(self, base: Base) -> None:
+        """Of several values the least counts, which is hardly what was meant."""
+        compiled = base.compiled
+        for name, columns in SINGLE_VALUED.items():
+            number = next(i for key, i in compiled.ids.items() if key[0] == name)
+            seen: set[Any] = set()
+            for row in base.layer.facts[number].facts:
+                key = row[:columns]
+                if key in seen:
+                    shown = ", ".join(repr(value) for value in key)
+                    message = f"{name}({shown}, …) has two values, and the least of them counts"
+                    self.found.append(Problem("", message, severity="warning"))
+                    break
+                seen.add(key)
+
+    def _digest(self) -> str:
+        if not self.given:
+            return self.pack.digest
+        digest = hashlib.sha256(self.pack.digest.encode())
+        for text in sorted(fact.text for fact in self.given):
+            digest.update(text.encode() + b"\n")
+        return digest.hexdigest()
+
+
+def _place(problem: Problem) -> tuple[str, int, int, str]:
+    return problem.file, problem.line or 0, problem.column or 0, problem.message
+
+
+def _about(pack: Pack) -> Iterator[Fact]:
+    """What the kernel states about a pack."""
+    for action in pack.actions.values():
+        yield Fact("action", (action.name,))
+        yield Fact("action_tier", (action.name, action.tier))
+        for effect in action.effects:
+            yield Fact("action_effect", (action.name, effect))
+        required = action.input_schema.get("required", ())
+        for param in action.input_schema.get("properties", {}):
+            yield Fact("action_param", (action.name, param, TRUE if param in required else FALSE))
+    for skill in pack.skills:
+        yield Fact("skill", (skill,))
+    for name, value in pack.params.items():
+        yield Fact("setting", (name, value))
+
+
+def _inside(problem: Problem, path: str, shown: str) -> Problem:
+    """The same problem, with the file as the pack calls it."""
+    file = shown if problem.file in ("", path) else problem.file
+    return Problem(file, problem.message, problem.line, problem.column, problem.fix, problem.severity, problem.excerpt)
+
+
+def _descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:
+    return next((descriptor.args for descriptor in decl.descr if descriptor.predicate == name), None)
+
+
+def _direction(decl: Decl) -> Any:
+    args = _descriptor(decl, "direction")
+    return args[0] if args else None
+
+
+def _signature(decl: Decl) -> tuple[int, str | None]:
+    """The number of arguments and the mode of an external predicate."""
+    mode = _descriptor(decl, "mode") if _descriptor(decl, "external") is not None else None
+    return len(decl.atom.args), None if mode is None else "".join(map(str, mode))
+
+
+def _declaration(external: ExternalDescription) -> str:
+    names = external.arguments or tuple(f"A{number}" for number in range(1, external.arity + 1))
+    modes = ", ".join(f'"{mode}"' for mode in external.mode)
+    return f"Decl {external.predicate}({', '.join(names)}) descr [external(), mode({modes})]."

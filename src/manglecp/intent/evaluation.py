@@ -1,0 +1,257 @@
+"""A request to an evaluation: checked, evaluated within its limits, and the selected tools read off the result.
+
+Checks come first, and a request that fails one is never evaluated (EVAL-09): constraints, time, number of facts, facts.
+What policy says about the request is derived in the same run as everything else and is asked before anything is looked
+at. Every evaluation starts from the domain's base, which nothing can change; what a request brings ends with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, cast
+
+from manglecp.intent.definition import Phase
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import Identity
+from manglecp.intent.lookup import Lookup
+from manglecp.mangle.engine.fired import rules_fired
+from manglecp.mangle.errors import LimitError, MangleError
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Result
+from manglecp.mangle.text import instant_text
+from manglecp.mangle.values import INT_MAX, INT_MIN
+from manglecp.wire.errors import Violation, WireError, budget_exceeded, malformed, refused_facts
+from manglecp.wire.faults import Fault
+from manglecp.wire.messages.intent import Diagnostics, IntentRequest
+from manglecp.wire.publishing import UPGRADE
+from manglecp.wire.texts import instant_of_milliseconds, read_instant
+from manglecp.wire.values import to_value
+
+__all__ = ["Evaluation", "Selected", "evaluate"]
+
+PHASES: Final = 6
+_MILLISECOND: Final = 0.001
+_CONSTRAINTS: Final = (
+    "max_facts_created",
+    "max_intervals_per_atom",
+    "max_compute_ms",
+    "max_tools_returned",
+    "max_tokens_budget",
+)
+
+
+class Selected(NamedTuple):
+    """A tool that the rules offer."""
+
+    tool: str
+    score: int
+    phase: Phase
+
+
+class Effective(NamedTuple):
+    """The stricter of what the client and the server say (EVAL-05)."""
+
+    facts: int
+    intervals: int
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What follows from one request."""
+
+    domain: Domain
+    request: IntentRequest
+    identity: Identity
+    result: Result
+    now: int
+    """The evaluation time, in nanoseconds since 1970."""
+    session: list[Fact]
+    """The client's facts."""
+    selected: tuple[Selected, ...]
+    """The best first, then by name."""
+    upgrades: frozenset[str]
+    """The macro-tools of which the client asked for everything."""
+    duration_ns: int
+    limits: Effective
+    lookup: Lookup = field(repr=False)
+
+    @property
+    def eval_time_used(self) -> str:
+        return instant_text(self.now)
+
+    @property
+    def facts_derived(self) -> int:
+        """What the request added, which is what its ``max_facts_created`` limits."""
+        return max(0, self.result.statistics.derived - self.domain.base.derived)
+
+    def diagnostics(self) -> Diagnostics:
+        """The counts; informational only (EVAL-29)."""
+        return Diagnostics(
+            facts_evaluated=self.result.statistics.given,
+            facts_derived=self.facts_derived,
+            rules_fired=rules_fired(self.result),
+            phases_completed=PHASES,
+        )
+
+
+def evaluate(
+    domain: Domain,
+    request: IntentRequest,
+    identity: Identity,
+    *,
+    clock: Callable[[], int] = time.time_ns,
+) -> Evaluation:
+    """The evaluation of a request, or the WireError that answers it."""
+    started = time.perf_counter_ns()
+    payload = request.payload
+    limits = _effective(domain, request)
+    now = _evaluation_time(request, clock)
+    given = domain.profile.read(
+        payload.facts,
+        now,
+        limit=domain.pack.settings.limits.max_facts_per_request,
+        required=domain.required.get(payload.intent.name, ()),
+    )
+    session = [fact for fact in given if fact.predicate != UPGRADE]
+    result = _run(domain, [*session, *_about(request, identity)], now, limits)
+    lookup = Lookup(result)
+    _ask_policy(lookup, request, identity)
+    rows = lookup.all("final_selected", 3)
+    selected = sorted((Selected(*cast("tuple[str, int, Phase]", row)) for row in rows), key=_best_first)
+    return Evaluation(
+        domain=domain,
+        request=request,
+        identity=identity,
+        result=result,
+        now=now,
+        session=session,
+        selected=tuple(selected),
+        upgrades=frozenset(str(fact.args[0]) for fact in given if fact.predicate == UPGRADE),
+        duration_ns=time.perf_counter_ns() - started,
+        limits=limits,
+        lookup=lookup,
+    )
+
+
+def _best_first(selected: Selected) -> tuple[int, str]:
+    return -selected.score, selected.tool
+
+
+# --- before ----------------------------------------------------------------------------------------------------------
+
+
+def _effective(domain: Domain, request: IntentRequest) -> Effective:
+    constraints = request.payload.constraints
+    for name in _CONSTRAINTS:
+        value = getattr(constraints, name)
+        if value is not None and (type(value) is not int or value < 0):
+            message = f"{name} is a whole number that is not negative"
+            raise malformed(message, f"$.payload.constraints.{name}")
+    server = domain.pack.settings.limits
+    return Effective(
+        _stricter(constraints.max_facts_created, server.max_derived_facts),
+        _stricter(constraints.max_intervals_per_atom, server.max_intervals_per_atom),
+        _stricter(constraints.max_compute_ms, server.max_compute_ms),
+    )
+
+
+def _stricter(client: int | None, server: int) -> int:
+    return server if client is None else min(client, server)
+
+
+def _evaluation_time(request: IntentRequest, clock: Callable[[], int]) -> int:
+    """What the client says, else the clock (EVAL-04)."""
+    said = request.payload.eval_time
+    if said is None or said == "now":
+        return clock()
+    try:
+        now = read_instant(said) if isinstance(said, str) else instant_of_milliseconds(said)
+    except Fault as fault:
+        raise malformed(f"eval_time: {fault.message}", "$.payload.eval_time", fault.fix) from None
+    if not INT_MIN < now < INT_MAX:
+        raise malformed("eval_time is out of range", "$.payload.eval_time")
+    return now
+
+
+def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
+    """What the kernel states for a request. None of it can come from a client's facts."""
+    intent = request.payload.intent
+    yield Fact("intent", (intent.name,))
+    for key, value in (intent.params or {}).items():
+        if value is None:
+            continue  # null counts as absent
+        try:
+            yield Fact("intent_param", (key, to_value(value)))
+        except Fault as fault:
+            raise malformed(fault.message, f"$.payload.intent.params.{key}", fault.fix) from None
+    yield Fact("client", (identity.name,))
+    yield Fact("client_trust", (identity.trust,))
+    for permission in sorted(identity.permissions):
+        yield Fact("client_permission", (permission,))
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: Effective) -> Result:
+    if limits.milliseconds == 0:
+        raise _timeout(0)
+    engine = Limits(
+        derived_facts=domain.base.derived + limits.facts,  # the client's number counts what its request adds
+        intervals=limits.intervals,
+        seconds=limits.milliseconds * _MILLISECOND,
+    )
+    try:
+        return domain.base.evaluate(facts, now=now, check=False, limits=engine)
+    except LimitError as error:
+        raise _passed(error, limits) from None
+    except MangleError:
+        # What the rules say, and where, is the server's business.
+        raise WireError("evaluation_failed", "The rules of this server failed on this request") from None
+
+
+def _passed(error: LimitError, limits: Effective) -> WireError:
+    """A limit in the client's terms; what was consumed is all that there was."""
+    if error.unit == "seconds":
+        return _timeout(limits.milliseconds)
+    if error.unit.startswith("intervals"):
+        advice = "Send fewer or wider intervals, or increase max_intervals_per_atom in constraints."
+        count = limits.intervals
+        return budget_exceeded("interval_limit_exceeded", count, count, "intervals_per_atom", advice)
+    if error.unit == "derived facts":
+        advice = "Reduce the number of facts in the request, or increase max_facts_created in constraints."
+        count = limits.facts
+        return budget_exceeded("derivation_limit_exceeded", count, count, "derived_facts", advice)
+    unit = error.unit.replace(" ", "_")
+    advice = "Reduce the number or the size of the facts in the request."
+    return budget_exceeded("derivation_limit_exceeded", error.limit, error.limit, unit, advice)
+
+
+def _timeout(milliseconds: int) -> WireError:
+    advice = "Reduce the number of facts in the request, or increase max_compute_ms in constraints."
+    return budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
+
+
+# --- what policy says about the request ------------------------------------------------------------------------------
+
+
+def _ask_policy(lookup: Lookup, request: IntentRequest, identity: Identity) -> None:
+    """OPEN-40"""
+    denied = lookup.all("intent_denied", 1)
+    if denied:
+        code = "auth_required" if identity.anonymous else "auth_insufficient"
+        raise WireError(code, str(denied[0][0]))
+    refused = dict(reversed([(str(name), str(reason)) for name, reason in lookup.all("fact_denied", 2)]))
+    if not refused:
+        return
+    violations = [
+        Violation(fact_index=index, predicate=name, issue="policy_violation", message=refused[name])
+        for index, fact in enumerate(request.payload.facts)
+        if (name := fact["pred"]) in refused
+    ]
+    if violations:
+        raise refused_facts(violations)
