@@ -118,9 +118,9 @@ def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | No
     """The interval that ``t`` says; None for a fact that holds always (OPEN-12)."""
     if data is None:
         return None
-    if type(data) is not dict or data.keys() not in ({"at"}, {"start", "end"}):
+    if type(data) is not dict or (data.keys() != {"start", "end"} and not (len(data) == 1 and "at" in data)):
         raise Fault("t is not a time", 'write {"at": T} or {"start": T, "end": T}')
-    if "at" in data:
+    if len(data) == 1:
         start = end = _instant(data["at"], now, "at")
     else:
         start = INT_MIN if data["start"] == UNBOUNDED else _instant(data["start"], now, "start")
@@ -140,16 +140,17 @@ def checked_interval(start: int, end: int, schema: Schema) -> Interval:
 
 
 def _instant(data: Any, now: int | None, step: str) -> int:
-    if data == NOW and now is not None:
-        return now
     try:
-        return _read_instant(data)
+        return instant(data, now)
     except Fault as fault:
         raise fault.inside(step) from None
 
 
-def _read_instant(data: Any) -> int:
+def instant(data: Any, now: int | None = None) -> int:
+    """A particular instant: text, milliseconds, or ``now`` where that is known."""
     if data == NOW:
+        if now is not None:
+            return now
         raise Fault("now is known only when a request is evaluated", "give the instant")
     if type(data) is str:
         return read_instant(data)

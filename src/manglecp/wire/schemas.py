@@ -56,7 +56,7 @@ class Schemas:
     def __init__(self, predicates: Mapping[Key, Predicate]) -> None:
         self._known: dict[str, dict[int, Schema]] = {}
         for predicate in predicates.values():
-            self._known.setdefault(predicate.name, {})[predicate.arity] = _schema(predicate)
+            self._known.setdefault(predicate.name, {})[predicate.arity] = schema_of(predicate)
 
     def named(self, name: str) -> Mapping[int, Schema]:
         """By number of arguments; most predicates have one."""
@@ -75,7 +75,7 @@ class Schemas:
         return by_arity[arity]
 
 
-def _schema(predicate: Predicate) -> Schema:
+def schema_of(predicate: Predicate) -> Schema:
     columns = zip(*predicate.rows, strict=True) if predicate.rows else ()
     shapes = tuple(ANYTHING if ANY in column else Shape(union(column)) for column in columns)
     if predicate.decl is None:

@@ -138,10 +138,20 @@ class Shape:
         return all(isinstance(member, Base | TypeVariable) or member == NAME for member in self.members)
 
     def accepts(self, value: Value) -> bool:
-        return type(value) in self._whole_kinds or conforms(self._vocabulary.value(value), self.type)
+        return type(value) in self.whole_kinds or conforms(self._vocabulary.value(value), self.type)
 
     @cached_property
-    def _whole_kinds(self) -> frozenset[type]:
+    def plain_text(self) -> bool:
+        """Is every JSON string the string that it looks like, and does it fit?"""
+        return self.text == "string" and str in self.whole_kinds
+
+    @cached_property
+    def plain_number(self) -> bool:
+        """Is every whole JSON number (that is exact) the number that it looks like, and does it fit?"""
+        return self.number == "number" and int in self.whole_kinds
+
+    @cached_property
+    def whole_kinds(self) -> frozenset[type]:
         """The kinds all of whose values fit."""
         whole: set[type] = set()
         for member in self.members:

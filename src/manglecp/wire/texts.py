@@ -10,6 +10,7 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from manglecp.mangle.builtins.calendar import parse_duration, parse_rfc3339
@@ -20,6 +21,7 @@ from manglecp.wire.faults import Fault, shown
 
 MILLISECOND: Final = 1_000_000
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(CONSTANT, re.ASCII)
 _WHOLE: Final = re.compile(r"-?[0-9]+")
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -59,10 +61,30 @@ def read_time(text: str) -> Time:
 
 def read_instant(text: str) -> int:
     """RFC 3339 as nanoseconds since 1970."""
-    ns = parse_rfc3339(text.upper())
+    ns = _usual_instant(text)
+    if ns is None:
+        ns = parse_rfc3339(text.upper())
     if ns is None:
         raise Fault(f"{shown(text)} is not a time", "write it as '2026-01-31T12:00:00Z', or as milliseconds since 1970")
     return _in_range(ns, "time")
+
+
+def _usual_instant(text: str) -> int | None:
+    """As nearly everybody writes it, ``2026-01-31T12:00:00.123Z``: the library reads that, and much else, quickly."""
+    size = len(text)
+    if size < 20 or text[-1] != "Z" or text[10] != "T" or text[4] != "-" or text[7] != "-" or text[11:13] > "23":
+        return None
+    if (
+        text[13] != ":"
+        or text[16] != ":"
+        or (size > 20 and (size > 27 or text[19] != "." or not text[20:-1].isdigit()))
+    ):
+        return None
+    try:
+        since = datetime.fromisoformat(text) - _EPOCH
+    except ValueError:
+        return None
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
 
 
 def instant_of_milliseconds(milliseconds: int) -> int:

@@ -1,0 +1,231 @@
+"""The facts of a request, one after the other, with everything that is wrong with each of them.
+
+This reader is simple and complete. :mod:`manglecp.wire.batches` reads the same faster as long as nothing is wrong; it
+must never accept what is refused here, nor read it as something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from manglecp.mangle.errors import nearest
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.packages import Key
+from manglecp.mangle.values import Value
+from manglecp.wire.errors import Violation
+from manglecp.wire.facts import interval
+from manglecp.wire.faults import Fault, shown
+from manglecp.wire.provenance import check_category, check_source
+from manglecp.wire.publishing import LONGEST_NAME, RESERVED_PREFIX, Published, is_name
+from manglecp.wire.values import describe, to_value
+
+Vocabulary: TypeAlias = Mapping[str, Mapping[int, Published]]
+"""What is published, by name and number of arguments."""
+Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]
+
+_MOST_SUGGESTIONS: Final = 20  # looking for a similar name takes a while, and a request may have many wrong ones
+_JSON_TYPES: Final[Mapping[type, str]] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+
+
+class Checking:
+    """The check of one request: ``facts`` and ``violations`` fill while :meth:`check` is called."""
+
+    def __init__(self, vocabulary: Vocabulary, accepts: Accepts, now: int) -> None:
+        self.vocabulary = vocabulary
+        self.accepts = accepts
+        self.now = now
+        self.facts: list[Fact] = []
+        self.violations: list[Violation] = []
+        self._suggestions: dict[str, str | None] = {}
+        self._index = 0
+        self._predicate = ""
+
+    def check(self, index: int, data: Any) -> None:
+        """One more fact of the request, which stands there at ``index``."""
+        self._index, self._predicate = index, ""
+        before = len(self.violations)
+        if type(data) is not dict:
+            self._wrong("invalid_fact", "A fact is an object", suggestion='Write {"pred": "…", "args": […]}')
+            return
+        fact = self._stated(data)
+        self._try("invalid_source", "source", lambda: check_source(data.get("source"), self.now))
+        self._try("invalid_category", "category", lambda: check_category(data.get("category")))
+        if fact is not None and len(self.violations) == before:
+            self.facts.append(fact)
+
+    def _wrong(self, issue: str, message: str, **more: Any) -> None:
+        told = {key: value for key, value in more.items() if value is not None}
+        self.violations.append(
+            Violation(fact_index=self._index, predicate=self._predicate, issue=issue, message=message, **told)
+        )
+
+    def _try(self, issue: str, member: str, check: Callable[[], Any]) -> Any:
+        try:
+            return check()
+        except Fault as fault:
+            path = fault.inside(member).path
+            message = f"'{member}' of predicate '{self._predicate}': {fault.message}"
+            self._wrong(issue, message, path=path, suggestion=fault.fix)
+            return None
+
+    # --- the predicate ---------------------------------------------------------------------------------------------
+
+    def _stated(self, data: dict[str, Any]) -> Fact | None:
+        """What the fact says, if all of that is right."""
+        name = data.get("pred")
+        if type(name) is not str:
+            message = "'pred' is missing, or is not a string"
+            self._wrong("invalid_fact", message, path="$.pred", suggestion='Write {"pred": "…", "args": […]}')
+            return None
+        self._predicate = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+        by_arity = self._known(name)
+        return None if by_arity is None else self._of_predicate(by_arity, data)
+
+    def _known(self, name: str) -> Mapping[int, Published] | None:
+        if name.startswith(RESERVED_PREFIX):  # before the pattern, which no such name fits (OPEN-06)
+            message = f"Predicates starting with '{RESERVED_PREFIX}' are reserved for protocol use"
+            self._wrong("reserved_predicate", message)
+        elif not is_name(name):
+            message = f"{shown(name)} is not a predicate name: lower-case letters, digits and underscores, at most 128"
+            self._wrong("invalid_predicate_name", message)
+        elif name not in self.vocabulary:
+            message = f"Predicate '{name}' is not declared in the server's facts profile"
+            self._wrong("unknown_predicate", message, suggestion=self._similar(name))
+        else:
+            by_arity = self.vocabulary[name]
+            if any(entry.readable for entry in by_arity.values()):
+                return by_arity
+            message = f"Predicate '{name}' is derived by the server and cannot be asserted"
+            self._wrong("direction_violation", message)
+        return None
+
+    def _similar(self, name: str) -> str | None:
+        """Only what the manifest says anyhow is suggested (OPEN-49)."""
+        if name not in self._suggestions and len(self._suggestions) < _MOST_SUGGESTIONS:
+            readable = [
+                known for known, entries in self.vocabulary.items() if any(e.readable for e in entries.values())
+            ]
+            self._suggestions[name] = nearest(name, readable)
+        similar = self._suggestions.get(name)
+        return None if similar is None else f"Did you mean '{similar}'?"
+
+    def _of_predicate(self, by_arity: Mapping[int, Published], data: dict[str, Any]) -> Fact | None:
+        entry, given = self._given(by_arity, data)
+        only = next(iter(by_arity.values())) if len(by_arity) == 1 else None
+        timed = entry or only
+        between = None
+        if timed is not None:
+            between = self._try("invalid_time", "t", lambda: interval(data.get("t"), timed.schema, self.now))
+        if entry is None:
+            return None
+        args = self._arguments(entry, given)
+        return None if args is None else Fact(entry.schema.predicate, args, between)
+
+    # --- arguments -------------------------------------------------------------------------------------------------
+
+    def _given(self, by_arity: Mapping[int, Published], data: dict[str, Any]) -> tuple[Published | None, list[Any]]:
+        """The predicate with as many arguments, and these in their order."""
+        if ("args" in data) == ("named_args" in data):
+            message = f"Predicate '{self._predicate}': a fact has either 'args' or 'named_args'"
+            self._wrong("invalid_fact", message, suggestion="Give one of the two")
+            return None, []
+        if "named_args" in data:
+            return self._named(by_arity, data["named_args"])
+        args = data["args"]
+        if type(args) is not list:
+            self._wrong("invalid_fact", f"Predicate '{self._predicate}': 'args' is an array", path="$.args")
+            return None, []
+        entry = by_arity.get(len(args))
+        if entry is None:
+            self._wrong_arity(by_arity, len(args))
+        elif not entry.readable:
+            message = f"Predicate '{self._predicate}' with {len(args)} arguments is derived by the server"
+            self._wrong("direction_violation", message)
+            return None, []
+        return entry, args
+
+    def _wrong_arity(self, by_arity: Mapping[int, Published], actual: int) -> None:
+        expected = " or ".join(map(str, sorted(by_arity)))
+        names = next(iter(by_arity.values())).schema.arg_names if len(by_arity) == 1 else None
+        listed = f" ({', '.join(names)})" if names else ""
+        message = f"Predicate '{self._predicate}' expects {expected} argument{'' if expected == '1' else 's'}{listed}"
+        only = next(iter(by_arity)) if len(by_arity) == 1 else None
+        self._wrong("arity_mismatch", f"{message}, got {actual}", expected_arity=only, actual_arity=actual)
+
+    def _named(self, by_arity: Mapping[int, Published], data: Any) -> tuple[Published | None, list[Any]]:
+        subject = f"Predicate '{self._predicate}'"
+        if type(data) is not dict:
+            self._wrong("invalid_named_args", f"{subject}: 'named_args' is an object", path="$.named_args")
+            return None, []
+        readable = {arity: entry for arity, entry in by_arity.items() if entry.readable}
+        entry = readable.get(len(data)) or next(iter(readable.values()))
+        names = entry.schema.arg_names
+        if names is None:
+            message = f"{subject} does not name its arguments"
+            self._wrong("invalid_named_args", message, path="$.named_args", suggestion="Use 'args'")
+            return None, []
+        missing = [f"'{name}'" for name in names if name not in data]
+        unknown = [shown(key) for key in data if key not in names]
+        if missing or unknown:
+            parts = [f"{', '.join(missing)} missing"] * bool(missing) + [f"{', '.join(unknown)} unknown"] * bool(
+                unknown
+            )
+            message = f"{subject} takes the arguments ({', '.join(names)}): {'; '.join(parts)}"
+            self._wrong("invalid_named_args", message, path="$.named_args")
+            return None, []
+        return entry, [data[name] for name in names]
+
+    def _arguments(self, entry: Published, given: list[Any]) -> tuple[Value, ...] | None:
+        values = []
+        for position, data in enumerate(given):
+            shape = entry.schema.shapes[position]
+            try:
+                value = to_value(data, shape)
+            except Fault as fault:
+                self._wrong_type(entry, position, data, fault)
+                continue
+            if shape.accepts(value):
+                values.append(value)
+            else:
+                self._wrong_type(entry, position, data, value)
+        if len(values) < len(given):
+            return None
+        args = tuple(values)
+        if entry.jointly and not self.accepts((entry.schema.predicate, len(args)), args):
+            message = f"The arguments of predicate '{self._predicate}' fit their places, but not together"
+            self._wrong("type_mismatch", message)
+            return None
+        return args
+
+    def _wrong_type(self, entry: Published, position: int, data: Any, found: Value | Fault) -> None:
+        expected: str = entry.arg_types[position]
+        actual = _JSON_TYPES[type(data)] if type(data) in _JSON_TYPES else type(data).__name__
+        if expected in ("any", actual):  # what is declared says more than the type in the manifest
+            expected = str(entry.schema.shapes[position])
+        names = entry.schema.arg_names
+        place = f"Argument {position + 1}" if names is None else f"Argument {position + 1} ({names[position]})"
+        message = f"{place} of predicate '{self._predicate}' expects {expected}"
+        if isinstance(found, Fault):
+            message += f": {found.message}"
+            path, fix = found.inside("args", position).path if found.steps else None, found.fix
+        else:
+            message += f", got {describe(found)}"
+            path = fix = None
+        self._wrong(
+            "type_mismatch",
+            message,
+            argument_index=position,
+            expected_type=expected,
+            actual_type=actual,
+            path=path,
+            suggestion=fix,
+        )

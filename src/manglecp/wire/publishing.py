@@ -1,0 +1,137 @@
+"""Which predicates of a program are published, and how the manifest describes them.
+
+A predicate is published by the direction in its declaration: ``input`` comes from clients, ``output`` goes to them,
+``both`` does either (DATA-53). Without a direction it is internal: nobody outside hears of it. The kernel's own
+predicates are never published, whatever a declaration says, so that no client can say what only the kernel knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.errors import Diagnostic
+from manglecp.mangle.generic_types import has_variables
+from manglecp.mangle.packages import Key
+from manglecp.mangle.syntax import Atom
+from manglecp.mangle.types import Singleton
+from manglecp.mangle.values import FALSE, TRUE
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.manifest import ArgType, Direction, PredicateSchema
+from manglecp.wire.schemas import Schema, schema_of
+from manglecp.wire.shapes import Shape
+
+UPGRADE: Final = "disclosure_upgrade"
+"""Every client may ask for more of a tool with this predicate; no pack can have it (OPEN-16)."""
+RESERVED_PREFIX: Final = "_manglecp_"
+LONGEST_NAME: Final = 128
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
+_TEXTS: Final = frozenset({"string", "name", "time", "duration", "bytes"})
+_NUMBERS: Final = frozenset({"number", "float64"})
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A predicate that clients know of. ``jointly``: whether an argument fits depends on the others."""
+
+    schema: Schema
+    direction: Direction
+    arg_types: tuple[ArgType, ...]
+    description: str | None = None
+    jointly: bool = False
+
+    @property
+    def readable(self) -> bool:
+        """May clients say it?"""
+        return self.direction != "output"
+
+    def described(self) -> PredicateSchema:
+        schema = self.schema
+        return PredicateSchema(
+            predicate=schema.predicate,
+            arity=schema.arity,
+            arg_types=self.arg_types,
+            arg_names=schema.arg_names or UNSET,
+            temporal=schema.temporal,
+            description=self.description or UNSET,
+            direction=self.direction,
+        )
+
+
+def is_name(text: str) -> bool:
+    """Can a predicate be called so on the wire (DATA-01, DATA-02)?"""
+    return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
+def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> Iterator[Published]:
+    """In the order of names and numbers of arguments."""
+    for (name, _), predicate in sorted(predicates.items()):
+        direction = direction_of(predicate)
+        if direction is None or name in kernel or name == UPGRADE or not is_name(name):
+            continue
+        schema = schema_of(predicate)
+        arg_types = tuple(map(arg_type, schema.shapes))
+        jointly = len(predicate.rows) > 1 or has_variables(type_ for row in predicate.rows for type_ in row)
+        yield Published(schema, direction, arg_types, predicate.doc, jointly)
+
+
+def direction_of(predicate: Predicate) -> Direction | None:
+    descriptors = _descriptors(predicate)
+    said = descriptors[0].args if descriptors else ()
+    return next((known for known in _DIRECTIONS if said == (known,)), None)
+
+
+def _descriptors(predicate: Predicate) -> list[Atom]:
+    return [] if predicate.decl is None else [d for d in predicate.decl.descr if d.predicate == "direction"]
+
+
+def arg_type(shape: Shape) -> ArgType:
+    """The JSON type that stands for the values of an argument, if it is one."""
+    booleans = [isinstance(member, Singleton) and member.value in (TRUE, FALSE) for member in shape.members]
+    if all(booleans):
+        return "boolean"
+    if shape.kinds <= _TEXTS and not any(booleans):
+        return "string"
+    return "number" if shape.kinds <= _NUMBERS else "any"
+
+
+# --- what is wrong with declarations ---------------------------------------------------------------------------------
+
+
+def problems(
+    predicates: Mapping[Key, Predicate], kernel: Collection[str], derived: Collection[Key] = ()
+) -> list[Diagnostic]:
+    """What keeps declared directions from being kept; ``derived`` are the predicates that have rules."""
+    found = []
+    for key, predicate in sorted(predicates.items()):
+        descriptors = _descriptors(predicate)
+        message, fix = _problem(predicate, descriptors, kernel, derived)
+        if message is not None:
+            where = descriptors[-1].span if descriptors else predicate.decl and predicate.decl.span
+            found.append(Diagnostic("analysis", f"{key[0]}: {message}", where or None, None, fix))
+    return found
+
+
+def _problem(
+    predicate: Predicate, descriptors: list[Atom], kernel: Collection[str], derived: Collection[Key]
+) -> tuple[str | None, str | None]:
+    if predicate.name == UPGRADE:
+        return "this predicate belongs to the protocol", "give yours another name"
+    if not descriptors:
+        return None, None
+    direction = direction_of(predicate)
+    if len(descriptors) > 1 or direction is None:
+        known = ", ".join(f'"{direction}"' for direction in _DIRECTIONS)
+        return "direction takes one string, once", f"one of {known}"
+    if predicate.name in kernel:
+        return "a predicate of the kernel cannot be published", "leave its direction out"
+    if not is_name(predicate.name):
+        return "a published name has lower-case letters, digits and underscores, at most 128", "give it another name"
+    if direction == "input" and predicate.key in derived:
+        return "clients supply it, so that no rule can derive it", 'write direction("both")'
+    return None, None

@@ -1,0 +1,162 @@
+"""Reading many facts at once gives what reading them one by one gives, or leaves it to that."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manglecp.mangle import Program, Source
+from manglecp.mangle.builtins.calendar import parse_rfc3339
+from manglecp.wire.errors import WireError
+from manglecp.wire.faults import Fault
+from manglecp.wire.profile import Profile
+from manglecp.wire.texts import read_instant
+
+T: Final = "2026-03-02T09:14:00Z"
+PROFILE: Final = Profile.of(
+    Program.load(
+        [
+            Source(
+                "schema.mg",
+                """
+                Decl plain(Text, Number) temporal descr [direction("input")] bound [/string, /number].
+                Decl mixed(Kind, Share) temporal descr [direction("both")]
+                    bound [fn:Union(fn:Singleton(/ok), fn:Singleton(/true), /string), /float64].
+                Decl timed(At, For) descr [direction("input")] bound [/time, /duration].
+                Decl alike(A, B) descr [direction("input")] bound [/name, /name] bound [/number, /number].
+                Decl any_one(X) descr [direction("input")].
+                Decl ready() temporal descr [direction("input")].
+                Decl sized(A) descr [direction("input")] bound [/string].
+                Decl sized(A, B) descr [direction("input")] bound [/string, /string].
+                Decl told(A) descr [direction("output")] bound [/string].
+                """,
+            )
+        ]
+    ).predicates
+)
+
+_predicates = st.sampled_from(["plain", "mixed", "timed", "alike", "any_one", "ready", "sized", "told", "none", 7])
+_texts = st.sampled_from(["", "a", "/ok", "/true", "/x", "ok", T, "1h", "now", "_"])
+_scalars = st.one_of(
+    _texts,
+    st.integers(-2, 2),
+    st.sampled_from([2**53, -(2**53), 2**70, 0.0, -0.0, 1.0, 1.5, True, False, None]),
+)
+_values = st.one_of(
+    _scalars,
+    st.lists(_scalars, max_size=2),
+    st.dictionaries(st.sampled_from(["a", "_type", "value", "_var"]), _scalars, max_size=2),
+    st.sampled_from([{"_type": "int64", "value": "5"}, {"_type": "name", "value": "/ok"}]),
+)
+_times = st.one_of(
+    st.none(),
+    st.dictionaries(st.sampled_from(["at", "start", "end"]), st.sampled_from([T, "now", "_", 5, "x"]), max_size=2),
+)
+_sources = st.sampled_from([None, {}, {"source_type": "scan"}, {"source_type": "client", "asserted_at": "x"}])
+
+
+def _typical(predicate: str, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    args = st.tuples(*values).map(list)
+    times = st.sampled_from([None, {"at": T}, {"at": "now"}, {"start": "_", "end": T}])
+    timed = st.fixed_dictionaries({"pred": st.just(predicate), "args": args}, optional={"t": times})
+    return (
+        timed
+        if predicate in ("plain", "mixed", "ready")
+        else st.fixed_dictionaries(
+            {"pred": st.just(predicate), "args": args}, optional={"category": st.just("derived"), "source": st.none()}
+        )
+    )
+
+
+_likely = st.one_of(
+    _typical("plain", st.sampled_from(["a", "b"]), st.integers(-2, 2)),
+    _typical("mixed", st.sampled_from(["a", "/ok", True]), st.sampled_from([1, 1.0, 0.0, -0.0])),
+    _typical("timed", st.sampled_from([T, 5]), st.sampled_from(["1h", 5])),
+    _typical("alike", st.sampled_from(["/a", 1]), st.sampled_from(["/b", 2])),
+    _typical("any_one", _values),
+    _typical("ready"),
+    st.fixed_dictionaries(
+        {"pred": st.just("plain"), "named_args": st.fixed_dictionaries({"number": st.just(1), "text": st.just("a")})}
+    ),
+)
+_wild = st.one_of(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "pred": _predicates,
+            "args": st.one_of(st.none(), st.lists(_values, max_size=3)),
+            "named_args": st.dictionaries(st.sampled_from(["text", "number", "x"]), _values),
+            "t": _times,
+            "source": _sources,
+            "category": st.sampled_from(["server", "x", None, 1]),
+            "extra": st.none(),
+        },
+    ),
+    _values,
+)
+_requests = st.one_of(
+    st.lists(_likely, max_size=8), st.lists(st.one_of(_likely, _likely, _likely, _wild), max_size=5), st.lists(_wild)
+)
+
+
+@given(_requests)
+def test_at_once_and_one_by_one(facts: list[Any]) -> None:
+    expected, violations = PROFILE.check(facts, 1)
+    if violations:
+        with pytest.raises(WireError) as refused:
+            PROFILE.read(facts, 1)
+        assert refused.value.details == {"violations": msgspec.to_builtins(violations)}
+    else:
+        assert PROFILE.read(facts, 1) == list(dict.fromkeys(expected))
+
+
+def test_what_is_plain_is_not_read_one_by_one() -> None:
+    """Else the two could not differ."""
+    facts = [
+        {"pred": "plain", "args": ["a", 1], "t": {"at": T}},
+        {"pred": "plain", "named_args": {"number": 2, "text": "b"}, "category": "session"},
+        {"pred": "mixed", "args": ["/ok", 0.5], "source": {"source_type": "client"}},
+        {"pred": "mixed", "args": [True, 1]},
+        {"pred": "any_one", "args": [{"a": [1]}]},
+        {"pred": "alike", "args": [1, 2]},
+        {"pred": "ready", "args": []},
+    ]
+    with patch.object(Profile, "check", side_effect=AssertionError):
+        assert len(PROFILE.read(facts, 1)) == len(facts)
+
+
+_like_instants = st.one_of(
+    st.from_regex(
+        r"[0-9]{4}-[01][0-9]-[0-3][0-9][Tt ][0-2][0-9]:[0-6][0-9]:[0-6][0-9]"
+        r"(\.[0-9]{0,10})?(Z|z|[+-][0-9]{2}:?[0-9]{2})?",
+        fullmatch=True,
+    ),
+    st.tuples(st.integers(0, 26), st.sampled_from("0Zz.,+-:T W٣")).map(
+        lambda edit: "2026-03-02T09:14:00.123456Z"[: edit[0]] + edit[1] + "2026-03-02T09:14:00.123456Z"[edit[0] + 1 :]
+    ),
+    st.sampled_from(
+        [
+            "2026-03-02T24:00:00Z",
+            "2026-W10-1T09:14:00Z",
+            "20260302T091400Z",
+            "2026-03-02T09:14:00.1+1Z",
+            "0001-01-01T00:00:00Z",
+        ]
+    ),
+)
+
+
+@pytest.mark.req("DATA-28")
+@given(_like_instants)
+def test_the_usual_instants_are_read_like_the_others(text: str) -> None:
+    expected = parse_rfc3339(text.upper())
+    if expected is None or not -(2**63) <= expected < 2**63:
+        with pytest.raises(Fault):
+            read_instant(text)
+    else:
+        assert read_instant(text) == expected
