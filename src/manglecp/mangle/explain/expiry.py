@@ -35,7 +35,7 @@ from manglecp.mangle.matching import Row
 from manglecp.mangle.model import EvaluatedModel
 from manglecp.mangle.packages import Key
 from manglecp.mangle.syntax import Literal, Variable
-from manglecp.mangle.values import INT_MAX, INT_MIN, order_key
+from manglecp.mangle.values import INT_MAX, INT_MIN, Value, order_key
 
 MOST_WAYS: Final = 8
 """So many ways to derive a fact from other facts are followed."""
@@ -65,6 +65,11 @@ class _Waiting:
     node: Node
     last: int
     missing: int
+
+
+def may_expire(compiled: CompiledProgram, key: Key, first: Value) -> bool:
+    """Can time end a fact of this predicate whose first argument this is? Known from the rules alone."""
+    return backwards(compiled).lasting.can_expire(key, first)
 
 
 class Expiry:
@@ -109,7 +114,8 @@ class Expiry:
         return self._read
 
     def _holds(self, fact: Fact) -> bool:
-        if self.engine is None or fact.key not in self.lasting.limited or self.lasting.predicates[fact.key].deferred:
+        predicate = self.model.program.predicates[fact.key]
+        if self.engine is None or predicate.temporal or predicate.deferred or predicate.external:
             return self.read.solver.contains(fact)
         return fact.args in self.engine.views[self.ids[fact.key]]
 

@@ -9,7 +9,8 @@ the interval instead of asking about now, is not limited, and neither is a negat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
+from typing import Literal as OneOf
 
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.packages import Key
@@ -18,6 +19,7 @@ from manglecp.mangle.syntax import Apply, Literal, Now, Operator, TimeBound, Var
 from manglecp.mangle.values import INT_MAX, Duration, Time, Value
 
 FOREVER: Final = INT_MAX
+Always: TypeAlias = OneOf[True]
 
 
 def asks_for_now(premise: Literal) -> bool:
@@ -109,18 +111,29 @@ class Lasting:
                 limited.add(head)
                 found.append(head)
         self.limited = frozenset(limited)
+        self._first: dict[Key, frozenset[Value] | Always] = {}
 
     def limits(self, rule: Rule) -> bool:
         """Has the rule a premise that looks at now, or one on a predicate that may be limited?"""
         return any(looks_at_now(p) or p.atom.key in self.limited for p in stored(rule))
 
-    def can_expire(self, key: Key, *args: Value) -> bool:
-        """Can time end a fact of this predicate that begins with these arguments?"""
+    def can_expire(self, key: Key, first: Value) -> bool:
+        """Can time end a fact of this predicate whose first argument this is?"""
         if key not in self.limited:
             return False
-        if self.predicates[key].merge is not None:
+        known = self._first.get(key)
+        if known is None:
+            known = self._first[key] = self._firsts(key)
+        return known is True or first in known
+
+    def _firsts(self, key: Key) -> frozenset[Value] | Always:
+        """The first arguments of facts that time can end; True if the rules do not say which."""
+        heads = [rule.head.args for rule in self.rules.get(key, ()) if self.limits(rule)]
+        if self.predicates[key].merge is not None or not key[1]:
             return True
-        return any(self.limits(rule) for rule in self.rules[key] if _may_have(rule, args))
+        if any(isinstance(args[0], Variable | Apply) for args in heads):
+            return True
+        return frozenset(args[0] for args in heads)  # type: ignore[misc]  # constants
 
 
 def stored(rule: Rule) -> Iterator[Literal]:
@@ -128,9 +141,3 @@ def stored(rule: Rule) -> Iterator[Literal]:
     for premise in rule.premises:
         if isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":"):
             yield premise
-
-
-def _may_have(rule: Rule, args: Sequence[Value]) -> bool:
-    """Can the head begin with these values? What a variable or a function stands for is not known."""
-    pairs = zip(rule.head.args, args, strict=False)  # the first ones only
-    return all(isinstance(term, Variable | Apply) or term == arg for term, arg in pairs)
