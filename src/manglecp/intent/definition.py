@@ -10,9 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["Argument", "Definition", "Resource", "SafetyData", "Step", "Undo"]
+__all__ = ["Argument", "Definition", "Flaw", "Phase", "Resource", "SafetyData", "Step", "Undo"]
 
 Phase = Literal["skeleton", "flesh", "dependency"]
+
+
+class Flaw(Exception):
+    """Why what the rules say about a tool does not make one, as a sentence, and what would fix it."""
+
+    def __init__(self, message: str, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
 
 
 @dataclass(frozen=True, slots=True)

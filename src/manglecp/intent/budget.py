@@ -1,0 +1,177 @@
+"""Fitting an answer into the tokens that a client has for it (EVAL-35, SKILL-15 to SKILL-18, OPEN-22).
+
+An answer shrinks along one fixed path, whatever the budget: inline skills become references, resources go one by one,
+full tools become condensed, condensed ones minimal, and in the end tools go, each together with those that need it. In
+every part of the path the lowest score comes first, the last name between equals, and tools that the client asked to
+see in full come last. What is sent is the first answer on the path that fits.
+
+So a larger budget stops earlier on the same path: it never removes or demotes a tool that a smaller one would show. And
+since what needs a removed tool goes with it, every answer on the path has all dependencies.
+
+A tool is counted once for each form it takes on the way; the sum of the parts is compared with the budget. The whole is
+counted at the end. A vocabulary may join the end of one part with the start of the next, so the whole is no larger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Multiset
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final, cast
+
+import msgspec
+
+from manglecp.intent.definition import Definition
+from manglecp.intent.disclosure import DEMOTED
+from manglecp.intent.rendering import Shown, Skills, render, required_skills, skill
+from manglecp.intent.tokens import Counter
+from manglecp.wire.messages.envelope import Level
+from manglecp.wire.messages.tools import MacroTool, Skill
+
+__all__ = ["Fitted", "at_first", "fit", "whole"]
+
+_encoder: Final = msgspec.json.Encoder(order="deterministic")  # as it is sent
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """What is sent, and what it costs."""
+
+    shown: tuple[Shown, ...]
+    tools: tuple[MacroTool, ...]
+    skills: tuple[Skill, ...]
+    tokens: int
+
+
+def at_first(
+    tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, most_inline: int
+) -> tuple[Shown, ...]:
+    """The answer before any fitting: all that is proven. A short skill is told in full by the first tool that needs it,
+    and the others refer to it."""
+    told: set[str] = set()
+    first = []
+    for definition, level in tools:
+        inline: set[str] = set()
+        if level == "full":
+            new = (one for one in definition.skills if one not in told)
+            inline = {one for one in new if _cost(skills[one].content, cast(Hashable, counter)) <= most_inline}
+            told |= inline
+        first.append(Shown(definition, level, frozenset(inline), len(definition.resources)))
+    return tuple(first)
+
+
+@lru_cache(maxsize=1024)
+def _cost(content: str, counter: Hashable) -> int:
+    """Of a skill's text, which is the same for every request."""
+    return cast(Counter, counter).count(content.encode())
+
+
+def fit(
+    tools: Sequence[Shown], skills: Skills, counter: Counter, budget: int | None, upgraded: Iterable[str] = ()
+) -> Fitted:
+    """The first answer on the path that costs no more than the budget; an empty one is legal. ``upgraded`` are ids."""
+    if budget is None:
+        return whole(tools, skills, counter)
+    path = _Path(tools, skills, counter, frozenset(upgraded))
+    for _ in path.states():
+        if path.total <= budget:
+            fitted = whole(path.tools.values(), skills, counter)
+            if fitted.tokens <= budget:
+                return fitted
+    return whole((), skills, counter)
+
+
+def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
+    shown = tuple(tools)
+    rendered = tuple(render(tool, skills) for tool in shown)
+    required = required_skills(shown, skills)
+    text = _encoder.encode({"macro_tools": rendered, "required_skills": required})
+    return Fitted(shown, rendered, required, counter.count(text))
+
+
+class _Path:
+    """One answer that shrinks step by step, and its running cost."""
+
+    def __init__(self, tools: Sequence[Shown], skills: Skills, counter: Counter, upgraded: frozenset[str]) -> None:
+        self.tools = {tool.definition.tool: tool for tool in tools}
+        self._skills = skills
+        self._counter = counter
+        lowest_first = sorted(tools, key=lambda one: one.definition.tool, reverse=True)
+        lowest_first.sort(key=lambda one: (one.definition.macro_id in upgraded, one.definition.score))
+        self._order = [one.definition.tool for one in lowest_first]
+        self._needing: dict[str, list[str]] = {}
+        for name, tool in self.tools.items():
+            for needed in tool.definition.requires:
+                self._needing.setdefault(needed, []).append(name)
+        self._costs = {name: self._cost(tool) for name, tool in self.tools.items()}
+        self._references = Multiset(one for tool in tools for one in tool.referenced)
+        self._skill_costs: dict[str, int] = {}
+        frame = whole((), skills, counter).tokens
+        self.total = frame + sum(self._costs.values()) + sum(map(self._skill_cost, self._references))
+
+    def states(self) -> Iterator[None]:
+        """Every answer on the path, the first one included."""
+        yield
+        for name in self._order:
+            if self.tools[name].inline:
+                self._put(name, self.tools[name].changed(inline=frozenset()))
+                yield
+        for name in self._order:
+            if self.tools[name].level == "full":
+                for left in range(self.tools[name].resources - 1, -1, -1):
+                    self._put(name, self.tools[name].changed(resources=left))
+                    yield
+        levels: tuple[Level, ...] = ("full", "condensed")
+        for level in levels:
+            for name in self._order:
+                if self.tools[name].level == level:
+                    self._put(name, self.tools[name].changed(level=DEMOTED[level]))
+                    yield
+        for name in self._order:
+            if name in self.tools:
+                for gone in self._dependents(name):
+                    self._put(gone, None)
+                yield
+
+    def _put(self, name: str, tool: Shown | None) -> None:
+        before = self.tools[name]
+        cost = 0 if tool is None else self._cost(tool)
+        self.total += cost - self._costs[name]
+        self._costs[name] = cost
+        if tool is None:
+            del self.tools[name]
+        else:
+            self.tools[name] = tool
+        after = () if tool is None else tool.referenced
+        for one in before.referenced:
+            self._references[one] -= 1
+        for one in after:
+            self._references[one] += 1
+        for one in {*before.referenced, *after}:
+            self._settle(one, one in before.referenced, one in after)
+
+    def _settle(self, skill_id: str, before: bool, after: bool) -> None:
+        """A skill that is referred to is paid once, however many tools do."""
+        now = self._references[skill_id]
+        if before and not after and now == 0:
+            self.total -= self._skill_cost(skill_id)
+        elif after and not before and now == 1:
+            self.total += self._skill_cost(skill_id)
+
+    def _dependents(self, name: str) -> list[str]:
+        """The tool and all that are left and need it, directly or not."""
+        found = {name: None}
+        for one in (waiting := [name]):  # it grows
+            more = [other for other in self._needing.get(one, ()) if other in self.tools and other not in found]
+            found |= dict.fromkeys(more)
+            waiting += more
+        return list(found)
+
+    def _cost(self, tool: Shown) -> int:
+        return self._counter.count(_encoder.encode(render(tool, self._skills)) + b",")
+
+    def _skill_cost(self, skill_id: str) -> int:
+        known = self._skill_costs.get(skill_id)
+        if known is None:
+            text = _encoder.encode(skill(self._skills[skill_id])) + b","
+            known = self._skill_costs[skill_id] = self._counter.count(text)
+        return known

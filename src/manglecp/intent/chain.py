@@ -1,0 +1,255 @@
+"""What a macro-tool does when it is invoked: its steps, where their arguments come from, its result, its interface.
+
+It is read off derived facts and depends on nothing else, so equal facts about a tool give an equal chain. Most tools of
+a pack are the same for every request: chains are kept, under the very facts that they were built from. Nothing of one
+request can therefore reach another, unless both have proven it.
+
+Of several values of a single-valued predicate the least counts (D21); rows come sorted, so that is the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+from manglecp.intent.definition import Argument, Flaw, Step, Undo
+from manglecp.intent.input_schema import Exposed, checked, input_schema
+from manglecp.intent.macro_id import macro_id
+from manglecp.intent.plain_json import NotPlain, plain
+from manglecp.intent.safety import side_effects
+from manglecp.intent.visible import name_problem
+from manglecp.mangle.values import Value
+from manglecp.pack.model import ActionDescription
+
+__all__ = ["PREDICATES", "Chain", "Kept", "Rows", "chain"]
+
+Row: TypeAlias = tuple[Value, ...]
+Rows: TypeAlias = Mapping[str, Sequence[Row]]
+"""The facts about one tool by predicate, sorted."""
+
+PREDICATES: Final[Mapping[str, int]] = {
+    "macro_step": 3,
+    "arg_value": 4,
+    "arg_from": 4,
+    "arg_step": 5,
+    "step_after": 3,
+    "on_error": 3,
+    "undo_step": 3,
+    "undo_value": 4,
+    "undo_in": 4,
+    "undo_out": 4,
+    "macro_result": 4,
+    "macro_param": 3,
+    "optional_param": 2,
+    "macro_output": 2,
+    "macro_effect": 2,
+}
+"""What a chain is read off, and the number of arguments."""
+
+_ON_ERROR: Final = ("stop", "continue", "undo")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    macro_id: str
+    steps: tuple[Step, ...]
+    ordered: bool
+    results: tuple[tuple[str, int, str], ...]
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | None
+    side_effects: tuple[str, ...]
+    actions: tuple[ActionDescription, ...]
+    """Those of the steps."""
+
+
+def chain(tool: str, rows: Rows, actions: Mapping[str, ActionDescription]) -> Chain:
+    """The chain of a tool, or a :class:`Flaw`."""
+    return _Builder(tool, rows, actions).build()
+
+
+class _Builder:
+    def __init__(self, tool: str, rows: Rows, actions: Mapping[str, ActionDescription]) -> None:
+        self.tool = tool
+        self.rows = rows
+        self.actions = actions
+        self.declared = {name: _plain(schema) for _, name, schema in _first(rows["macro_param"], 2)}
+        self.exposed: list[Exposed] = []
+
+    def build(self) -> Chain:
+        problem = name_problem(self.tool)
+        if problem is not None:
+            raise Flaw(f"the name of the tool {problem}")
+        numbers = {int(cast(int, n)): str(action) for _, n, action in _first(self.rows["macro_step"], 2)}
+        if not numbers:
+            raise Flaw("it has no step", "write macro_step(Tool, 1, Action)")
+        ordered = not self.rows["step_after"]
+        bound = self._bound("arg_value", "arg_from", "arg_step")
+        undoing = self._undoing()
+        steps = tuple(self._step(n, numbers, bound.get(n, {}), undoing.get(n), ordered) for n in sorted(numbers))
+        if not ordered:
+            _refuse_cycles(steps)
+        schema = input_schema(self.exposed, self.declared, {str(name) for _, name in self.rows["optional_param"]})
+        results = self._results(numbers)
+        effects = side_effects(str(effect) for _, effect in self.rows["macro_effect"])
+        output = next((_plain(schema) for _, schema in self.rows["macro_output"]), None)
+        if output is not None and not isinstance(output, dict):
+            raise Flaw("macro_output is no object", 'write a map such as {"type": "object"}')
+        identity = macro_id(
+            self.tool, steps, ordered=ordered, results=results, input_schema=schema, side_effects=effects
+        )
+        return Chain(
+            macro_id=identity,
+            steps=steps,
+            ordered=ordered,
+            results=results,
+            input_schema=schema,
+            output_schema=None if output is None else checked(output),
+            side_effects=effects,
+            actions=tuple(self._action(step.action) for step in steps),
+        )
+
+    # --- steps -----------------------------------------------------------------------------------------------------
+
+    def _step(
+        self, number: int, numbers: Mapping[int, str], bound: Mapping[str, Argument], undo: Undo | None, ordered: bool
+    ) -> Step:
+        action = self._action(numbers[number])
+        arguments = tuple(self._arguments(action, bound, f"step {number}"))
+        sources = {one.step for one in arguments if one.step is not None}
+        for source in sorted(sources):
+            if source not in numbers or source == number or (ordered and source > number):
+                raise Flaw(f"step {number} takes an argument from step {source}, which does not run before it")
+        waits = {m for _, n, m in self.rows["step_after"] if n == number and m in numbers} | sources
+        what = next((str(w) for _, n, w in self.rows["on_error"] if n == number), "stop")
+        if what not in _ON_ERROR:
+            raise Flaw(f"on_error of step {number} is {what!r}", f"write one of {', '.join(_ON_ERROR)}")
+        return Step(
+            number=number,
+            action=action.name,
+            arguments=arguments,
+            after=() if ordered else tuple(sorted(cast("set[int]", waits))),
+            on_error=what,  # type: ignore[arg-type]  # one of them
+            undo=undo,
+        )
+
+    def _arguments(self, action: ActionDescription, bound: Mapping[str, Argument], where: str) -> Iterable[Argument]:
+        """In the order of the action's parameters. A parameter that nothing binds is a call argument of its name."""
+        schema = action.input_schema
+        known: Mapping[str, Any] = schema.get("properties", {})
+        unknown = [name for name in bound if name not in known]
+        if unknown and schema.get("additionalProperties", True) is False:
+            raise Flaw(f"{where} gives {unknown[0]!r}, which {action.name} does not take")
+        for param in (*known, *unknown):
+            one = bound.get(param)
+            if one is None:
+                if self.declared and param not in self.declared and param not in schema.get("required", ()):
+                    continue  # the tool says what its arguments are, and the action can do without this one
+                one = Argument(param, "call", param)
+            if one.source == "call":
+                self.exposed.append(Exposed(one.value, param, action.name, schema))
+            yield one
+
+    def _bound(self, value: str, named: str, found: str | None) -> dict[int, dict[str, Argument]]:
+        """By step and parameter. A fixed value goes before a call argument, that before the result of a step."""
+        bound: dict[int, dict[str, Argument]] = {}
+
+        def bind(number: Value, argument: Argument) -> None:
+            bound.setdefault(cast(int, number), {}).setdefault(argument.param, argument)
+
+        for _, number, param, one in _first(self.rows[value], 3):
+            bind(number, Argument(str(param), "value", _plain(one)))
+        for _, number, param, name in _first(self.rows[named], 3):
+            bind(number, Argument(str(param), "call", str(name)))
+        for _, number, param, source, pointer in _first(self.rows[found], 3) if found else ():
+            bind(number, Argument(str(param), "step", _pointer(pointer), cast(int, source)))
+        return bound
+
+    def _undoing(self) -> dict[int, Undo]:
+        bound = self._bound("undo_value", "undo_in", None)
+        for _, number, param, pointer in _first(self.rows["undo_out"], 3):
+            argument = Argument(str(param), "step", _pointer(pointer), cast(int, number))
+            bound.setdefault(cast(int, number), {}).setdefault(str(param), argument)
+        undoing: dict[int, Undo] = {}
+        for _, value, name in _first(self.rows["undo_step"], 2):
+            number = cast(int, value)
+            action = self._action(str(name))
+            given = bound.get(number, {})
+            missing = [param for param in action.input_schema.get("required", ()) if param not in given]
+            if missing:
+                raise Flaw(f"undoing step {number} with {action.name} lacks {missing[0]!r}")
+            undoing[number] = Undo(action.name, tuple(given[param] for param in sorted(given)))
+        return undoing
+
+    def _action(self, name: str) -> ActionDescription:
+        found = self.actions.get(name)
+        if found is None:
+            raise Flaw(f"there is no action {name!r}")
+        return found
+
+    # --- the result ------------------------------------------------------------------------------------------------
+
+    def _results(self, numbers: Mapping[int, str]) -> tuple[tuple[str, int, str], ...]:
+        results = []
+        for _, key, number, pointer in _first(self.rows["macro_result"], 2):
+            if number not in numbers:
+                raise Flaw(f"{key!r} of the result comes from step {number}, which is not in the chain")
+            results.append((str(key), cast(int, number), _pointer(pointer)))
+        return tuple(results)
+
+
+def _first(rows: Sequence[Row], key: int) -> list[Any]:
+    """The first row of each key, which is that many columns long."""
+    if len(rows) < 2:
+        return list(rows)
+    known: dict[Row, Row] = {}
+    for row in rows:
+        known.setdefault(row[:key], row)
+    return list(known.values())
+
+
+def _plain(value: Value) -> Any:
+    try:
+        return plain(value)
+    except NotPlain as error:
+        raise Flaw(f"a value cannot be written as JSON: {error}") from None
+
+
+def _pointer(value: Value) -> str:
+    text = str(value)
+    if text and not text.startswith("/"):
+        raise Flaw(f"{text!r} is no JSON Pointer", f"write {'/' + text!r}, or '' for the whole")
+    return text
+
+
+def _refuse_cycles(steps: Sequence[Step]) -> None:
+    done: set[int] = set()
+    waiting = list(steps)
+    while waiting:
+        ready = [step for step in waiting if done.issuperset(step.after)]
+        if not ready:
+            raise Flaw(f"step {waiting[0].number} waits for itself")
+        done.update(step.number for step in ready)
+        waiting = [step for step in waiting if step.number not in done]
+
+
+class Kept:
+    """Chains by the facts that they were built from, at most so many."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._most = most
+        self._known: dict[Any, Chain | Flaw] = {}
+
+    def get(self, key: Any, build: Callable[[], Chain]) -> Chain:
+        found = self._known.get(key)
+        if found is None:
+            try:
+                found = build()
+            except Flaw as flaw:
+                found = flaw
+            if len(self._known) >= self._most:
+                self._known.clear()
+            self._known[key] = found
+        if isinstance(found, Flaw):
+            raise Flaw(found.message, found.fix)
+        return found

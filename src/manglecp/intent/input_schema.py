@@ -1,0 +1,175 @@
+"""What whoever calls a macro-tool has to give: a small JSON Schema (draft 2020-12) of its own arguments (TOOL-08).
+
+A call argument is there because the chain asks for it, or because the pack declares it (``macro_param``). Its schema is
+the declared one, else that of the action's parameter. It is required unless it has a default, is ``optional_param``, or
+the action can do without it. Two parameters of actions under one name have to mean the same: their schemas are equal,
+texts aside.
+
+A tool that declares arguments says what its interface is. What its actions can do without is then not exposed unless
+it is declared, so that a long chain has a short schema (TOOL-09); what they need is exposed in any case.
+
+Nothing outside the schema is referred to: what an action's schema keeps under ``$defs`` comes along, other references
+are flaws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.intent.definition import Flaw
+from manglecp.intent.visible import hidden, shown
+
+__all__ = ["Exposed", "checked", "input_schema"]
+
+_TEXTS: Final = frozenset({"title", "description", "examples", "$comment"})
+"""Keywords that restrict nothing."""
+_DATA: Final = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose values are data, not schemas."""
+_NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+"""Keywords whose members are schemas by name."""
+_ELSEWHERE: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"})
+_DEEPEST: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """A parameter of an action that is filled from the call argument ``name``."""
+
+    name: str
+    param: str
+    action: str
+    schema: Mapping[str, Any]
+    """The input schema of the action."""
+
+
+def input_schema(
+    exposed: Sequence[Exposed], declared: Mapping[str, Any], optional: Collection[str] = ()
+) -> dict[str, Any]:
+    """The schema, arguments in the order in which the chain asks for them, then those that only rules read."""
+    definitions = _Definitions()
+    properties: dict[str, Any] = {}
+    required: dict[str, bool] = {}
+    origin: dict[str, Exposed] = {}
+    for one in exposed:
+        if one.name in declared:
+            properties.setdefault(one.name, None)
+            continue
+        schema = definitions.carried(_property(one), one)
+        earlier = properties.setdefault(one.name, schema)
+        first = origin.setdefault(one.name, one)
+        if earlier is not schema and _bare(earlier) != _bare(schema):
+            raise Flaw(
+                f"{one.action} and {first.action} take {one.name!r} with different schemas",
+                f"declare macro_param(Tool, {one.name!r}, Schema), or bind one of them under another name",
+            )
+        needed = one.param in one.schema.get("required", ()) and "default" not in schema
+        required[one.name] = required.get(one.name, False) or needed
+    for name, schema in declared.items():
+        properties[_seen(name)] = definitions.refused(name, schema)
+        required[name] = "default" not in schema
+    result: dict[str, Any] = {"type": "object", "properties": properties}
+    if names := [name for name in properties if required[name] and name not in optional]:
+        result["required"] = names
+    result["additionalProperties"] = False
+    if definitions.found:
+        result["$defs"] = dict(sorted(definitions.found.items()))
+    return checked(result)
+
+
+def _property(one: Exposed) -> dict[str, Any]:
+    schema = one.schema.get("properties", {}).get(one.param, {})
+    return dict(schema) if isinstance(schema, Mapping) else {} if schema is True else {"not": {}}
+
+
+def _bare(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in _TEXTS}
+
+
+class _Definitions:
+    """What the schemas of actions keep under ``$defs``, as far as it is needed, each under a name of its own."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        self._names: dict[tuple[str, str], str] = {}
+
+    def carried(self, schema: dict[str, Any], one: Exposed) -> dict[str, Any]:
+        """A part of an action's schema with its references leading here."""
+        walked: dict[str, Any] = self._walk(schema, one, 0)
+        return walked
+
+    def refused(self, name: str, schema: Any) -> Any:
+        """A declared schema, which has nothing to refer to."""
+        if not isinstance(schema, dict):
+            raise Flaw(f"the schema of {name!r} is no object", 'write a map such as {"type": "string"}')
+        return self._walk(schema, None, 0)
+
+    def _walk(self, schema: Any, one: Exposed | None, depth: int) -> Any:
+        if not isinstance(schema, Mapping):
+            return schema
+        if depth > _DEEPEST:
+            raise Flaw(f"a schema is nested more than {_DEEPEST} deep")
+        walked: dict[str, Any] = {}
+        for key, value in schema.items():
+            if key in _ELSEWHERE:
+                raise Flaw(f"a schema has {key}, which a tool's schema cannot take over", "refer to #/$defs/… only")
+            if key == "$ref":
+                walked[key] = self._reference(value, one, depth)
+            elif isinstance(value, str):
+                walked[key] = shown(value) if key in _TEXTS else _seen(value)
+            elif key in _DATA:
+                walked[key] = _seen(value)
+            elif key in _NAMED and isinstance(value, Mapping):
+                walked[key] = {_seen(name): self._walk(part, one, depth + 1) for name, part in value.items()}
+            elif isinstance(value, (list, tuple)):
+                walked[key] = [self._walk(part, one, depth + 1) for part in value]
+            else:
+                walked[key] = self._walk(value, one, depth + 1)
+        return walked
+
+    def _reference(self, reference: Any, one: Exposed | None, depth: int) -> str:
+        place, _, name = str(reference).rpartition("/")
+        kept = {} if one is None else one.schema.get(place.removeprefix("#/"), {})
+        if one is None or place not in ("#/$defs", "#/definitions") or name not in kept:
+            raise Flaw(f"a schema refers to {reference!r}, which does not come with it", "write the schema in place")
+        known = self._names.get((one.action, name))
+        if known is None:
+            known = self._names[one.action, name] = self._free(name, one.action)
+            self.found[known] = None  # before it is walked: it may refer to itself
+            self.found[known] = self._walk(kept[name], one, depth + 1)
+        return f"#/$defs/{known}"
+
+    def _free(self, name: str, action: str) -> str:
+        return name if name not in self.found else f"{action}.{name}"
+
+
+def _seen(data: Any) -> Any:
+    """Data of a schema, if a person sees all of it: to write a character out would change what the schema accepts."""
+    if hidden(data if isinstance(data, str) else msgspec.json.encode(data).decode()):
+        raise Flaw("a schema names something with characters that are not seen")
+    return data
+
+
+def checked(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema, if it is one."""
+    problem = _problem(msgspec.json.encode(schema))
+    if problem is not None:
+        raise Flaw(f"a schema is no JSON Schema: {problem}")
+    return schema
+
+
+@lru_cache(maxsize=1024)
+def _problem(schema: bytes) -> str | None:
+    """What is wrong with a schema. Nothing is fetched, and patterns are those that run in linear time."""
+    import jsonschema_rs  # only when a pack is loaded, or a schema was never seen before
+
+    limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+    try:
+        jsonschema_rs.Draft202012Validator(schema.decode(), offline=True, pattern_options=limits)
+    except ValueError as error:
+        return str(error).partition("\n")[0]
+    return None

@@ -1,0 +1,69 @@
+"""Text that a person sees as it is: what is approved must be what is read.
+
+Some characters change what is shown without being seen: controls of direction, characters of no width, the block of
+tags that only a machine reads. In the text of a tool they serve nobody but someone who wants a person and a model to
+read different things. They are written out, as ``\\u202e``, wherever a tool or a skill is shown, and a pack that names
+a tool with them is refused. Names may use one script at a time, so that none looks like another.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+__all__ = ["LONGEST_NAME", "hidden", "name_problem", "shown"]
+
+LONGEST_NAME: Final = 64
+"""TOOL-03."""
+
+# Controls but for tab and line break; soft hyphen; fillers that are blank; joiners and marks of direction; separators
+# of lines; embeddings and isolates; invisible operators; variation selectors; byte order mark; notes between lines;
+# shorthand and musical formatting; tags; more variation selectors; private use; code points that are no characters.
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+)
+_SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "HEBREW", "ARABIC")
+
+
+def hidden(text: str) -> bool:
+    """Does the text hold a character that is not seen?"""
+    return _HIDDEN.search(text) is not None
+
+
+def shown(text: str) -> str:
+    """The text with every character that is not seen written out."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _HIDDEN.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def name_problem(name: str) -> str | None:
+    """What is wrong with the name of a tool, as the end of a sentence."""
+    if not name.strip():
+        return "is empty"
+    if len(name) > LONGEST_NAME:
+        return f"has {len(name)} characters, and the longest that clients show is {LONGEST_NAME}"
+    if "\n" in name or "\t" in name or hidden(name):
+        return f"has characters that are not seen: {shown(name)}".replace("\n", "\\n").replace("\t", "\\t")
+    if unicodedata.normalize("NFKC", name) != name:
+        return "has characters that look like others; write it in its normal form (NFKC)"
+    scripts = sorted({script for letter in name if letter.isalpha() for script in _script(letter)})
+    if len(scripts) > 1:
+        return f"mixes the scripts {' and '.join(script.title() for script in scripts)}, whose letters look alike"
+    return None
+
+
+def _script(letter: str) -> tuple[str, ...]:
+    """The script of a letter, if letters of other scripts look like it."""
+    if letter.isascii():
+        return ("LATIN",)
+    first = unicodedata.name(letter, "").partition(" ")[0]
+    return (first,) if first in _SCRIPTS else ()
