@@ -11,6 +11,7 @@ from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import Identity
 from manglecp.intent.validity import validity
 from manglecp.mangle.explain.expiry import Expiry
+from manglecp.mangle.facts import Fact
 
 from .packs import NOW, clock, pack, request
 
@@ -127,7 +128,12 @@ def test_tools_that_cannot_expire_are_not_looked_into(monkeypatch: pytest.Monkey
     evaluation = evaluated(rules, ("seen", "x"), logged("x", 1))
     asked = []
     original = Expiry.of
-    monkeypatch.setattr(Expiry, "of", lambda self, fact: asked.append(fact) or original(self, fact))
+
+    def of(self: Expiry, fact: str | Fact) -> int | None:
+        asked.append(fact)
+        return original(self, fact)
+
+    monkeypatch.setattr(Expiry, "of", of)
     assert validity(evaluation, "a") == (None, None)
     assert not asked
     assert validity(evaluation, "b") == (NOW, NOW + 4 * MINUTE)
