@@ -204,7 +204,8 @@ def clause(head: str, condition: str) -> str:
 
 
 def _under(heads: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.builds(clause, heads, st.sampled_from(CONDITIONS))
+    """A clause with this head; half of them hold whatever is asked."""
+    return st.builds(clause, heads, st.one_of(st.just(""), st.sampled_from(CONDITIONS)))
 
 
 def _pairs(predicate: str, tools: Sequence[str]) -> st.SearchStrategy[str]:
@@ -226,19 +227,19 @@ def rules(draw: st.DrawFn, *, with_conflicts: bool = True) -> Rules:
         if draw(st.integers(0, 11)) == 0:
             continue  # a tool that others may name and that does not exist
         domain.append(f'macro("{tool}", "Does {tool}.").')
-        steps = draw(st.lists(st.sampled_from(("look", "look", "look", "patch", "pay", GHOST)), min_size=1, max_size=2))
-        if GHOST not in steps or draw(st.booleans()):
-            domain += [f'macro_step("{tool}", {n}, "{name}").' for n, name in enumerate(steps, 1) if name != GHOST]
-        if GHOST in steps:
+        if draw(st.integers(0, 15)):  # else a tool without steps
+            steps = draw(st.lists(st.sampled_from(("look", "look", "patch", "pay")), min_size=1, max_size=2))
+            domain += [f'macro_step("{tool}", {n}, "{name}").' for n, name in enumerate(steps, 1)]
+        if draw(st.integers(0, 7)) == 0:
             domain.append(clause(f'macro_step("{tool}", 9, Name)', f'seen("ghost"), Name = "{GHOST}"'))
     relevant = st.builds(lambda tool, score: f'relevant("{tool}", {score})', _tools, _scores)
-    domain += draw(st.lists(_under(relevant), min_size=1, max_size=8))
+    domain += draw(st.lists(_under(relevant), min_size=2, max_size=10))
     domain += draw(st.lists(_under(_tools.map(lambda tool: f'mandatory("{tool}")')), max_size=3))
     domain += draw(st.lists(_under(_pairs("requires", TOOLS)), max_size=5))
-    conflicts = draw(st.lists(_under(_pairs("conflicts", TOOLS)), max_size=4)) if with_conflicts else []
+    conflicts = draw(st.lists(_under(_pairs("conflicts", TOOLS)), max_size=6)) if with_conflicts else []
     forbidden = draw(st.lists(prohibitions, max_size=2)) + draw(st.lists(_denials, max_size=1))
-    if draw(st.integers(0, 4)) == 0:
-        forbidden += draw(st.lists(_permits, min_size=1, max_size=6))
+    if draw(st.integers(0, 7)) == 0:
+        forbidden += draw(st.lists(_permits, min_size=2, max_size=8))
     return Rules(tuple(domain), tuple(forbidden), tuple(conflicts))
 
 

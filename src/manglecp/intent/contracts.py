@@ -1,0 +1,136 @@
+"""An independent check of contracts 1 to 4: is what was offered what the pack's own facts allow?
+
+Nothing here looks at what the kernel derived but the answer itself. The reading of the contracts is written out once
+more, in plain Python over sets, so that a mistake in the kernel's rules shows as a broken sentence. Tests ask it after
+every evaluation, and so does a server in development mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from manglecp.intent.evaluation import Evaluation
+from manglecp.mangle.engine.rows import all_rows
+
+__all__ = ["ContractBroken", "Said", "broken_contracts", "verify"]
+
+DEPENDENCY_SCORE = 80
+
+
+class ContractBroken(AssertionError):
+    """The kernel offered what it must not, or kept back what it must offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a pack says about its tools for one request."""
+
+    mandatory: frozenset[str] = frozenset()
+    relevant: Mapping[str, int] = field(default_factory=dict)
+    """The best score of each tool, clamped to 100; tools below 0 are not relevant at all."""
+    forbidden: frozenset[str] = frozenset()
+    """Prohibited, not permitted, without steps, with steps that cannot or must not run, or not there at all."""
+    conflicts: frozenset[tuple[str, str]] = frozenset()
+    requires: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Said:
+        def rows(predicate: str, arity: int) -> list[tuple[str, ...]]:
+            return all_rows(evaluation.result, (predicate, arity))
+
+        steps: dict[str, set[str]] = {}
+        for tool, _, action in rows("macro_step", 3):
+            steps.setdefault(tool, set()).add(action)
+        requires: dict[str, set[str]] = {}
+        for tool, needed in rows("requires", 2):
+            requires.setdefault(tool, set()).add(needed)
+        relevant: dict[str, int] = {}
+        for tool, score in rows("relevant", 2):
+            number = min(100, int(score))
+            if number >= 0:
+                relevant[tool] = max(number, relevant.get(tool, 0))
+        mandatory = {tool for (tool,) in rows("mandatory", 1)}
+        every = mandatory | set(relevant) | set(requires) | {one for needed in requires.values() for one in needed}
+        runnable = set(evaluation.domain.pack.actions) - {action for action, _ in rows("effect_denied", 2)}
+        possible = {tool for tool, _ in rows("macro", 2)} & {t for t, actions in steps.items() if actions <= runnable}
+        if _permits(evaluation):
+            possible &= {tool for (tool,) in rows("permitted", 1)}
+        possible -= {tool for tool, _ in rows("prohibited", 2)}
+        return cls(
+            frozenset(mandatory),
+            relevant,
+            frozenset(every - possible),
+            frozenset((a, b) for a, b in rows("conflicts", 2)),
+            {tool: frozenset(needed) for tool, needed in requires.items()},
+        )
+
+    def closure(self, tools: Iterable[str]) -> set[str]:
+        """The tools and everything they need."""
+        found: set[str] = set()
+        waiting = list(tools)
+        while waiting:
+            tool = waiting.pop()
+            if tool not in found:
+                found.add(tool)
+                waiting += self.requires.get(tool, ())
+        return found
+
+
+def broken_contracts(said: Said, offered: Mapping[str, int]) -> list[str]:
+    """What is wrong with an offer of tools and scores, as sentences."""
+    wanted = said.mandatory | set(said.relevant)
+    return [
+        *_relevance(said, offered, wanted),
+        *(f"2: {tool} is forbidden" for tool in sorted(said.forbidden & offered.keys())),
+        *(f"3: {a} and {b} are rivals" for a, b in sorted(said.conflicts) if a in offered and b in offered and a != b),
+        *(
+            f"4: {tool} needs {needed}"
+            for tool in sorted(offered)
+            for needed in sorted(said.requires.get(tool, frozenset()) - offered.keys())
+        ),
+        *_missing(said, offered, wanted),
+    ]
+
+
+def verify(evaluation: Evaluation) -> None:
+    """Raise if an evaluation breaks a contract."""
+    offered = {selected.tool: selected.score for selected in evaluation.selected}
+    broken = broken_contracts(Said.of(evaluation), offered)
+    if len(offered) != len(evaluation.selected):
+        broken.append("6: a tool is offered twice")
+    if broken:
+        raise ContractBroken("; ".join(broken))
+
+
+def _relevance(said: Said, offered: Mapping[str, int], wanted: set[str] | frozenset[str]) -> Iterable[str]:
+    """Contract 1: every tool speaks to the intent, or is needed by one that does; by the score that this gives."""
+    served = said.closure(wanted & offered.keys())
+    for tool, score in sorted(offered.items()):
+        if tool not in served:
+            yield f"1: nothing speaks for {tool}"
+            continue
+        scores = [100] if tool in said.mandatory else []
+        if tool in said.relevant:
+            scores.append(said.relevant[tool])
+        dependants = wanted & offered.keys() - {tool}
+        if any(tool in said.closure(said.requires.get(other, ())) for other in (*dependants, tool)):
+            scores.append(DEPENDENCY_SCORE)
+        if score != max(scores):
+            yield f"1: {tool} has the score {score} and not {max(scores)}"
+
+
+def _missing(said: Said, offered: Mapping[str, int], wanted: set[str] | frozenset[str]) -> Iterable[str]:
+    """What nothing speaks against is offered: a candidate that is free, with free dependencies and no rivals."""
+    standing = {tool for tool in wanted if not said.closure([tool]) & said.forbidden}
+    pool = said.closure(standing)
+    contested = {one for pair in said.conflicts if pair[0] != pair[1] and set(pair) <= pool for one in pair}
+    for tool in sorted(standing - offered.keys()):
+        if not said.closure([tool]) & contested:
+            yield f"{tool} is kept back for no reason"
+
+
+def _permits(evaluation: Evaluation) -> bool:
+    """Has the pack a clause for ``permitted``?"""
+    program, key = evaluation.domain.program, ("permitted", 1)
+    return any(rule.head.key == key for rule in program.rules) or any(fact.key == key for fact in program.facts)
