@@ -6,17 +6,18 @@ Start with :mod:`manglecp.mangle`, the language that the rules are written in.
 """
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Context", "Limits", "__version__", "action"]
+__all__ = ["Context", "Limits", "__version__", "action", "external"]
 
 TYPE_CHECKING = False  # as typing has it, without importing it
 if TYPE_CHECKING:
     from manglecp.toolhost.action import action
     from manglecp.toolhost.context import Context
+    from manglecp.toolhost.external import external
     from manglecp.toolhost.shapes import Limits
 else:  # a type checker that saw this would take every name for one of ours
 
     def __getattr__(name: str) -> object:
-        homes = {"Context": "context", "Limits": "shapes", "action": "action"}
+        homes = {"Context": "context", "Limits": "shapes", "action": "action", "external": "external"}
         if name not in homes:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module

@@ -1,1 +1,21 @@
-"""A domain pack on disk. So far: its fact files."""
+"""A domain pack on disk: rules by trust level, facts, skills, actions and settings. docs/reference/packs.md.
+
+Data meets the modules in this order:
+
+    folder             the files, within limits; the digest
+    toml_places, sections, settings    pack.toml
+    texts              characters that nobody sees
+    skills             Markdown with front matter
+    asking             a host that describes a Python file
+    listed, actions, externals         what it says
+    reading            the way in: a folder to a :class:`Pack`
+    model, problems    what comes of it
+    watching           a pack that is being worked on
+    scaffold           a pack to begin with
+    factfiles          facts in files
+"""
+
+from manglecp.pack.model import Pack
+from manglecp.pack.problems import PackError, Problem
+
+__all__ = ["Pack", "PackError", "Problem"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from manglecp.mangle.source import Source
+from manglecp.pack.problems import Problem
 
 __all__ = [
     "ActionDescription",
@@ -22,11 +23,15 @@ __all__ = [
     "Limits",
     "Pack",
     "Param",
+    "Profile",
     "Settings",
     "SkillText",
+    "TokenCounting",
 ]
 
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
+Profile = Literal["none", "standard", "spawn", "strict"]
+"""How the hosts of a pack are locked in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,7 @@ class Settings:
     disclosure: Disclosure = Disclosure()
     auth: AuthSettings = AuthSettings()
     params: tuple[Param, ...] = ()
-    sandbox: Literal["none", "standard", "spawn", "strict"] = "strict"
+    sandbox: Profile = "strict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +147,10 @@ class ExternalDescription:
     description: str = ""
     deterministic: bool = True
     seconds: float = 5.0
+    arguments: tuple[str, ...] = ()
+    """What its declaration calls them."""
+    aid: str = ""
+    """The action that answers it in its host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +171,12 @@ class Pack:
     digest: str = ""
     """SHA-256 over all content and params: another digest is another pack."""
     folder: str = ""
+    actions_file: str | None = None
+    """Absolute path of the plugin that its actions are, and the hash of what was described."""
     plugin_sha256: str | None = None
+    externals_file: str | None = None
+    externals_sha256: str | None = None
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def name(self) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from manglecp.mangle.errors import Diagnostic
+from manglecp.mangle.errors import Diagnostic, nearest
 
-__all__ = ["PackError", "Problem"]
+__all__ = ["PackError", "Problem", "Problems", "meant"]
+
+_MOST: Final = 200
+"""Problems that are told. Who has more has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +60,52 @@ class PackError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(problem.render() for problem in self.problems)
+
+
+class Problems:
+    """Collects them while a pack is read."""
+
+    def __init__(self) -> None:
+        self._found: list[Problem] = []
+
+    def add(
+        self, file: str, message: str, *, line: int | None = None, column: int | None = None, fix: str | None = None
+    ) -> None:
+        self._found.append(Problem(file, message, line, column, fix))
+
+    def warn(self, file: str, message: str, *, line: int | None = None, fix: str | None = None) -> None:
+        self._found.append(Problem(file, message, line, None, fix, "warning"))
+
+    def note(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """What the language says."""
+        self._found += map(Problem.of, diagnostics)
+
+    @property
+    def any_error(self) -> bool:
+        return any(problem.severity == "error" for problem in self._found)
+
+    def sound(self, file: str) -> bool:
+        """Whether nothing is wrong with a file so far."""
+        return not any(problem.file == file and problem.severity == "error" for problem in self._found)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self._sorted() if problem.severity == "warning")
+
+    def refuse(self) -> None:
+        """Raise if there is an error."""
+        if self.any_error:
+            found = self._sorted()
+            if len(found) > _MOST:
+                found = [*found[:_MOST], Problem("", f"and {len(found) - _MOST} more")]
+            raise PackError(found)
+
+    def _sorted(self) -> list[Problem]:
+        return sorted(self._found, key=lambda problem: (problem.file, problem.line or 0, problem.column or 0))
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What would fix an unknown name."""
+    names = sorted(known)
+    similar = nearest(name, names)
+    return f"did you mean {similar}?" if similar else f"known are {', '.join(names)}" if names else "remove it"

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.toolhost.effects import lease_tier
 
-__all__ = ["Declaration", "action", "declaration"]
+__all__ = ["Declaration", "action", "declaration", "mark"]
 
 _ATTRIBUTE: Final = "__manglecp_action__"
 _STARTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
@@ -36,6 +36,8 @@ class Declaration(NamedTuple):
     deterministic: bool = False
     tags: tuple[str, ...] = ()
     replay_inputs: tuple[str, ...] = ()
+    external: dict[str, Any] | None = None
+    """Of what serves an external predicate: which, and how it is asked."""
 
 
 def action(
@@ -88,11 +90,13 @@ def action(
         fences,
     )
 
-    def mark(function: F) -> F:
-        setattr(function, _ATTRIBUTE, said)
-        return function
+    return lambda function: mark(function, said)
 
-    return mark
+
+def mark(function: F, said: Declaration) -> F:
+    """Make an action of a function, with all of its declaration."""
+    setattr(function, _ATTRIBUTE, said)
+    return function
 
 
 def declaration(candidate: object) -> Declaration | None:

@@ -7,9 +7,10 @@ To find a plugin runs nothing of it. Loading runs the top level of the file, as 
 process of its own, after it has put the protocol out of the file's reach and locked itself in. No bytecode is written
 beside the file.
 
-An action's id is made of the plugin's name and the function's: ``apply_patch`` of ``workspace.py``, or of
-``workspace/actions.py``, is ``AID.WORKSPACE.APPLY_PATCH.v1``. An action that the file imports from elsewhere is not its
-own and is left out, unless ``__all__`` names it.
+An action's id is made of the plugin's name and the function's: ``apply_patch`` of ``workspace.py``, of
+``workspace/actions.py`` or of ``workspace/actions/__init__.py`` is ``AID.WORKSPACE.APPLY_PATCH.v1``. An action that the
+file imports from elsewhere is not its own and is left out, unless ``__all__`` names it. An external predicate is served
+as an action (:mod:`.external`).
 """
 
 # pathlib would take a tenth of the time in which a worker has to start:
@@ -25,9 +26,10 @@ from typing import Final, NamedTuple
 
 from manglecp.toolhost.action import declaration
 from manglecp.toolhost.describing import describe
+from manglecp.toolhost.external import serving
 from manglecp.toolhost.tool import Tool
 
-__all__ = ["NAMELESS", "Plugin", "PluginError", "Source", "action_id", "find", "load"]
+__all__ = ["NAMELESS", "Plugin", "PluginError", "Source", "action_id", "find", "load", "plugin_name"]
 
 NAMELESS: Final = frozenset({"actions", "__init__"})
 """Files that are called after their folder."""
@@ -80,18 +82,16 @@ def load(plugin: str | Source) -> Plugin:
     """Run the top level of a plugin and take its actions."""
     source = find(plugin) if isinstance(plugin, str) else plugin
     folder, file_name = os.path.split(source.path)
-    stem = os.path.splitext(file_name)[0]
-    name = os.path.basename(folder) if stem in NAMELESS else stem
     if source.root not in sys.path:
         sys.path.append(source.root)
     module = ModuleType(source.module)
     module.__file__ = source.path
-    _place(module, folder if stem == "__init__" else None)
+    _place(module, folder if file_name == "__init__.py" else None)
     try:
         _import_package_of(source.module)
         sys.modules[source.module] = module  # where hints that are strings, and pickles, look for their names
         exec(compile(source.content, source.path, "exec"), module.__dict__)
-        return Plugin(source.content, _tools(module, name))
+        return Plugin(source.content, _tools(module, plugin_name(source.path)))
     except PluginError:
         raise
     except BaseException as error:  # SystemExit too: it is not for a plugin to end its host
@@ -105,6 +105,15 @@ def _place(module: ModuleType, folder: str | None) -> None:
         spec.submodule_search_locations = module.__path__ = [folder]
     module.__spec__ = spec
     module.__package__ = spec.parent
+
+
+def plugin_name(path: str) -> str:
+    """What a plugin is called: its file, or the folder that it is named after."""
+    folder, file_name = os.path.split(path)
+    name = os.path.splitext(file_name)[0]
+    while name in NAMELESS and folder not in ("", "/"):
+        folder, name = os.path.split(folder)
+    return name
 
 
 def action_id(plugin: str, function: str, version: int) -> str:
@@ -177,7 +186,8 @@ def _sha256(source: bytes) -> str:
 def _tools(module: ModuleType, name: str) -> dict[str, Tool]:
     tools: dict[str, Tool] = {}
     public = module.__dict__.get("__all__", ())
-    for known_as, function in module.__dict__.items():
+    for known_as, candidate in module.__dict__.items():
+        function = serving(candidate)
         said = declaration(function)
         if said is None or (getattr(function, "__module__", None) != module.__name__ and known_as not in public):
             continue

@@ -92,6 +92,7 @@ class Tool:
             "idempotent": said.idempotent,
             "mutates": said.mutates,
             "timeout": said.timeout,
+            **({} if said.external is None else {"external": said.external}),
         }
 
 

@@ -21,7 +21,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +31,7 @@ from manglecp.toolhost.dispatch.framing import MAX_OUTPUT
 from manglecp.toolhost.dispatch.launching import HostCommand, launch
 from manglecp.toolhost.dispatch.settings import DEFAULT_TIMEOUT
 from manglecp.toolhost.hashing import hex_digest
-from manglecp.toolhost.plugin import NAMELESS, PluginError, Source, action_id, find
+from manglecp.toolhost.plugin import PluginError, Source, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
 
 __all__ = ["Listing", "list_plugin"]
@@ -131,9 +130,7 @@ async def list_plugin(
 
 def _family(source: Source) -> str:
     """How the ids of a plugin's actions begin."""
-    path = Path(source.path)
-    name = path.parent.name if path.stem in NAMELESS else path.stem
-    return action_id(name, "", 1).removesuffix("P.v1")
+    return action_id(plugin_name(source.path), "", 1).removesuffix("P.v1")
 
 
 def _read(plugin: str, document: bytes, sha256: str, family: str) -> Listing | DispatchError:

@@ -1,0 +1,127 @@
+"""Asking a host what a Python file of the pack offers. Nothing of the file runs in this process.
+
+The host is locked in as strictly as can be before it runs the file. It has a deadline, may say only so much, leads a
+process group of its own, and is gone with all of it when the question is answered. What it says is the file's word
+about itself: :mod:`.listed` takes only what has the right shape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from manglecp.pack.problems import Problems
+from manglecp.wire.decoding import decode
+from manglecp.wire.faults import Fault
+
+__all__ = ["ask_host"]
+
+SECONDS: Final = 30.0
+MOST_OUTPUT: Final = 4_194_304
+_CHUNK: Final = 65_536
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+_LINE: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")
+_LONGEST: Final = 300
+_CONFINED: Final = 6
+"""Exit status of a host that cannot be locked in."""
+
+
+def ask_host(
+    root: Path, file: str, sha256: str, problems: Problems, *, degrade: bool = False, seconds: float = SECONDS
+) -> dict[str, Any] | None:
+    """The listing of a file; None, and a problem, if there is none."""
+    argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", file]
+    argv += ["--sandbox", "strict", "--sha256", sha256, "--parent", str(os.getpid())]
+    if degrade:
+        argv.append("--degrade")
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=root,
+            env={name: os.environ[name] for name in _INHERITED if name in os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        problems.add(file, f"no host can be started to describe it: {error.strerror}")
+        return None
+    output, code = _output(process, time.monotonic() + seconds)
+    if len(output) > MOST_OUTPUT:
+        problems.add(file, f"its description has more than {MOST_OUTPUT:,} bytes")
+    elif code is None:
+        problems.add(file, f"it did not describe itself within {seconds:g} s", fix="its top level should only define")
+    else:
+        return _read(file, output, code, sha256, problems)
+    return None
+
+
+def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, int | None]:
+    """What the process says, and how it ended by itself; None if it did not. Its group is gone afterwards."""
+    assert process.stdout is not None
+    output = bytearray()
+    ended = False
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        with process.stdout as stream, selectors.DefaultSelector() as selector:
+            os.set_blocking(stream.fileno(), False)
+            selector.register(stream, selectors.EVENT_READ)
+            selector.register(pidfd, selectors.EVENT_READ)
+            while not ended and len(output) <= MOST_OUTPUT and (left := deadline - time.monotonic()) > 0:
+                ready = {key.fd for key, _ in selector.select(left)}
+                ended = pidfd in ready
+                if (ended or stream.fileno() in ready) and not _take(stream.fileno(), output) and not ended:
+                    selector.unregister(stream)
+    finally:
+        os.close(pidfd)
+        with contextlib.suppress(ProcessLookupError):  # before its leader is waited for, while the number is its own
+            os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait()
+    return bytes(output), code if ended else None
+
+
+def _take(descriptor: int, output: bytearray) -> bool:
+    """Take what is there; whether more may come."""
+    while len(output) <= MOST_OUTPUT:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        output += data
+    return False
+
+
+def _read(file: str, output: bytes, code: int, sha256: str, problems: Problems) -> dict[str, Any] | None:
+    try:
+        document = decode(output)
+    except Fault:
+        document = None
+    if not isinstance(document, dict):
+        how = f"ended by signal {-code}" if code < 0 else f"exited with status {code}"
+        problems.add(file, f"its host {how} and did not describe it")
+        return None
+    if code == 0 and document.get("ok") is True and document.get("plugin_sha256") == sha256:
+        return document
+    said = document.get("error")
+    message = _plain(said, file) if isinstance(said, str) else "its host did not describe it"
+    line = _LINE.search(message)
+    fix = "repair the sandbox of this machine, or allow degraded ones" if code == _CONFINED else None
+    problems.add(file, message[:_LONGEST], line=int(line[1][:9]) if line else None, fix=fix)
+    return None
+
+
+def _plain(text: str, file: str) -> str:
+    """What a host says about a file, without the words around it and without what would speak to a terminal."""
+    said = text[: 2 * _LONGEST].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
+    return "".join(character if character.isprintable() else " " for character in said)

@@ -1,0 +1,162 @@
+"""The files of a pack, read with care: nothing outside of its folder, nothing without end, and every byte counted.
+
+A name is relative to the folder and has slashes. Hidden files, backups (``~``) and ``__pycache__`` are not part of a
+pack. A link may lead to another file of the folder, and nowhere else. What is read here is hashed here, so that the
+digest speaks of the bytes that were used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from manglecp.pack.problems import Problems
+
+__all__ = ["Folder"]
+
+MOST_FILES: Final = 10_000
+DEEPEST: Final = 16
+LARGEST: Final = 1 << 30
+"""Bytes of one file, whatever it is."""
+_CHUNK: Final = 1 << 20
+_FORMAT: Final = b"manglecp-pack-1"
+
+
+class Folder:
+    """A folder that was walked once. What is wrong with it is among the problems."""
+
+    def __init__(self, root: Path, problems: Problems) -> None:
+        self.root: Final = root
+        self._problems = problems
+        self._digests: dict[str, bytes] = {}
+        self._lost: set[str] = set()
+        self.names: Final = tuple(sorted(self._walk(root)))
+
+    def _walk(self, root: Path) -> Iterator[str]:
+        waiting, found = [("", 0)], 0
+        while waiting:
+            inside, depth = waiting.pop()
+            try:
+                with os.scandir(root / inside) as entries:
+                    listed = sorted(entries, key=lambda entry: entry.name)
+            except OSError as error:
+                self._problems.add(inside, f"the folder cannot be read: {error.strerror}")
+                continue
+            for entry in listed:
+                if _is_ignored(entry.name):
+                    continue
+                name = f"{inside}/{entry.name}" if inside else entry.name
+                if not entry.name.isprintable():
+                    self._problems.add(_shown(name), "the name is no printable text", fix="rename it")
+                elif entry.is_symlink():
+                    if self._is_inside(name):
+                        yield name
+                elif entry.is_dir(follow_symlinks=False):
+                    if depth == DEEPEST:
+                        self._problems.add(name, f"folders are nested more than {DEEPEST} deep")
+                    else:
+                        waiting.append((name, depth + 1))
+                else:
+                    found += 1
+                    if found > MOST_FILES:
+                        self._problems.add("", f"the folder has more than {MOST_FILES:,} files", fix="is it a pack?")
+                        return
+                    yield name
+
+    def _is_inside(self, name: str) -> bool:
+        try:
+            target = (self.root / name).resolve(strict=True)
+        except (OSError, RuntimeError):  # the latter is a circle of links
+            self._problems.add(name, "the link leads nowhere")
+            return False
+        if not target.is_relative_to(self.root):
+            self._problems.add(name, "the link leads out of the pack", fix="copy what it leads to")
+        elif not target.is_file():
+            self._problems.add(name, "a link in a pack leads to a file", fix="copy what it leads to")
+        elif any(map(_is_ignored, target.relative_to(self.root).parts)):
+            self._problems.add(name, "the link leads to a file that is not part of the pack")
+        else:
+            return True
+        return False
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """What is in a file; None, and a problem, if it cannot be had."""
+        data = b"".join(self._chunks(name, most))
+        if name in self._lost:
+            return None
+        self._digests[name] = hashlib.sha256(data).digest()
+        return data
+
+    def text(self, name: str, most: int) -> str | None:
+        """A file as UTF-8 text without NUL, its byte order mark removed."""
+        data = self.read(name, most)
+        if data is None:
+            return None
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            self._problems.add(name, f"not UTF-8: byte {data[error.start]:#04x}", line=line)
+            return None
+        if "\0" in text:
+            self._problems.add(name, "the text holds a NUL character", line=text.count("\n", 0, text.index("\0")) + 1)
+            return None
+        return text
+
+    def sha256(self, name: str) -> str:
+        """The hash of what was read."""
+        return self._digests[name].hex()
+
+    def digest(self, params: Mapping[str, str]) -> str:
+        """SHA-256 over all names, contents and params; the rest of the files is read for it now."""
+        parts = [_FORMAT]
+        for name in self.names:
+            if name not in self._digests and name not in self._lost:
+                content = hashlib.sha256()
+                for chunk in self._chunks(name, LARGEST):
+                    content.update(chunk)
+                self._digests[name] = content.digest()
+            parts += [b"file", name.encode(), self._digests.get(name, b"")]
+        for key in sorted(params):
+            parts += [b"param", key.encode(), params[key].encode()]
+        # Each part with its length, so that no two contents run together as the same bytes.
+        return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()
+
+    def _lose(self, name: str, message: str, fix: str | None = None) -> None:
+        self._lost.add(name)
+        self._problems.add(name, message, fix=fix)
+
+    def _chunks(self, name: str, most: int) -> Iterator[bytes]:
+        """The bytes of a regular file. It is opened so that neither a pipe nor a link put there meanwhile matters."""
+        path = (self.root / name).resolve() if (self.root / name).is_symlink() else self.root / name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            self._lose(name, f"the file cannot be read: {error.strerror}")
+            return
+        with open(descriptor, "rb") as file:  # noqa: PTH123  # pathlib cannot open a descriptor
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                self._lose(name, "neither a file nor a folder", fix="remove it from the pack")
+                return
+            left = most
+            try:
+                while chunk := file.read(_CHUNK):
+                    left -= len(chunk)
+                    if left < 0:
+                        self._lose(name, f"the file has more than {most:,} bytes")
+                        return
+                    yield chunk
+            except OSError as error:
+                self._lose(name, f"the file cannot be read: {error.strerror}")
+
+
+def _is_ignored(name: str) -> bool:
+    return name.startswith(".") or name.endswith("~") or name == "__pycache__"
+
+
+def _shown(name: str) -> str:
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name)

@@ -1,0 +1,168 @@
+"""A folder to a pack: everything that is in it, or everything that is wrong with it.
+
+Rules are taken as text, with the trust that their folder gives; they are parsed here only if the pack is refused
+anyway, so that whoever repairs it sees all of it. Fact files are named, and read when the declarations are known.
+Python files are described by hosts (:mod:`.asking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from manglecp.mangle.errors import ParseError
+from manglecp.mangle.parser import parse
+from manglecp.mangle.source import Source, Trust
+from manglecp.pack.actions import read_actions
+from manglecp.pack.asking import ask_host
+from manglecp.pack.externals import read_externals
+from manglecp.pack.folder import Folder
+from manglecp.pack.model import Pack, SkillText
+from manglecp.pack.problems import PackError, Problem, Problems, meant
+from manglecp.pack.settings import FILE, fill_params, read_settings
+from manglecp.pack.skills import LARGEST as LARGEST_SKILL
+from manglecp.pack.skills import read_skill
+
+__all__ = ["read_pack"]
+
+_TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
+_FACTS: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
+_KNOWN: Final = (FILE, "rules", "facts", "skills", "actions.py", "externals.py")
+_LARGEST_SETTINGS: Final = 65_536
+_LARGEST_TEXT: Final = 16_777_216
+
+
+def read_pack(folder: Path | str, params: Mapping[str, str] | None = None, *, degrade: bool = False) -> Pack:
+    """The pack in a folder, with the values of its params; :class:`PackError` with all problems.
+
+    ``degrade`` lets its Python files be described on a machine that cannot lock their host in completely.
+    """
+    try:
+        root = Path(folder).resolve(strict=True)
+        if not root.is_dir():
+            raise NotADirectoryError
+    except (OSError, RuntimeError, ValueError):
+        raise PackError([Problem("", f"there is no folder {str(folder)[:300]!r}")]) from None
+    return _Reading(root, params or {}, degrade=degrade).pack()
+
+
+class _Reading:
+    def __init__(self, root: Path, params: Mapping[str, str], *, degrade: bool) -> None:
+        self._problems = Problems()
+        self._folder = Folder(root, self._problems)
+        self._root = root
+        self._given = params
+        self._degrade = degrade
+
+    def pack(self) -> Pack:
+        self._look_at_names()
+        text = self._folder.text(FILE, _LARGEST_SETTINGS) if FILE in self._folder.names else None
+        settings = read_settings(text or "", self._root.name, self._problems)
+        params = fill_params(settings, self._given, self._problems) if self._problems.sound(FILE) else {}
+        sources, facts, skills = self._sources(), self._facts(), self._skills()
+        actions_file, listed_actions = self._described("actions")
+        actions = {} if listed_actions is None else read_actions(listed_actions, str(actions_file), self._problems)
+        externals_file, listed_externals = self._described("externals")
+        externals = (
+            {} if listed_externals is None else read_externals(listed_externals, str(externals_file), self._problems)
+        )
+        if not sources and not facts and not self._problems.any_error:
+            self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
+        digest = self._folder.digest(params)
+        self._refuse(sources)
+        return Pack(
+            settings=settings,
+            sources=sources,
+            fact_files=facts,
+            skills=skills,
+            actions=actions,
+            externals=externals,
+            params=params,
+            digest=digest,
+            folder=str(self._root),
+            actions_file=self._absolute(actions_file),
+            plugin_sha256=None if actions_file is None else self._folder.sha256(actions_file),
+            externals_file=self._absolute(externals_file),
+            externals_sha256=None if externals_file is None else self._folder.sha256(externals_file),
+            warnings=self._problems.warnings,
+        )
+
+    def _refuse(self, sources: tuple[Source, ...]) -> None:
+        """If the pack is refused, also for what its rules would be refused for."""
+        if self._problems.any_error:
+            for source in sources:
+                try:
+                    parse(source)
+                except ParseError as error:
+                    self._problems.note(error.diagnostics)
+        self._problems.refuse()
+
+    def _look_at_names(self) -> None:
+        """Nothing that looks like a part of the pack may be silently passed over."""
+        tops = {name.partition("/")[0] for name in self._folder.names}
+        for top in sorted(tops - {*_KNOWN, "actions", "externals"}):
+            if top.endswith(".mg"):
+                self._problems.add(top, "rules lie in rules/", fix=f"move it to rules/{top}")
+            elif (hint := meant(top, _KNOWN)).startswith("did"):
+                self._problems.warn(top, "not part of a pack", fix=hint)
+
+    def _inside(self, folder: str) -> list[str]:
+        return [name for name in self._folder.names if name.startswith(f"{folder}/")]
+
+    def _sources(self) -> tuple[Source, ...]:
+        found = []
+        for name in self._inside("rules"):
+            level, slash, rest = name.removeprefix("rules/").partition("/")
+            trust = _TRUST.get(level) if slash else Trust.DOMAIN
+            if trust is None:
+                self._problems.add(name, f"rules/{level} is no level of trust", fix=meant(level, _TRUST))
+            elif "/" in rest:
+                self._problems.add(name, "rule files lie directly in the folder of their level")
+            elif not name.endswith(".mg"):
+                self._problems.add(name, "not a rule file by its name", fix="rule files end in .mg")
+            elif (text := self._folder.text(name, _LARGEST_TEXT)) is not None:
+                found.append(Source(name, text, trust))
+        return tuple(found)
+
+    def _facts(self) -> tuple[str, ...]:
+        found = []
+        for name in self._inside("facts"):
+            if "/" in name.removeprefix("facts/") or not name.removesuffix(".gz").endswith(_FACTS):
+                known = ", ".join(_FACTS)
+                self._problems.add(name, "not a fact file by its name", fix=f"known endings are {known}, each also .gz")
+            else:
+                found.append(str(self._root / name))
+        return tuple(found)
+
+    def _skills(self) -> dict[str, SkillText]:
+        found = {}
+        for name in self._inside("skills"):
+            if "/" in name.removeprefix("skills/") or not name.endswith(".md"):
+                self._problems.add(name, "not a skill by its name", fix="skills are files skills/ID.md")
+                continue
+            text = self._folder.text(name, LARGEST_SKILL)
+            skill = None if text is None else read_skill(name, text, self._problems)
+            if skill is not None:
+                found[skill.skill_id] = skill
+        return found
+
+    def _described(self, stem: str) -> tuple[str | None, dict[str, Any] | None]:
+        """The Python file of that name, or the package, and its listing."""
+        file, package = f"{stem}.py", f"{stem}/__init__.py"
+        names = self._folder.names
+        if file in names and self._inside(stem):
+            self._problems.add(file, f"there is a folder {stem}/ too", fix="keep one of the two")
+        if file not in names:
+            if package not in names:
+                if self._inside(stem):
+                    self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package}")
+                return None, None
+            file = package
+        if self._folder.text(file, _LARGEST_TEXT) is None:
+            return None, None
+        sha256 = self._folder.sha256(file)
+        return file, ask_host(self._root, file, sha256, self._problems, degrade=self._degrade)
+
+    def _absolute(self, name: str | None) -> str | None:
+        return None if name is None else str(self._root / name)

@@ -1,0 +1,203 @@
+"""``pack.toml``: what a pack says about itself. Strict, and with a default for everything.
+
+A key that is misspelt would otherwise be a setting that silently does nothing, so every key that is not known is an
+error that names the nearest one. Limits are checked against what the protocol promises (MANI-08 to MANI-26).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, cast
+
+from manglecp.pack.model import (
+    AuthSettings,
+    Disclosure,
+    DomainSettings,
+    IntentSettings,
+    Limits,
+    Param,
+    Profile,
+    Settings,
+    TokenCounting,
+)
+from manglecp.pack.problems import Problems, meant
+from manglecp.pack.sections import Section, read_toml
+
+__all__ = ["CATEGORIES", "FILE", "fill_params", "read_settings"]
+
+FILE: Final = "pack.toml"
+CATEGORIES: Final = (
+    "browser_automation",
+    "codebase_analysis",
+    "workflow_orchestration",
+    "data_integration",
+    "testing",
+    "documentation",
+    "infrastructure",
+    "security",
+)
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_A_NAME: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
+_VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
+_PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
+_PARAM: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}")))
+_SCHEMES: Final = ("bearer", "oauth2", "api_key")
+_SCHEME: Final = re.compile("|".join(_SCHEMES))
+_URL: Final = re.compile(r"https?://[^\s/]+\S*")
+_LEAST_MESSAGE: Final = 16_777_216
+_MOST: Final = 1 << 40
+_LONGEST_VALUE: Final = 65_536
+
+
+def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
+    """What the text of ``pack.toml`` says; nothing, if there is no such file."""
+    whole = read_toml(FILE, text, problems)
+    pack = whole.section("pack")
+    name = pack.text("name", default_name(folder_name), pattern=_NAME, takes=_A_NAME)
+    version = pack.text("version", "0.1.0", pattern=_VERSION, takes="a version such as 1.4.0")
+    description = pack.text("description", "")
+    pack.finish()
+    settings = Settings(
+        name=name,
+        version=version,
+        description=description,
+        domain=_domain(whole.section("domain"), name, description),
+        intents=_intents(whole),
+        limits=_limits(whole.section("limits")),
+        disclosure=_disclosure(whole.section("disclosure")),
+        auth=_auth(whole.section("auth")),
+        params=_params(whole.section("params")),
+        sandbox=_sandbox(whole.section("sandbox")),
+    )
+    whole.finish()
+    return settings
+
+
+def default_name(folder_name: str) -> str:
+    """A folder may be called anything; a pack may not."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder_name).strip("-._")[:64] or "pack"
+
+
+def fill_params(settings: Settings, given: Mapping[str, str], problems: Problems) -> dict[str, str]:
+    """The value of every param: the one that was given, or its default."""
+    known = {param.name: param for param in settings.params}
+    for name in sorted(given.keys() - known.keys()):
+        problems.add("", f"--set {name}: the pack has no param of that name", fix=meant(name, known))
+    values = {}
+    for param in settings.params:
+        value = given.get(param.name, param.default)
+        if value is None:
+            message = f"params.{param.name}: a value is needed"
+            problems.add(FILE, message, fix=f"give --set {param.name}=… or a default")
+        elif len(value) > _LONGEST_VALUE or "\0" in value or not _is_unicode(value):
+            problems.add("", f"--set {param.name}: text of at most {_LONGEST_VALUE:,} characters is expected")
+        else:
+            values[param.name] = value
+    return values
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # from bytes on a command line that are no UTF-8
+        return False
+    return True
+
+
+def _domain(domain: Section, name: str, description: str) -> DomainSettings:
+    affinities = domain.section("affinities")
+    found = DomainSettings(
+        id=domain.text("id", name, pattern=_NAME, takes=_A_NAME),
+        description=domain.text("description", description),
+        categories=domain.texts("categories", _CATEGORY, f"one of {', '.join(CATEGORIES)} or a name with x- before it"),
+        affinities={key: affinities.number(key, 0, 0, 100) for key in sorted(affinities)},
+    )
+    domain.finish()
+    return found
+
+
+def _intents(whole: Section) -> tuple[IntentSettings, ...]:
+    found: dict[str, IntentSettings] = {}
+    for intent in whole.sections("intents"):
+        name = intent.text("name", None, pattern=_NAME, takes=_A_NAME, required=True)
+        description = intent.text("description", "", required=True)
+        required = intent.texts("required_facts", _PREDICATE, "the name of a predicate")
+        optional = intent.texts("optional_facts", _PREDICATE, "the name of a predicate")
+        intent.finish()
+        for both in sorted(set(required) & set(optional)):
+            intent.complain("optional_facts", f"{both} is required already", "remove it")
+        if name is not None and name in found:
+            intent.complain("name", f"there is an intent {name} already", "rename or remove one of them")
+        elif name is not None:
+            found[name] = IntentSettings(
+                name=name, description=description, required_facts=required, optional_facts=optional
+            )
+    return tuple(found.values())
+
+
+def _limits(limits: Section) -> Limits:
+    default = Limits()
+    found = Limits(
+        max_message_bytes=limits.number("max_message_bytes", default.max_message_bytes, _LEAST_MESSAGE, _MOST),
+        max_facts_per_request=limits.number("max_facts_per_request", default.max_facts_per_request, 1, _MOST),
+        max_derived_facts=limits.number("max_derived_facts", default.max_derived_facts, 1, _MOST),
+        max_intervals_per_atom=limits.number("max_intervals_per_atom", default.max_intervals_per_atom, 1, _MOST),
+        max_compute_ms=limits.number("max_compute_ms", default.max_compute_ms, 1, 86_400_000),
+    )
+    limits.finish()
+    return found
+
+
+def _disclosure(disclosure: Section) -> Disclosure:
+    default = Disclosure()
+    found = Disclosure(
+        full=disclosure.number("full", default.full, 0, 100),
+        condensed=disclosure.number("condensed", default.condensed, 0, 100),
+        minimal=disclosure.number("minimal", default.minimal, 0, 100),
+        tokens=cast(
+            "TokenCounting",
+            disclosure.choice("tokens", default.tokens, ("auto", "estimate", "o200k_base", "cl100k_base")),
+        ),
+        inline_skill_tokens=disclosure.number("inline_skill_tokens", default.inline_skill_tokens, 0, 2_000),
+    )
+    disclosure.finish()
+    if not found.full >= found.condensed >= found.minimal:
+        message = f"full {found.full}, condensed {found.condensed}, minimal {found.minimal} do not fall"
+        disclosure.complain(None, message, "a higher level needs at least the score of the lower one")
+    return found
+
+
+def _auth(auth: Section) -> AuthSettings:
+    required = auth.flag("required", False)
+    schemes = auth.texts("schemes", _SCHEME, f"one of {', '.join(_SCHEMES)}")
+    token_url = auth.text("token_url", None, pattern=_URL, takes="an http or https address")
+    auth.finish()
+    if required and not schemes:
+        auth.complain("required", "then schemes are needed too", f"add schemes = […] of {', '.join(_SCHEMES)}")
+    return AuthSettings(required=required, schemes=schemes, token_url=token_url)
+
+
+def _params(params: Section) -> tuple[Param, ...]:
+    found = []
+    for name in params:
+        param = params.section(name)
+        if not _PARAM.fullmatch(name):
+            params.complain(name, "a param is named in lower case, such as root or time_zone")
+        description = param.text("description", "")
+        default = param.text("default", None, most=_LONGEST_VALUE, empty=True)
+        required = param.flag("required", None)
+        param.finish()
+        if required is True and default is not None:
+            param.complain("required", "what has a default is not required", "remove one of them")
+        elif required is False and default is None:
+            param.complain("required", "what is not required has a default", 'add default = "…"')
+        found.append(Param(name=name, description=description, default=default))
+    return tuple(found)
+
+
+def _sandbox(sandbox: Section) -> Profile:
+    profile = sandbox.choice("profile", "strict", ("none", "standard", "spawn", "strict"))
+    sandbox.finish()
+    return cast("Profile", profile)

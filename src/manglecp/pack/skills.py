@@ -1,0 +1,190 @@
+"""Skills: Markdown with front matter. The id of a skill is the name of its file.
+
+    ---
+    name: Reading a HAR file
+    description: What its entries mean, and which of them to look at first.
+    resources:
+      - uri: https://example.org/har
+        type: text/html
+        description: The format
+    ---
+    The text.
+
+The front matter is a small part of YAML, read strictly: one line per value, plain or in quotes. What YAML would read
+as something else than the text that is written has to be quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import msgspec
+
+from manglecp.pack.model import SkillText
+from manglecp.pack.problems import Problems, meant
+from manglecp.pack.texts import unseen
+
+__all__ = ["LARGEST", "read_skill"]
+
+LARGEST: Final = 262_144
+"""Bytes of the file of a skill."""
+_LONGEST: Final = 2_000
+_MOST_RESOURCES: Final = 100
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ENTRY: Final = re.compile(r"([A-Za-z_][\w-]*):(?:[ \t]+(.*))?")
+_MIME: Final = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*")
+_FENCE: Final = "---"
+_KEYS: Final = ("name", "description", "content_type", "resources")
+_RESOURCE_KEYS: Final = ("uri", "type", "description")
+# How YAML begins what is no plain text, and what ends plain text before the line does.
+_SPECIAL: Final = tuple("[]{}|>&*!%@`,#?-")
+_CUTS: Final = re.compile(r":(?:\s|$)|\s#")
+
+
+def read_skill(file: str, text: str, problems: Problems) -> SkillText | None:
+    """The skill in a file; None, and problems, if there is none."""
+    return _Reading(file, text, problems).skill()
+
+
+class _Reading:
+    """One file. Lines are counted from 1, and the first one is the fence."""
+
+    def __init__(self, file: str, text: str, problems: Problems) -> None:
+        self._file = file
+        self._lines = text.replace("\r\n", "\n").split("\n")
+        self._problems = problems
+        self._sound = True
+
+    def skill(self) -> SkillText | None:
+        skill_id = self._file.rpartition("/")[2].removesuffix(".md")
+        if not _ID.fullmatch(skill_id):
+            self._complain(None, "the name of the file is no skill id: letters, digits, '.', '_' and '-'")
+        end = self._fences()
+        if end is None:
+            return None
+        values, resources = self._front(end)
+        for key in ("name", "description"):
+            if key not in values:
+                self._complain(1, f"{key} is missing", f"add the line {key}: …")
+        content_type = values.get("content_type", "text/markdown")
+        if not _MIME.fullmatch(content_type):
+            self._complain(None, "content_type is no MIME type")
+        body = "\n".join(self._lines[end + 1 :]).strip("\n")
+        if not body.strip():
+            self._complain(end + 1, "there is no text behind the front matter")
+        if (hidden := unseen(body, running=True)) is not None:
+            before = "\n".join(self._lines[end + 1 :]).find(body) + hidden[0]
+            line = end + 2 + "\n".join(self._lines[end + 1 :]).count("\n", 0, before)
+            self._complain(line, f"the text holds the invisible character {hidden[1]}", "remove it")
+        if not self._sound:
+            return None
+        return SkillText(
+            skill_id=skill_id,
+            name=values["name"],
+            description=values["description"],
+            content=body + "\n",
+            content_type=content_type,
+            resources=tuple(resources),
+        )
+
+    def _fences(self) -> int | None:
+        """Where the front matter ends, as an index of the lines."""
+        if self._lines[0].rstrip() != _FENCE:
+            self._complain(1, "a skill begins with front matter", "begin with ---, name: …, description: …, ---")
+            return None
+        for index in range(1, len(self._lines)):
+            if self._lines[index].rstrip() == _FENCE:
+                return index
+        self._complain(1, "the front matter does not end", "end it with a line ---")
+        return None
+
+    def _front(self, end: int) -> tuple[dict[str, str], list[dict[str, str]]]:
+        values: dict[str, str] = {}
+        resources: list[dict[str, str]] = []
+        inside = False
+        for number, line in self._entries(end):
+            if line[0] in " -" and inside:
+                self._resource_line(number, line, resources)
+                continue
+            found = self._entry(number, line, _KEYS)
+            inside = found is not None and found[0] == "resources"
+            if found is None:
+                continue
+            key, value = found
+            if key in values:
+                self._complain(number, f"{key} is given twice", "remove one of them")
+            values[key] = value
+            if inside and value:
+                self._complain(number, "resources is a list", "write each in lines of its own: - uri: …")
+        if "resources" in values and not resources:
+            self._complain(None, "resources is empty", "remove it")
+        for resource in resources:
+            if "uri" not in resource:
+                self._complain(None, "a resource has no uri")
+        if len(resources) > _MOST_RESOURCES:
+            self._complain(None, f"more than {_MOST_RESOURCES} resources")
+        return values, resources
+
+    def _entries(self, end: int) -> Iterator[tuple[int, str]]:
+        for index in range(1, end):
+            line = self._lines[index].rstrip()
+            if line and not line.lstrip().startswith("#"):
+                yield index + 1, line
+
+    def _resource_line(self, number: int, line: str, resources: list[dict[str, str]]) -> None:
+        stripped = line.strip()
+        if stripped.startswith("- "):
+            resources.append({})
+            stripped = stripped[2:].lstrip()
+        found = self._entry(number, stripped, _RESOURCE_KEYS)
+        if found is None:
+            return
+        if not resources:
+            self._complain(number, "an entry of resources begins with '- '")
+        elif found[0] in resources[-1]:
+            self._complain(number, f"{found[0]} is given twice", "begin the next resource with '- '")
+        elif not found[1]:
+            self._complain(number, f"{found[0]} is empty")
+        else:
+            resources[-1][found[0]] = found[1]
+
+    def _entry(self, number: int, line: str, known: Collection[str]) -> tuple[str, str] | None:
+        entry = _ENTRY.fullmatch(line)
+        if entry is None:
+            self._complain(number, "not a line of front matter", "write key: value, in one line")
+            return None
+        key, written = entry[1], (entry[2] or "").strip()
+        if key not in known:
+            self._complain(number, f"unknown key {key[:80]}", meant(key, known))
+            return None
+        if not written and key != "resources":
+            self._complain(number, f"{key} is empty")
+        value = self._value(number, key, written)
+        if len(value) > _LONGEST:
+            self._complain(number, f"{key} has more than {_LONGEST:,} characters")
+        if (hidden := unseen(value)) is not None:
+            self._complain(number, f"{key} holds the invisible character {hidden[1]}", "remove it")
+        return key, value
+
+    def _value(self, number: int, key: str, written: str) -> str:
+        """The text that is meant, plain or quoted."""
+        if written[:1] == '"':
+            try:
+                return msgspec.json.decode(written, type=str)
+            except (ValueError, msgspec.DecodeError):
+                self._complain(number, f"{key} is not quoted properly", 'write "…" in one line, with \\" for a quote')
+                return ""
+        if written[:1] == "'":
+            inner = written[1:-1]
+            if len(written) < 2 or written[-1] != "'" or "'" in inner.replace("''", ""):
+                self._complain(number, f"{key} is not quoted properly", "write '…' in one line, with '' for a quote")
+            return inner.replace("''", "'")
+        if written.startswith(_SPECIAL) or _CUTS.search(written):
+            self._complain(number, f"{key} means something else in YAML", 'put it in quotes: "…"')
+        return written
+
+    def _complain(self, line: int | None, message: str, fix: str | None = None) -> None:
+        self._sound = False
+        self._problems.add(self._file, message, line=line, fix=fix)

@@ -1,0 +1,57 @@
+"""The digest of a pack: another content is another pack, another place is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from manglecp.pack.reading import read_pack
+from tests.pack.folders import EXTERNALS, SETTINGS, WHOLE, read, write
+
+FILES = {**WHOLE, "externals.py": EXTERNALS, "lookup.py": "TABLE = {}\n", "recorded/a.har": "{}\n"}
+
+
+def test_it_does_not_depend_on_place_or_time(tmp_path: Path) -> None:
+    first = read(tmp_path / "a/greeter", FILES).digest
+    for name, content in reversed(FILES.items()):
+        write(tmp_path / "b/greeter", {name: content})
+        os.utime(tmp_path / "b/greeter" / name, (1, 1))
+    shutil.copytree(tmp_path / "a/greeter", tmp_path / "c")
+    assert {read_pack(tmp_path / "b/greeter").digest, read_pack(tmp_path / "c").digest} == {first}
+    assert len(first) == 64
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_counts(tmp_path: Path, name: str) -> None:
+    before = read(tmp_path, FILES).digest
+    blank = "# \n" if not name.endswith((".har", ".csv", ".md")) else "\nde\n"
+    with (tmp_path / name).open("a") as file:
+        file.write(blank)
+    changed = read_pack(tmp_path).digest
+    assert changed != before
+    write(tmp_path, FILES)
+    assert read_pack(tmp_path).digest == before
+
+
+def test_names_count(tmp_path: Path) -> None:
+    before = read(tmp_path, FILES).digest
+    (tmp_path / "rules/domain/tools.mg").rename(tmp_path / "rules/policy/tools.mg")
+    moved = read_pack(tmp_path).digest
+    (tmp_path / "rules/policy/tools.mg").rename(tmp_path / "rules/domain/other.mg")
+    assert len({before, moved, read_pack(tmp_path).digest}) == 3
+
+
+def test_params_count(tmp_path: Path) -> None:
+    write(tmp_path, {**FILES, "pack.toml": SETTINGS + '[params.b]\ndefault = "x"\n'})
+    digests = [read_pack(tmp_path, given).digest for given in ({}, {"root": "x"}, {"root": "xb"}, {"b": ""})]
+    assert len(set(digests)) == 4
+    assert read_pack(tmp_path, {"root": "."}).digest == digests[0]  # the default is a value like any other
+
+
+def test_contents_do_not_run_together(tmp_path: Path) -> None:
+    first = read(tmp_path / "a", {"rules/a.mg": "p(1).\n", "x": "ab", "y": "c"}).digest
+    second = read(tmp_path / "b", {"rules/a.mg": "p(1).\n", "x": "a", "y": "bc"}).digest
+    assert first != second

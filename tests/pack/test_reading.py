@@ -1,0 +1,156 @@
+"""Folders to packs: what is in them, and what must not be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from manglecp.mangle.source import Trust
+from manglecp.pack.problems import PackError
+from manglecp.pack.reading import read_pack
+from tests.pack.folders import ACTIONS, RULES, SKILL, SMALL, WHOLE, problem, problems, read, write
+
+
+def test_a_whole_pack_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "greeter"
+    pack = read(folder, WHOLE, root="/srv")
+    assert pack.name == "greeter"
+    assert [(source.name, source.trust) for source in pack.sources] == [
+        ("rules/domain/tools.mg", Trust.DOMAIN),
+        ("rules/policy/manners.mg", Trust.POLICY),
+        ("rules/schema/words.mg", Trust.SCHEMA),
+    ]
+    assert pack.sources[0].text == RULES
+    assert pack.fact_files == (str(folder / "facts/language.csv"),)
+    assert list(pack.skills) == ["greeting"]
+    assert list(pack.actions) == ["hello"]
+    assert pack.params == {"root": "/srv"}
+    assert pack.folder == str(folder)
+    assert pack.actions_file == str(folder / "actions.py")
+    assert pack.warnings == ()
+
+
+def test_one_rule_file_and_one_action_are_a_pack(tmp_path: Path) -> None:
+    pack = read(tmp_path / "small", SMALL)
+    assert pack.name == "small"
+    assert [source.trust for source in pack.sources] == [Trust.DOMAIN]
+    assert pack.actions["hello"].aid == "AID.SMALL.HELLO.v1"
+
+
+def test_a_folder_may_be_named_by_a_link_or_as_text(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(write(tmp_path / "real", SMALL))
+    assert read_pack(str(tmp_path / "link")).name == "real"
+
+
+@pytest.mark.parametrize("name", ["nowhere", "file", "a\0b", "circle"])
+def test_what_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(PackError, match="there is no folder"):
+        read_pack(tmp_path / name)
+
+
+def test_an_empty_folder_is_no_pack(tmp_path: Path) -> None:
+    assert problem(tmp_path, {}).message == "a pack has rules"
+    assert problem(tmp_path, {"skills/a.md": SKILL, "README.md": "x"}).message == "a pack has rules"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "about", "fix"),
+    [
+        ("rules/polcy/a.mg", RULES, "rules/polcy is no level of trust", "did you mean policy?"),
+        ("rules/policy/deep/a.mg", RULES, "rule files lie directly", None),
+        ("rules/notes.txt", "x", "not a rule file by its name", "rule files end in .mg"),
+        ("tools.mg", RULES, "rules lie in rules/", "move it to rules/tools.mg"),
+        ("facts/a.xlsx", "x", "not a fact file by its name", None),
+        ("facts/deep/a.csv", "x", "not a fact file by its name", None),
+        ("actions/other.py", ACTIONS, "there is a folder actions/ too", "keep one of the two"),
+        ("rules/a.mg", b"p(1).\nq(\xff).\n", "not UTF-8: byte 0xff", None),
+        ("rules/a.mg", "p(1).\n\0", "the text holds a NUL character", None),
+        ("rules/a.mg", "#" * 16_777_217, "the file has more than 16,777,216 bytes", None),
+        ("pack.toml", "#" * 65_537, "the file has more than 65,536 bytes", None),
+        ("pack.toml", b"[pack]\n# \xe9\n", "not UTF-8: byte 0xe9", None),
+    ],
+)
+def test_what_would_be_passed_over_is_refused(
+    tmp_path: Path, name: str, content: str | bytes, about: str, fix: str | None
+) -> None:
+    found = problem(tmp_path, {**SMALL, name: content})
+    assert found.message.startswith(about)
+    assert fix is None or found.fix == fix
+    if isinstance(content, bytes) or "\0" in content:
+        assert found.line == 2
+
+
+def test_a_misspelt_part_is_a_warning(tmp_path: Path) -> None:
+    pack = read(tmp_path, {**SMALL, "skill/a.md": SKILL, "README.md": "x", "recorded/a.har": "{}"})
+    (warning,) = pack.warnings
+    assert (warning.file, warning.fix, warning.severity) == ("skill", "did you mean skills?", "warning")
+
+
+def test_hidden_files_and_backups_are_not_part_of_a_pack(tmp_path: Path) -> None:
+    plain = read(tmp_path, SMALL)
+    noise = {".git/config": "x", "rules/.greet.mg.swp": "\0", "rules/greet.mg~": "p(", "__pycache__/actions.pyc": "x"}
+    assert read(tmp_path, noise).digest == plain.digest
+
+
+class TestLinks:
+    def test_a_link_within_the_pack_is_a_file(self, tmp_path: Path) -> None:
+        write(tmp_path, SMALL)
+        (tmp_path / "rules/again.mg").symlink_to("greet.mg")
+        assert [source.text for source in read_pack(tmp_path).sources] == [RULES, RULES]
+
+    @pytest.mark.parametrize("place", ["rules/x.mg", "facts/x.csv", "skills/x.md", "actions.py", "pack.toml", "data"])
+    def test_a_link_out_of_the_pack_is_refused(self, tmp_path: Path, place: str) -> None:
+        secret = write(tmp_path, {"secret": "hunter2 = 1"}) / "secret"
+        folder = write(tmp_path / "pack", {"rules/greet.mg": RULES})
+        (folder / place).parent.mkdir(exist_ok=True)
+        (folder / place).symlink_to(secret)
+        found = problem(folder, {})
+        assert (found.file, found.message) == (place, "the link leads out of the pack")
+
+    @pytest.mark.parametrize(
+        ("target", "about"),
+        [
+            ("nowhere", "the link leads nowhere"),
+            ("x", "the link leads nowhere"),
+            ("rules", "a link in a pack leads to a file"),
+            ("/", "the link leads out of the pack"),
+            (".hidden", "the link leads to a file that is not part of the pack"),
+        ],
+    )
+    def test_other_links_are_refused(self, tmp_path: Path, target: str, about: str) -> None:
+        write(tmp_path, {**SMALL, ".hidden": "x"})
+        (tmp_path / "x").symlink_to(target)
+        assert problem(tmp_path, {}).message == about
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    os.mkfifo(tmp_path / "rules/pipe.mg")
+    os.mkfifo(tmp_path / "data")
+    assert {each.message for each in problems(tmp_path, {})} == {"neither a file nor a folder"}
+
+
+def test_an_odd_name_is_shown_safely(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/rules/\xff\x1b[31m.mg")).write_text("x")
+    found = problem(tmp_path, {})
+    assert found.message == "the name is no printable text"
+    assert found.file.isprintable()
+
+
+def test_folders_are_not_walked_without_end(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    (tmp_path / ("d/" * 40)).mkdir(parents=True)
+    assert problem(tmp_path, {}).message == "folders are nested more than 16 deep"
+
+
+def test_too_many_files_are_no_pack(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    (tmp_path / "data").mkdir()
+    for number in range(10_000):
+        (tmp_path / f"data/{number}").touch()
+    assert problem(tmp_path, {}).message == "the folder has more than 10,000 files"
