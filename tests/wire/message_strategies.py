@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from manglecp.wire.json_schemas import PRESENCE, TYPES
 from manglecp.wire.messages import SUPPORTED_VERSIONS, Message
 from manglecp.wire.messages.envelope import FactObject, FactObjects
+from manglecp.wire.messages.manifest import MIN_MESSAGE_BYTES
 from manglecp.wire.messages.session import ErrorPayload
-from manglecp.wire.messages.tools import MacroTool
+from manglecp.wire.messages.tools import MacroTool, Safety
 
 __all__ = ["json_values", "message_of", "messages", "texts"]
 
@@ -30,6 +31,13 @@ _facts = st.fixed_dictionaries(
     {"pred": texts, "args": st.lists(json_values, max_size=3)},
     optional={"t": st.sampled_from([None, {"at": 5}, {"start": "_", "end": "now"}]), "category": st.just("session")},
 )
+
+
+_NARROWER = {
+    "manglecp": st.sampled_from(SUPPORTED_VERSIONS),
+    "max_message_bytes": st.integers(MIN_MESSAGE_BYTES, 2**63 - 1),
+}
+"""Members for which the schemas ask more than the structs do."""
 
 
 def _of(hint: Any) -> st.SearchStrategy[Any]:
@@ -58,7 +66,7 @@ def _struct(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     required: dict[str, st.SearchStrategy[Any]] = {}
     optional: dict[str, st.SearchStrategy[Any]] = {}
     for field in msgspec.structs.fields(kind):
-        values = st.sampled_from(SUPPORTED_VERSIONS) if field.name == "manglecp" else _of(hints[field.name])
+        values = _NARROWER[field.name] if field.name in _NARROWER else _of(hints[field.name])
         (required if field.required else optional)[field.name] = values
     if kind is ErrorPayload:  # what details hold belongs to the code
         del optional["details"]
@@ -77,7 +85,7 @@ def _present(members: dict[str, Any]) -> dict[str, Any]:
     return {**{name: full[name] for name in needed}, **kept}
 
 
-_SAFE = {"requires_user_confirmation": False, "side_effects": ["none"]}
+_SAFE = Safety(requires_user_confirmation=False, side_effects=("none",))
 
 
 def message_of(kind: type[Message]) -> st.SearchStrategy[Any]:

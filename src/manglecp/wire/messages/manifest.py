@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
 
 from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, UNSET, VERSION, Message, Object, Part, UnsetType
 
+MIN_MESSAGE_BYTES: Final = 1 << 24
+"""What every server accepts, and so the least that it may publish (WIRE-21, WIRE-23)."""
 Direction = Literal["input", "output", "both"]
 ArgType = Literal["string", "number", "boolean", "any"]
 Status = Literal["ready", "booting", "degraded", "draining"]
@@ -70,7 +74,7 @@ class Capabilities(Part, frozen=True, kw_only=True):
 
 
 class ServerLimits(Part, frozen=True, kw_only=True):
-    max_message_bytes: int
+    max_message_bytes: Annotated[int, Meta(extra_json_schema={"minimum": MIN_MESSAGE_BYTES})]
     max_facts_per_request: int
     max_derived_facts: int
     max_intervals_per_atom: int | UnsetType = UNSET
@@ -104,6 +108,7 @@ class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
 
 
 __all__ = [
+    "MIN_MESSAGE_BYTES",
     "ArgType",
     "Auth",
     "Capabilities",
