@@ -71,3 +71,72 @@ def test_json_of_warnings(run: Run) -> None:
     document = json.loads(run("check", "-", "--json", stdin=WARNS).stdout)
     assert document["ok"] is True
     assert [d["severity"] for d in document["diagnostics"]] == ["warning"]
+
+
+# --- packs -----------------------------------------------------------------------------------------------------------
+
+ACTIONS = '''\
+from manglecp import action
+
+
+@action(effects=["none"])
+def look(path: str) -> dict[str, str]:
+    """Look at a file."""
+    return {"path": path}
+'''
+RULES = """\
+macro("see", "See a file.").
+macro_step("see", 1, "look").
+relevant("see", 80) :- intent("observe").
+"""
+
+
+def a_pack(folder: Path, write: Write, rules: str = RULES, toml: str | None = None) -> None:
+    folder.joinpath("sight/rules/domain").mkdir(parents=True)
+    write("sight/actions.py", ACTIONS)
+    write("sight/rules/domain/see.mg", rules)
+    if toml is not None:
+        write("sight/pack.toml", toml)
+
+
+def test_a_sound_pack(run: Run, folder: Path, write: Write) -> None:
+    a_pack(folder, write)
+    shown = run("check", "sight")
+    assert (shown.exit_code, shown.stdout, shown.stderr) == (0, "sight, 1 rule, 1 action, 0 skills: ok\n", "")
+    document = json.loads(run("check", "sight", "--json").stdout)
+    assert document["ok"] is True
+    assert document["pack"] == "sight"
+    assert len(document["digest"]) == 64
+
+
+def test_everything_that_is_wrong_with_a_pack_is_told_at_once(run: Run, folder: Path, write: Write) -> None:
+    wrong = RULES + 'macro_step("see", 2, "loook").\nprohibited("see", "no").\nneeds_skill("see", "seeing").\n'
+    a_pack(folder, write, wrong, '[[intents]]\nname = "observe"\ndescription = "Look."\nrequired_facts = ["seen"]\n')
+    shown = run("check", "sight")
+    assert shown.exit_code == 1
+    assert shown.stdout == "sight: 4 errors\n"
+    assert "rules/domain/see.mg:4:22: the pack has no action 'loook'" in shown.stderr
+    assert "did you mean look?" in shown.stderr
+    assert "rules/domain/see.mg:5:1: prohibited belongs to policy" in shown.stderr
+    assert "rules/domain/see.mg:6:20: the pack has no skill 'seeing'" in shown.stderr
+    assert "names seen, which no client can state" in shown.stderr
+    document = json.loads(run("check", "sight", "--json").stdout)
+    assert document["ok"] is False
+    places = [(d["file"], d["line"], d["column"]) for d in document["diagnostics"] if d["file"] != "pack.toml"]
+    assert places == [("rules/domain/see.mg", line, column) for line, column in ((4, 22), (5, 1), (6, 20))]
+
+
+def test_warnings_of_a_pack(run: Run, folder: Path, write: Write) -> None:
+    a_pack(folder, write, RULES + 'macro("idle", "Does nothing.").\n')
+    shown = run("check", "sight")
+    assert shown.exit_code == 0
+    assert shown.stdout.endswith(": ok, 1 warning\n")
+    assert "the tool 'idle' has no step" in shown.stderr
+
+
+def test_settings_of_a_pack(run: Run, folder: Path, write: Write) -> None:
+    a_pack(folder, write, toml='[params.root]\ndescription = "Where to look."\n')
+    assert run("check", "sight").exit_code == 1
+    assert run("check", "sight", "--set", "root=/tmp").exit_code == 0
+    assert run("check", "sight", "--set", "root").exit_code == 2
+    assert run("check", "-", "--set", "root=/tmp", stdin="p(1).").exit_code == 2

@@ -53,7 +53,7 @@ def test_help_names_every_verb(run: Run) -> None:
 def test_every_verb_explains_itself(run: Run, verb: str) -> None:
     shown = run(verb, "--help")
     assert shown.exit_code == 0
-    others = {"schema": "[TYPE]", "toolhost": "MODE PLUGIN [AID]"}
+    others = {"intent": "PACK NAME", "schema": "[TYPE]", "toolhost": "MODE PLUGIN [AID]"}
     takes = "FILE..." if verb in ON_PROGRAMS else others.get(verb, "COMMAND [ARGS]...")
     assert shown.stdout.startswith(f"Usage: manglecp {verb} [OPTIONS] {takes}")
 
@@ -90,6 +90,10 @@ class TestFiles:
 
     def test_a_folder(self, run: Run, folder: Path, verb: str) -> None:
         folder.joinpath("rules").mkdir()
+        if verb == "check":  # a folder is a pack, and a pack is not one of several files
+            folder.joinpath("a.mg").touch()
+            assert "a pack is checked on its own" in self.shown(run, verb, "a.mg", "rules")
+            return
         assert "File 'rules' is a directory." in self.shown(run, verb, "rules")
 
     def test_unreadable(self, run: Run, folder: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
-"""``manglecp check``: diagnostics, for people or as JSON."""
+"""``manglecp check``: what is wrong with rule files or with a whole pack, for people or as JSON."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,18 +14,37 @@ from manglecp.cli.outputs import Progress, count, report, write_lines
 from manglecp.mangle.errors import Diagnostic, MangleError
 from manglecp.mangle.program import Program
 
+if TYPE_CHECKING:  # rule files are checked without what knows packs
+    from manglecp.pack.problems import Problem
+
 __all__ = ["command"]
+
+_FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
+_FILE_OR_PACK.name = "file"
 
 
 @click.command("check")
-@inputs.files
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
+@click.option("--set", "params", metavar="NAME=VALUE", multiple=True, help="A setting of the pack.")
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as one JSON document.")
-def command(files: tuple[str, ...], as_json: bool) -> None:
-    """Parse, analyse and stratify the program in FILEs, and evaluate nothing.
+def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
+    """Find what is wrong with the program in FILEs, or with a pack, which is a folder.
 
-    Reports everything that is wrong at the first stage where something is, and warnings. The exit status is 1 if there
-    is an error.
+    A program is parsed, analysed and stratified, and not evaluated: everything is reported that is wrong at the first
+    stage where something is, and warnings. Of a pack everything is looked at: settings, rules behind the kernel's, fact
+    files, skills, actions, and what they say about each other. The exit status is 1 if there is an error.
     """
+    folders = [file for file in files if file != inputs.STDIN and Path(file).is_dir()]
+    if folders and len(files) > 1:
+        raise click.UsageError("a pack is checked on its own: give one folder, or files")
+    if params and not folders:
+        raise click.UsageError("--set is for packs")
+    errors = _check_pack(folders[0], params, as_json) if folders else _check_files(files, as_json)
+    if errors:
+        raise click.exceptions.Exit(1)
+
+
+def _check_files(files: tuple[str, ...], as_json: bool) -> int:
     checked = count(len(files), "file")
     diagnostics: tuple[Diagnostic, ...]
     try:
@@ -40,8 +61,46 @@ def command(files: tuple[str, ...], as_json: bool) -> None:
     else:
         report(diagnostics)
         write_lines([f"{checked}: {_verdict(errors, len(diagnostics) - errors)}"])
-    if errors:
-        raise click.exceptions.Exit(1)
+    return errors
+
+
+def _check_pack(folder: str, params: Sequence[str], as_json: bool) -> int:
+    from manglecp.intent.domain import Domain
+    from manglecp.pack.problems import PackError
+    from manglecp.pack.reading import read_pack
+
+    problems: tuple[Problem, ...]
+    checked = Path(folder).resolve().name
+    about: dict[str, Any] = {}
+    try:
+        with Progress("checking"):
+            pack = read_pack(Path(folder), dict(map(_setting, params)))
+            domain = Domain.load(pack)
+        problems = domain.warnings
+        rules = sum(
+            rule.head.span is not None and rule.head.span.source in pack.sources for rule in domain.program.rules
+        )
+        parts = [(rules, "rule"), (len(pack.actions), "action"), (len(pack.skills), "skill")]
+        checked = f"{pack.name}, {', '.join(count(number, noun) for number, noun in parts)}"
+        about = {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest}
+    except PackError as error:
+        problems = error.problems
+    errors = sum(problem.severity == "error" for problem in problems)
+    if as_json:
+        document = {"ok": not errors, **about, "diagnostics": [_problem_as_json(problem) for problem in problems]}
+        write_lines([json.dumps(document, indent=2)])
+    else:
+        for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
+            click.echo(problem.render(), err=True)
+        write_lines([f"{checked}: {_verdict(errors, len(problems) - errors)}"])
+    return errors
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--set takes NAME=VALUE, not {text!r}")
+    return name, value
 
 
 def _verdict(errors: int, warnings: int) -> str:
@@ -69,4 +128,15 @@ def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:
         "end_column": end_column,
         "clause": diagnostic.clause,
         "fix": diagnostic.fix,
+    }
+
+
+def _problem_as_json(problem: Problem) -> dict[str, Any]:
+    return {
+        "severity": problem.severity,
+        "message": problem.message,
+        "file": problem.file or None,
+        "line": problem.line,
+        "column": problem.column,
+        "fix": problem.fix,
     }

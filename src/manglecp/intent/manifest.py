@@ -1,0 +1,123 @@
+"""The manifest of a domain: what it is about and what may be said to it, never which tools it has (MANI-02).
+
+Everything in it is read off the pack, the declarations of its rules and the limits that are enforced, so that it cannot
+promise anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from manglecp.intent.domain import Domain
+from manglecp.pack.model import ExternalDescription, IntentSettings, Pack
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.manifest import (
+    Auth,
+    Capabilities,
+    Endpoints,
+    ExternalPredicate,
+    FactsProfile,
+    IntentDescription,
+    Manifest,
+    ManifestPayload,
+    Protocol,
+    ServerLimits,
+    Status,
+)
+from manglecp.wire.messages.manifest import Domain as DomainDescription
+from manglecp.wire.profile import TIME_FORMATS
+
+__all__ = ["CONFORMANCE_LEVEL", "EXTENSIONS", "manifest"]
+
+CONFORMANCE_LEVEL: Final = 3
+
+EXTENSIONS: Final = {
+    "x-why_not": {
+        "option": 'options["x-why_not"]: array of tool names',
+        "answer": 'proof_hints["x-why_not"]: what blocks each and which facts would unlock it',
+    },
+    "x-rule_coverage": {
+        "option": 'options["x-rule_coverage"]: true',
+        "answer": "diagnostics.rule_coverage: which rules fired, lay dormant or did not apply",
+    },
+    "x-structured_facts": {"enabled": False, "rules": False},
+}
+"""What this implementation has beyond the protocol or as its optional parts (OPEN-50)."""
+
+
+def manifest(
+    domain: Domain,
+    status: Status = "ready",
+    endpoints: Endpoints | None = None,
+    auth: Auth | None = None,
+    extensions: dict[str, Any] | None = None,
+) -> Manifest:
+    """The manifest message. ``endpoints`` are for HTTP; ``extensions`` are added, such as why a server is degraded."""
+    pack = domain.pack
+    settings = pack.settings
+    return Manifest(
+        payload=ManifestPayload(
+            server_name=settings.name,
+            server_version=settings.version,
+            protocol=Protocol(conformance_level=CONFORMANCE_LEVEL),
+            status=status,
+            domain=DomainDescription(
+                id=settings.domain.id,
+                description=settings.domain.description or settings.description or settings.name,
+                categories=settings.domain.categories or UNSET,
+                affinities=dict(settings.domain.affinities) or UNSET,
+            ),
+            endpoints=endpoints or UNSET,
+            intents=tuple(map(_intent, settings.intents)),
+            facts_profile=FactsProfile(time_formats=TIME_FORMATS, predicates=domain.profile.schemas()),
+            capabilities=Capabilities(
+                temporal=True,
+                external_predicates=tuple(_external(pack.externals[name]) for name in sorted(pack.externals)),
+            ),
+            limits=_limits(pack),
+            auth=auth or _auth(pack),
+            extensions=_extensions(domain, extensions or {}),
+        )
+    )
+
+
+def _intent(intent: IntentSettings) -> IntentDescription:
+    return IntentDescription(
+        name=intent.name,
+        description=intent.description,
+        required_facts=intent.required_facts or UNSET,
+        optional_facts=intent.optional_facts or UNSET,
+    )
+
+
+def _external(external: ExternalDescription) -> ExternalPredicate:
+    return ExternalPredicate(
+        predicate=external.predicate,
+        arity=external.arity,
+        description=external.description or f"Answered by the server: {external.predicate}",
+        deterministic=external.deterministic,
+        mode=external.mode,
+    )
+
+
+def _limits(pack: Pack) -> ServerLimits:
+    limits = pack.settings.limits
+    return ServerLimits(
+        max_message_bytes=limits.max_message_bytes,
+        max_facts_per_request=limits.max_facts_per_request,
+        max_derived_facts=limits.max_derived_facts,
+        max_intervals_per_atom=limits.max_intervals_per_atom,
+        max_compute_ms=limits.max_compute_ms,
+    )
+
+
+def _auth(pack: Pack) -> Auth:
+    auth = pack.settings.auth
+    return Auth(required=auth.required, schemes=auth.schemes or UNSET, token_url=auth.token_url or UNSET)
+
+
+def _extensions(domain: Domain, more: dict[str, Any]) -> dict[str, Any]:
+    wrong = sorted(key for key in more if not key.startswith("x-"))
+    if wrong:
+        raise ValueError(f"an extension begins with x-: {', '.join(wrong)}")  # MANI-27
+    return {**EXTENSIONS, "x-pack_digest": domain.digest, **more}
