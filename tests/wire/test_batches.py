@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -130,6 +131,11 @@ def test_what_is_plain_is_not_read_one_by_one() -> None:
         assert len(PROFILE.read(facts, 1)) == len(facts)
 
 
+def test_zeros_are_kept_apart() -> None:
+    facts = [{"pred": "mixed", "args": ["a", zero]} for zero in (0.0, -0.0, 0.0)]
+    assert [math.copysign(1, fact.args[1].value) for fact in PROFILE.read(facts, 1)] == [1, -1]  # type: ignore[union-attr]
+
+
 _like_instants = st.one_of(
     st.from_regex(
         r"[0-9]{4}-[01][0-9]-[0-3][0-9][Tt ][0-2][0-9]:[0-6][0-9]:[0-6][0-9]"
@@ -146,6 +152,11 @@ _like_instants = st.one_of(
             "20260302T091400Z",
             "2026-03-02T09:14:00.1+1Z",
             "0001-01-01T00:00:00Z",
+            "2026-03-02 09:14:00Z",
+            "2026-03-02t09:14:00Z",
+            "2026-03-02x09:14:00Z",
+            "2026-03-02T09:14:00,123Z",
+            "2026-03-02T09:14:00.Z",
         ]
     ),
 )

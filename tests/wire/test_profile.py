@@ -39,6 +39,10 @@ PROGRAM: Final = Program.load(
             Decl pair_of(A, B) descr [direction("input")] bound [/string, /string] bound [/number, /number].
             Decl sized(A) descr [direction("input")] bound [/string].
             Decl sized(A, B) descr [direction("input")] bound [/string, /string].
+            Decl verdict(A) descr [direction("input")] bound [/string].
+            Decl verdict(A, Why) descr [direction("output")] bound [/string, /string].
+            Decl tri(X) descr [direction("input")]
+                bound [fn:Union(fn:Singleton(/true), fn:Singleton(/false), fn:Singleton(/unknown))].
             Decl internal_score(Tool, Score) bound [/string, /number].
             Decl permitted(Tool) descr [direction("input")] bound [/string].
             seen("x").
@@ -201,6 +205,7 @@ def test_only_so_many_suggestions_are_looked_for() -> None:
 def test_what_the_server_derives_is_not_the_clients_to_say() -> None:
     found = violation({"pred": "root_cause", "args": ["api", "because"]})
     assert found["issue"] == "direction_violation"
+    assert violation({"pred": "root_cause", "args": []})["issue"] == "direction_violation"
     assert PROFILE.read([{"pred": "suspect", "args": ["api", 1]}], NOW) == [Fact("suspect", ("api", Float(1.0)))]
     assert PROFILE.direction("root_cause") == "output"
     assert PROFILE.direction("suspect") == "both"
@@ -209,6 +214,22 @@ def test_what_the_server_derives_is_not_the_clients_to_say() -> None:
     assert PROFILE.direction("permitted") is None
     assert {"ready", "suspect", "disclosure_upgrade"} < PROFILE.readable
     assert PROFILE.readable.isdisjoint({"root_cause", "internal_score", "permitted", "seen"})
+
+
+def test_a_name_that_goes_both_ways() -> None:
+    assert PROFILE.read([{"pred": "verdict", "args": ["a"]}], NOW) == [Fact("verdict", ("a",))]
+    assert violation({"pred": "verdict", "args": ["a", "b"]})["issue"] == "direction_violation"
+    assert violation({"pred": "verdict", "named_args": {"a": "a", "why": "b"}})["issue"] == "invalid_named_args"
+    assert PROFILE.direction("verdict") == "both"
+    assert "verdict" in PROFILE.readable
+
+
+def test_what_is_right_is_told_apart_from_what_is_wrong() -> None:
+    right, wrong = event("right", "b", "c", 1), event("wrong", "b", "c", 1, source={})
+    facts, violations = PROFILE.check([wrong, right], NOW)
+    assert ([fact.args[0] for fact in facts], [v.fact_index for v in violations]) == (["right"], [0])
+    _, violations = PROFILE.check([event("a", t={"at": "x"})], NOW)
+    assert [v.issue for v in violations] == ["arity_mismatch", "invalid_time"]
 
 
 def test_a_disclosure_upgrade_needs_no_declaration() -> None:
@@ -496,6 +517,7 @@ def test_the_schemas_of_the_manifest() -> None:
         "direction": "input",
     }
     assert schemas["reading"]["arg_types"] == ["string", "number", "boolean", "string", "string", "any"]
+    assert schemas["tri"]["arg_types"] == ["any"]
     assert schemas["pair_of"]["arg_types"] == ["any", "any"]
     assert schemas["ready"] == {
         "predicate": "ready",
@@ -516,7 +538,7 @@ def test_declarations_that_cannot_be_kept() -> None:
     Decl b(X) descr [direction("input"), direction("both")].
     Decl c(X) descr [direction("input")].
     Decl camelCase(X) descr [direction("input")].
-    Decl disclosure_upgrade(X).
+    Decl disclosure_upgrade(X) descr [direction("input")].
     Decl permitted(X) descr [direction("output")].
     Decl fine(X) descr [direction("both")].
     Decl inner(X).

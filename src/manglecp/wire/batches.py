@@ -78,7 +78,7 @@ class _Table:
     def in_order(self, fact: dict[str, Any]) -> list[Any]:
         """Arguments that are given by name."""
         named, names = fact.get("named_args"), self.entry.schema.arg_names
-        if "args" in fact or type(named) is not dict or names is None or len(named) != len(names):
+        if type(named) is not dict or names is None or len(named) != len(names):
             raise _Unusual
         try:
             return [named[name] for name in names]
