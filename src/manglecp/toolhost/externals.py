@@ -1,0 +1,179 @@
+"""The external predicates of a pack, answered by warm hosts that are locked in.
+
+The engine asks synchronously, from any thread, and many questions at a time. Hosts are served by an event loop. So one
+thread runs that loop as long as the pack is served, and whoever asks waits for it, at most as long as the predicate
+has. The host must be one of the very file that the pack describes.
+
+Values travel as JSON, in the form that the predicate's declaration in the rules gives them. What a host answers is
+somebody else's word: it is read against that declaration here, and held against it once more by the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from manglecp.mangle.errors import MangleError, ValueFault
+from manglecp.mangle.externals import External
+from manglecp.mangle.parser import parse
+from manglecp.mangle.program import Program
+from manglecp.mangle.source import Source
+from manglecp.mangle.values import Value
+from manglecp.pack.model import ExternalDescription, Pack
+from manglecp.pack.problems import PackError, Problem
+from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.wire.faults import Fault
+from manglecp.wire.schemas import Schemas
+from manglecp.wire.shapes import ANYTHING, Shape
+from manglecp.wire.values import to_json, to_value
+
+__all__ = ["serve_externals"]
+
+BATCH: Final = 1_000
+"""Questions of one call."""
+_GRACE: Final = 5.0
+"""Seconds beyond its deadline after which a call is not waited for: dispatch answers by itself."""
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def serve_externals(
+    pack: Pack, *, environ: Mapping[str, str] | None = None, size: int | None = None, degrade: bool = False
+) -> Iterator[Mapping[str, External]]:
+    """Hosts for the external predicates of a pack, as the engine takes them; ``size`` is how many are kept.
+
+    :class:`PackError` if there are no hosts to be had for what the pack describes. ``degrade`` allows a machine that
+    cannot lock them in completely.
+    """
+    if not pack.externals or pack.externals_file is None:
+        yield {}
+        return
+    shapes = _shapes(pack)
+    with contextlib.ExitStack() as stack:
+        loop = stack.enter_context(_loop())
+        dispatcher = _dispatcher(pack, loop, os.environ if environ is None else environ, size, degrade)
+        _on(loop, dispatcher.__aenter__())
+        stack.callback(lambda: _on(loop, dispatcher.__aexit__(None, None, None)))
+        yield {
+            name: External(_Asking(external, shapes[name], dispatcher, loop), batch=True, seconds=external.seconds)
+            for name, external in pack.externals.items()
+        }
+
+
+def _dispatcher(
+    pack: Pack, loop: asyncio.AbstractEventLoop, environ: Mapping[str, str], size: int | None, degrade: bool
+) -> Dispatcher:
+    listing = _on(loop, list_plugin(str(pack.externals_file), environ, degrade=degrade))
+    if not isinstance(listing, Listing):
+        raise PackError([Problem("externals.py", f"cannot be served: {listing['detail'][:300]}")])
+    if listing.sha256 != pack.externals_sha256:
+        raise PackError([Problem("externals.py", "the file has changed since the pack was read", fix="read it again")])
+    profile = "strict" if pack.settings.sandbox == "spawn" else pack.settings.sandbox
+    command = listing.command(environ, sandbox=profile, degrade=degrade and profile != "none")
+    assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed
+    longest = max(external.seconds for external in pack.externals.values())
+    return Dispatcher([Served(listing.catalogue, command)], size=size, timeout=longest)
+
+
+@contextlib.contextmanager
+def _loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop in a thread of its own. A host ends with the thread that started it, so it has to be this one."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="externals", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)
+
+
+class _Asking:
+    """Answers the questions about one predicate."""
+
+    def __init__(
+        self,
+        external: ExternalDescription,
+        shapes: Sequence[Shape],
+        dispatcher: Dispatcher,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._external = external
+        self._inputs = [shape for shape, mode in zip(shapes, external.mode, strict=True) if mode == "+"]
+        self._outputs = [shape for shape, mode in zip(shapes, external.mode, strict=True) if mode == "-"]
+        self._dispatcher = dispatcher
+        self._loop = loop
+
+    def __call__(self, questions: Sequence[tuple[Value, ...]]) -> list[list[tuple[Value, ...]]]:
+        deadline = time.monotonic() + self._external.seconds
+        answers: list[list[tuple[Value, ...]]] = []
+        for start in range(0, len(questions), BATCH):
+            batch = questions[start : start + BATCH]
+            try:
+                inputs = [list(map(to_json, question, self._inputs)) for question in batch]
+                answers += self._read(self._ask(inputs, deadline - time.monotonic()), len(batch))
+            except Fault as fault:
+                raise self._fault(f"met a value that cannot travel: {fault.message}") from None
+        return answers
+
+    def _ask(self, inputs: list[list[Any]], seconds: float) -> bytes:
+        if seconds <= 0:
+            raise self._fault(f"did not answer within {self._external.seconds:g} s")
+        call = self._dispatcher.call(self._external.aid, inputs={"inputs": inputs}, timeout=seconds)
+        try:
+            result = _on(self._loop, call, seconds + _GRACE)
+        except (TimeoutError, CancelledError):
+            raise self._fault(f"did not answer within {self._external.seconds:g} s") from None
+        except RuntimeError:  # the loop is closed
+            call.close()
+            raise self._fault("is no longer served") from None
+        if isinstance(result, Answer):
+            return result.output_json.encode()
+        if result["type"] == "timeout":
+            raise self._fault(f"did not answer within {self._external.seconds:g} s")
+        # What its own code says about an error may be secret; its kind is not.
+        raise self._fault(f"failed: {result.get('code') or result.get('status') or result['type']}")
+
+    def _read(self, output: bytes, count: int) -> list[list[tuple[Value, ...]]]:
+        try:
+            answers = msgspec.json.decode(output, type=dict[str, list[list[list[Any]]]]).get("rows", [])
+        except (msgspec.DecodeError, RecursionError):
+            raise self._fault("gave something that is not rows") from None
+        if len(answers) != count:
+            raise self._fault(f"gave {len(answers)} answers to {count} questions")
+        return [[self._row(row) for row in rows] for rows in answers]
+
+    def _row(self, row: list[Any]) -> tuple[Value, ...]:
+        if len(row) != len(self._outputs):
+            raise self._fault(f"gave a row of {len(row)} values; it has {len(self._outputs)}")
+        return tuple(map(to_value, row, self._outputs))
+
+    def _fault(self, message: str) -> ValueFault:
+        return ValueFault(f"external predicate {self._external.predicate} {message}")
+
+
+def _shapes(pack: Pack) -> dict[str, Sequence[Shape]]:
+    """How the rules declare the arguments of each external predicate; anything, where they do not say."""
+    found: dict[str, Sequence[Shape]] = {name: [ANYTHING] * external.arity for name, external in pack.externals.items()}
+    for source in pack.sources:
+        with contextlib.suppress(MangleError, Fault):  # whoever loads the rules says what is wrong with them
+            for decl in parse(source).decls:
+                external = pack.externals.get(decl.atom.predicate)
+                if external is not None and decl.span is not None:
+                    program = Program.load([Source(source.name, decl.span.text)])
+                    schema = Schemas(program.predicates).find(external.predicate, external.arity)
+                    found[external.predicate] = schema.shapes
+    return found
