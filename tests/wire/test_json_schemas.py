@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
+from manglecp.pack.problems import Problems
+from manglecp.pack.settings import read_settings
 from manglecp.wire.json_schemas import DIALECT, PRESENCE, TYPES, all_schemas, schema
 from manglecp.wire.messages import CLIENT_TYPES, Message
 from manglecp.wire.messages.tools import MacroTool
@@ -132,6 +134,22 @@ def test_what_is_wrong_does_not_fit(part: str, wrong: dict[str, Any]) -> None:
 )
 def test_null_and_unknown_members_fit_as_they_are_read(payload: dict[str, Any]) -> None:
     assert validator("IntentPayload").is_valid(payload)
+
+
+@pytest.mark.req("WIRE-23")
+@pytest.mark.parametrize(("limit", "fits"), [(16777216, True), (1 << 30, True), (16777215, False), (0, False)])
+def test_a_manifest_publishes_no_less_than_every_server_accepts(limit: int, fits: bool) -> None:
+    limits = {"max_message_bytes": limit, "max_facts_per_request": 1, "max_derived_facts": 1}
+    assert validator("ServerLimits").is_valid(limits) == fits
+
+
+@pytest.mark.req("WIRE-23")
+@pytest.mark.parametrize(("limit", "accepted"), [(16777216, True), (16777215, False)])
+def test_a_pack_cannot_be_told_to_accept_less(limit: int, accepted: bool) -> None:
+    problems = Problems()
+    settings = read_settings(f"[limits]\nmax_message_bytes = {limit}\n", "p", problems)
+    assert settings.limits.max_message_bytes >= 16777216
+    assert problems.any_error != accepted
 
 
 _FULL = {

@@ -87,6 +87,7 @@ _CUSTOM: Final = "x-"
 _CUSTOM_ROW: Final = Code(500, False, "a condition of this server")
 _ISSUES_WITH_A_CODE: Final = frozenset({"unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate"})
 _LONGEST_VERSION: Final = 64
+_LONGEST_WORD: Final = 128
 
 
 class WireError(Exception):
@@ -134,7 +135,7 @@ class WireError(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A suggestion; ``known`` holds only what the client may know of."""
-    similar = nearest(word, known)
+    similar = nearest(word, known) if len(word) <= _LONGEST_WORD else None  # comparing costs more the longer it is
     return None if similar is None else f"Did you mean '{similar}'?"
 
 

@@ -1,0 +1,243 @@
+"""Structured clauses: JSON to clauses of the language and back, and never a rule from a client."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manglecp.mangle import printer
+from manglecp.mangle.parser import parse
+from manglecp.mangle.source import Source
+from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
+from manglecp.mangle.values import Float, Name
+from manglecp.wire.clauses import fact_object, read_clause, write_clause
+from manglecp.wire.decoding import decode
+from manglecp.wire.errors import WireError
+from manglecp.wire.faults import Fault
+from manglecp.wire.json_schemas import all_schemas
+from manglecp.wire.messages import VERSION, IntentRequest
+from manglecp.wire.receiving import receive
+from tests.mangle.strategies import names, strings
+from tests.wire.message_strategies import json_values
+
+EXAMPLE = json.loads(Path(__file__).with_name("examples").joinpath("companion-4.7.StructuredClause.json").read_text())
+TEXT = "may_restart(Service) :- service_owner(Service, _)."
+
+_numbers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats().map(Float))
+_leaves: st.SearchStrategy[Term] = st.one_of(
+    strings,
+    names,
+    st.sampled_from([Name("/true"), Name("/false"), "_type", ""]),
+    _numbers,
+    st.from_regex(r"[A-Z][A-Za-z0-9_]{0,5}", fullmatch=True).map(Variable),
+    st.just(Variable("_")),
+)
+
+
+def _map(entries: dict[str, Term]) -> Term:
+    return Apply("fn:map", tuple(item for entry in entries.items() for item in entry))
+
+
+terms: st.SearchStrategy[Term] = st.recursive(
+    _leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: Apply("fn:list", tuple(items))),
+        st.dictionaries(strings, inner, max_size=3).map(_map),
+    ),
+    max_leaves=6,
+)
+predicates = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
+atoms = st.builds(Atom, predicates, st.lists(terms, max_size=3).map(tuple))
+clauses = st.builds(
+    lambda head, body: Clause(head, premises=tuple(map(Literal, body))), atoms, st.lists(atoms, max_size=3)
+)
+
+
+def clause(text: str) -> Clause:
+    return next(parse(Source("t.mg", text)).clauses)
+
+
+def term(data: Any) -> dict[str, Any]:
+    return {"head": {"predicate": "p", "args": [data]}, "body": []}
+
+
+# --- both ways -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("DATA-48")
+def test_the_example_of_the_specification() -> None:
+    assert read_clause(EXAMPLE) == clause(TEXT)
+    assert printer.clause(read_clause(EXAMPLE)) == TEXT
+    assert write_clause(clause(TEXT)) == EXAMPLE
+
+
+@pytest.mark.req("DATA-49")
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"type": "string", "value": "a"}, '"a"'),
+        ({"type": "number", "value": 1}, "1"),
+        ({"type": "number", "value": 1.5}, "1.5"),
+        ({"type": "variable", "name": "X"}, "X"),
+        ({"type": "wildcard"}, "_"),
+        ({"type": "list", "elements": [{"type": "number", "value": 1}, {"type": "wildcard"}]}, "[1, _]"),
+        ({"type": "map", "entries": {"k": {"type": "variable", "name": "X"}}}, '["k" : X]'),
+        ({"type": "list", "elements": []}, "[]"),
+        ({"type": "map", "entries": {}}, "fn:map()"),
+        ({"type": "string", "value": {"_type": "name", "value": "/a/b"}}, "/a/b"),
+        ({"type": "number", "value": {"_type": "int64", "value": "9007199254740993"}}, "9007199254740993"),
+    ],
+)
+def test_each_kind_of_argument(data: dict[str, Any], text: str) -> None:
+    whole = clause(f"p({text}) :- q(X).")
+    structured = {**term(data), "body": [{"predicate": "q", "args": [{"type": "variable", "name": "X"}]}]}
+    assert read_clause(structured) == whole
+    assert write_clause(whole) == structured
+
+
+@given(clauses)
+def test_what_is_written_is_read_back(whole: Clause) -> None:
+    data = write_clause(whole)
+    assert VALIDATOR.is_valid(data)
+    assert read_clause(decode(json.dumps(data).encode())) == whole
+
+
+VALIDATOR = jsonschema_rs.Draft202012Validator({"$ref": "#/$defs/StructuredClause", "$defs": all_schemas()["$defs"]})
+
+
+@given(json_values)
+def test_anything_else_is_a_fault(data: Any) -> None:
+    for document in (data, {"head": data}, term(data), {**term({"type": "wildcard"}), "body": data}):
+        with suppress(Fault):
+            read_clause(document)
+
+
+@pytest.mark.parametrize(
+    ("data", "path"),
+    [
+        ([], "$"),
+        ({}, "$"),
+        ({"head": {"predicate": "P", "args": []}}, "$.head.predicate"),
+        ({"head": {"predicate": "_manglecp_x", "args": []}}, "$.head.predicate"),
+        ({"head": {"predicate": "p" * 129, "args": []}}, "$.head.predicate"),
+        ({"head": {"predicate": "fn:plus", "args": []}}, "$.head.predicate"),
+        ({"head": {"predicate": "p(X) :- q", "args": []}}, "$.head.predicate"),
+        (term({"type": "name", "value": "/a"}), "$.head.args[0].type"),
+        (term({"type": "string"}), "$.head.args[0]"),
+        (term({"type": "string", "value": 1}), "$.head.args[0].value"),
+        (term({"type": "string", "value": {"_type": "int64", "value": "1"}}), "$.head.args[0].value"),
+        (term({"type": "string", "value": {"_type": "name", "value": "no"}}), "$.head.args[0].value.value"),
+        (term({"type": "number", "value": True}), "$.head.args[0].value"),
+        (term({"type": "number", "value": 2**53}), "$.head.args[0].value"),
+        (term({"type": "variable", "name": "x"}), "$.head.args[0].name"),
+        (term({"type": "variable", "name": "_"}), "$.head.args[0].name"),
+        (term({"type": "variable", "name": "X) :- q(X"}), "$.head.args[0].name"),
+        (term({"type": "list", "elements": [{"type": "variable", "name": "x"}]}), "$.head.args[0].elements[0].name"),
+        (term({"type": "map", "entries": {"k": {"type": "variable", "name": ""}}}), "$.head.args[0].entries.k.name"),
+        ({"head": EXAMPLE["head"], "body": [EXAMPLE["head"], {"predicate": "P", "args": []}]}, "$.body[1].predicate"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_path(data: Any, path: str) -> None:
+    with pytest.raises(Fault) as fault:
+        read_clause(data)
+    assert fault.value.path == path
+
+
+@pytest.mark.parametrize("depth", [101, 300, 5000])
+def test_depth_is_bounded(depth: int) -> None:
+    data: dict[str, Any] = {"type": "wildcard"}
+    for _ in range(depth):
+        data = {"type": "list", "elements": [data]}
+    with pytest.raises(Fault, match="nested more than 100 deep"):
+        read_clause(term(data))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p(X) :- q(X), !r(X).",
+        "p(X) :- q(X), X != 1.",
+        "p(X) :- q(X), X < 1.",
+        "p(X)@[2026-01-01] :- q(X).",
+        "p(X) :- <-[0s, 5s] q(X).",
+        "p(N) :- q(X) |> do fn:group_by(), let N = fn:count().",
+        "p(X) :- q(X), r({/a: X}).",
+        "p(X) :- q(X), r([1: X]).",
+        "p(X) :- q(X), r(fn:pair(X, 1)).",
+        "p(X) :- a.b(X).",
+    ],
+)
+def test_what_the_format_cannot_say(text: str) -> None:
+    with pytest.raises(Fault):
+        write_clause(clause(text))
+
+
+# --- from clients ----------------------------------------------------------------------------------------------------
+
+
+def request(*facts: Any, **more: Any) -> bytes:
+    payload = {"intent": {"name": "observe"}, "facts": list(facts), **more}
+    return json.dumps({"type": "intent_request", "id": "c-1", "manglecp": VERSION, "payload": payload}).encode()
+
+
+def facts_of(data: bytes, *, structured_facts: bool) -> list[Any]:
+    message = receive(data, 1 << 20, structured_facts=structured_facts)
+    assert isinstance(message, IntentRequest)
+    return message.payload.facts
+
+
+GOOD = {"head": {"predicate": "service", "args": [{"type": "string", "value": "a"}, {"type": "number", "value": 1}]}}
+PLAIN = {"pred": "service", "args": ["a", 1]}
+
+
+def test_a_structured_fact_is_the_ordinary_one_where_the_extension_is_on() -> None:
+    assert facts_of(request(GOOD, PLAIN, {**GOOD, "body": []}), structured_facts=True) == [PLAIN] * 3
+
+
+def test_the_extension_is_off_by_default() -> None:
+    message = receive(request(GOOD), 1 << 20)
+    assert isinstance(message, IntentRequest)
+    assert message.payload.facts == [GOOD]  # and whoever reads facts finds no predicate in it
+
+
+def test_rules_are_never_accepted() -> None:
+    with pytest.raises(WireError) as error:
+        receive(request(PLAIN, EXAMPLE, GOOD, {**GOOD, "body": 1}), 1 << 20, structured_facts=True)
+    assert (error.value.code, error.value.id) == ("invalid_facts", "c-1")
+    assert error.value.details is not None
+    first, second = error.value.details["violations"]
+    assert (first["fact_index"], first["predicate"], first["issue"]) == (1, "may_restart", "invalid_clause")
+    assert first["message"] == "rules are not accepted from clients"
+    assert first["path"] == "$.payload.facts[1].body"
+    assert (second["fact_index"], second["path"]) == (3, "$.payload.facts[3].body")
+
+
+@pytest.mark.parametrize("member", ["rules", "clauses", "x-structured_facts"])
+@pytest.mark.parametrize("structured_facts", [False, True])
+def test_rules_elsewhere_in_a_request_are_skipped(member: str, structured_facts: bool) -> None:
+    message = receive(request(PLAIN, **{member: [EXAMPLE]}), 1 << 20, structured_facts=structured_facts)
+    assert message == receive(request(PLAIN), 1 << 20)
+
+
+@pytest.mark.parametrize("arg", [{"type": "variable", "name": "X"}, {"type": "wildcard"}])
+def test_a_fact_states_particular_values(arg: dict[str, Any]) -> None:
+    for data in (arg, {"type": "list", "elements": [arg]}):
+        with pytest.raises(Fault, match="particular values") as fault:
+            fact_object(term(data))
+        assert fault.value.path == "$.head.args[0]"
+
+
+def test_values_of_a_structured_fact_mean_what_they_say() -> None:
+    args = [
+        {"type": "map", "entries": {"_type": {"type": "string", "value": "int64"}}},
+        {"type": "list", "elements": [{"type": "string", "value": {"_type": "name", "value": "/true"}}]},
+    ]
+    fact = fact_object({"head": {"predicate": "p", "args": args}})
+    assert fact == {"pred": "p", "args": [{"_type": "map", "value": [["_type", "int64"]]}, [True]]}
