@@ -191,14 +191,16 @@ class CompiledProgram:
 
     def _make(self, component: CompiledComponent, views: Sequence[View], mode: str) -> Iterator[RuleFunction]:
         own = set(component.component.predicates) if component.recursive or mode == "insert" else set()
+        # At first nothing of the component is derived, so its own facts are as few as were given: often none.
+        growing = set() if mode.startswith("full") else own
         grouped = component.grouped if isinstance(views[component.heads[0]], Grouped) else frozenset()
 
         def layers(key: Key) -> str:
             held = views[self.ids[key]].layers
-            return held if key not in own or "o" in held else held + "o"
+            return held if key not in growing or "o" in held else held + "o"
 
         def size(key: Key) -> int:
-            return GROWING if key in own else len(views[self.ids[key]])
+            return GROWING if key in growing else len(views[self.ids[key]])
 
         for rule in component.rules:
             for delta in self._deltas(component, rule, views, mode):
