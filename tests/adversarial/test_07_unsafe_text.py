@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source
 from manglecp.mangle.text import value_text
 from manglecp.mangle.values import Bytes, List, Map, Name, Value
+from manglecp.wire.decoding import decode
+from manglecp.wire.profile import Profile
 
 NASTY: Final[list[Value]] = [
     '"',
@@ -119,6 +122,52 @@ def test_nasty_values_inside_others(value: Value, harmless: Value) -> None:
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_string(value: str) -> None:
     unharmed(value, PLAIN)
+
+
+SENT: Final = Program.load(
+    [
+        Source(
+            "a.mg",
+            """
+            Decl e(Any, Number) temporal descr [direction("input")] bound [/any, /number].
+            p(X) :- e(X, 1)@[_, _].
+            q(X, Y) :- p(X), p(Y).
+            """,
+        )
+    ]
+)
+SENT_BASE: Final = SENT.base()
+PROFILE: Final = Profile.of(SENT.predicates)
+
+
+def sent(value: Any) -> Value:
+    """What the value of a request is to the rules; it comes back as it was sent."""
+    fact = {"pred": "e", "args": [value, 1]}
+    request = decode(msgspec.json.encode([fact, {"pred": "e", "named_args": {"any": value, "number": 1}}]))
+    assert isinstance(request, list)
+    (read,) = PROFILE.read(request, now=0)
+    result = SENT_BASE.evaluate([read], now=0)
+    ((args, _),) = result.relations[("p", 1)]
+    assert args[0] == read.args[0]
+    assert PROFILE.write(read) == fact
+    assert len(result.facts()) == 3  # e, p and q: none came from inside the value
+    return args[0]
+
+
+@pytest.mark.parametrize("value", [v for v in NASTY if isinstance(v, str)])
+def test_nasty_values_of_a_request(value: str) -> None:
+    sent("harmless")
+    harmless = sources(SENT_BASE)
+    assert harmless
+    assert sent(value) == value
+    assert sent([value, {value: value}]) == List((value, Map(((value, value),))))
+    assert sources(SENT_BASE) == harmless
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.text(st.characters(codec="utf-8"), max_size=40))
+def test_any_string_of_a_request(value: str) -> None:
+    assert sent(value) == value
 
 
 def test_names_of_the_program_are_not_trusted_either() -> None:
