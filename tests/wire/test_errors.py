@@ -255,3 +255,26 @@ def test_size() -> None:
 def test_details_are_those_of_the_registry(error: WireError) -> None:
     assert set(error.details or ()) <= set(error.row.details)
     assert error.details
+
+
+def test_the_reference_page_has_the_registry() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "reference", "messages.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z_-]+)` \| ([0-9]{3}) \| (yes|no) \| (.*?) \| (.*?) ?\|$", page, re.MULTILINE)
+    assert {code: (int(status), flag == "yes", text) for code, status, flag, text, _ in rows} == {
+        code: row[:3] for code, row in CODES.items()
+    }
+    assert {code: tuple(re.findall("`(.*?)`", details)) for code, *_, details in rows} == {
+        code: row.details for code, row in CODES.items()
+    }
+
+
+def test_the_reference_page_shows_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "reference", "messages.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    known: dict[str, Any] = {}
+    exec(code, known)  # our own page
+    assert capsys.readouterr().out.strip() == code.strip().splitlines()[-1].partition("# ")[2]
+    shown = next(
+        body for body in re.findall(r"^```json\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) if "error" in body
+    )
+    assert json.loads(known["answer"]) == json.loads(shown)

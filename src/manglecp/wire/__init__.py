@@ -6,4 +6,10 @@ shapes     what a declared bound says about the JSON that stands for a value
 values     one value to JSON and back
 schemas    a predicate as the wire sees it: names and shapes of its arguments
 facts      one fact object to a fact and back
+messages   every message type as a struct
+errors     everything that a client can be told
+receiving  bytes to messages, or one error
+sending    messages to bytes
+clauses    rules and facts as JSON, an extension
+json_schemas  JSON Schema of every message
 """
