@@ -1,0 +1,206 @@
+"""Why these tools, and why not the others: proof hints, read off a finished evaluation.
+
+Three ideas:
+
+* **A hint is a proof that was read aloud.** For every tool of the answer there is one proof; its leaves are the
+  supporting facts, its rules the chain, and its shape the tree.
+* **The machinery stays out of it.** What the kernel derives on the way (weights, closures) is skipped: what such a step
+  rests on stands in its place. Absences are left out: most of them are about what policy did not say.
+* **Bounded.** A tree is cut where it becomes large, from the bottom, and says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Literal
+
+from manglecp.intent.definition import Definition
+from manglecp.intent.exclusions import Exclusions
+from manglecp.intent.redaction import CUT, SELECTION, Sight, trust_of
+from manglecp.intent.why_not import WhyNots
+from manglecp.mangle.explain import Node
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.source import Trust
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.intent import Derivation, Exclusion, Options, ProofHints, ProofTree, UnmatchedFact
+
+if TYPE_CHECKING:
+    from manglecp.intent.evaluation import Evaluation, Selected
+
+__all__ = ["hints_wanted", "proof_hints"]
+
+MOST_NODES: Final = 100
+"""A tree with more nodes is cut."""
+DEEPEST: Final = 24
+"""So is one that goes deeper."""
+MOST_SUPPORTING: Final = 100
+_NO_LIMIT: Final = 10.0
+"""Seconds that hints may take where the evaluation has no deadline."""
+
+_ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust"})
+_REPEATS: Final = frozenset({"core"})
+"""Says again what the candidate's own proof says."""
+
+_REASONS: Final = {
+    "no rule mentions it": "No rules reference this predicate",
+    "nothing joined": "Rules reference this predicate, but none of them could use the fact",
+}
+
+NodeType = Literal["server", "session", "derived"]
+
+
+def hints_wanted(options: Options) -> bool:
+    """Without this, nothing of all that is computed."""
+    return options.include_proof_hints or bool(options.why_not)
+
+
+def proof_hints(evaluation: Evaluation, definitions: Sequence[Definition]) -> ProofHints:
+    """The hints for an answer that returns these tools."""
+    return _Hints(evaluation).about(definitions)
+
+
+class _Hints:
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.evaluation = evaluation
+        self.result = evaluation.result
+        self.sight = Sight(evaluation.domain, evaluation.identity)
+        self.session = frozenset(evaluation.session)
+        limit = evaluation.result.model.limits.seconds
+        spent = evaluation.duration_ns / 1e9
+        self.deadline = monotonic() + (_NO_LIMIT if limit is None else max(limit - spent, 0.0))
+
+    def about(self, definitions: Sequence[Definition]) -> ProofHints:
+        selected = {one.tool: one for one in self.evaluation.selected}
+        exclusions = Exclusions(self.evaluation, self.sight, {definition.tool for definition in definitions})
+        asked = self.evaluation.request.payload.options.why_not
+        return ProofHints(
+            derivations=tuple(self._derivation(d.macro_id, selected[d.tool]) for d in definitions),
+            excluded=tuple(
+                Exclusion(candidate=self.sight.text(tool), excluded_by=phase, reason=reason)
+                for tool, phase, reason in exclusions.all()
+            ),
+            unmatched_facts=tuple(self._unmatched()),
+            why_not=WhyNots(self.evaluation, self.sight, exclusions, self.deadline).of(asked) if asked else UNSET,
+        )
+
+    # --- derivations -----------------------------------------------------------------------------------------------
+
+    def _derivation(self, macro_id: str, selected: Selected) -> Derivation:
+        goal = Fact("final_selected", (selected.tool, selected.score, selected.phase))
+        proof = None if monotonic() > self.deadline else self.result.explain(goal)
+        if proof is None:  # no time is left: say what is known without looking
+            return Derivation(
+                macro_id=macro_id,
+                selected_by=selected.phase,
+                score=selected.score,
+                supporting_facts=(),
+                rule_chain=(goal.predicate,),
+            )
+        seen = self._preorder(proof.root)
+        return Derivation(
+            macro_id=macro_id,
+            selected_by=selected.phase,
+            score=selected.score,
+            supporting_facts=tuple(self._supporting(seen)),
+            rule_chain=tuple(dict.fromkeys(self.sight.text(_predicate(n)) for n in seen if n.origin == "derived")),
+            tree=self._tree(proof.root),
+        )
+
+    def _supporting(self, nodes: Iterable[Node]) -> list[dict[str, object]]:
+        facts = {node.ground for node in nodes if node.ground is not None and self._is_own(node)}
+        return [self.sight.wire(fact) for fact in sorted(facts, key=lambda fact: fact.text)[:MOST_SUPPORTING]]
+
+    def _is_own(self, node: Node) -> bool:
+        """Did the client say so?"""
+        return node.origin == "session" and node.ground is not None and self._readable(node.ground)
+
+    def _readable(self, fact: Fact) -> bool:
+        return fact.predicate in self.evaluation.domain.profile.readable
+
+    def _children(self, node: Node) -> list[Node]:
+        """What a node rests on, as far as it is shown; for what is skipped, what that rests on."""
+        found: dict[Node, None] = {}
+        seen: set[Node] = set()
+        work = list(reversed(node.premises))
+        while work:
+            premise = work.pop()
+            if premise in seen or premise.ground is None or premise.ground.predicate in _REPEATS:
+                continue
+            seen.add(premise)
+            clause = None if premise.rule is None else premise.rule.clause
+            if self.sight.hides(premise.ground.key, clause):
+                continue
+            if clause is not None and trust_of(clause) is Trust.KERNEL and premise.ground.predicate not in SELECTION:
+                work += reversed(premise.premises)
+            else:
+                found[premise] = None
+        return list(found)
+
+    def _preorder(self, root: Node) -> list[Node]:
+        """Every node that may be shown, once, from the selection down."""
+        found: dict[Node, None] = {}
+        work = [root]
+        while work:
+            node = work.pop()
+            if node not in found:
+                found[node] = None
+                work += reversed(self._children(node))
+        return list(found)
+
+    # --- trees -----------------------------------------------------------------------------------------------------
+
+    def _tree(self, root: Node) -> ProofTree:
+        """Level by level until there is no more room, so that what is cut off is furthest from the selection."""
+        levels: list[tuple[Node, int, list[int]]] = [(root, 1, [])]
+        cut: set[int] = set()
+        for place, (node, depth, below) in enumerate(levels):  # it grows
+            children = self._distinct(self._children(node))
+            if children and (depth == DEEPEST or len(levels) + len(children) > MOST_NODES):
+                cut.add(place)
+                continue
+            for child in children:
+                below.append(len(levels))
+                levels.append((child, depth + 1, []))
+        trees: dict[int, ProofTree] = {}
+        for place in reversed(range(len(levels))):
+            node, _, below = levels[place]
+            children_trees = tuple(trees.pop(child) for child in below)
+            if place in cut:
+                children_trees = (ProofTree(fact=CUT, type="derived"),)
+            trees[place] = ProofTree(fact=self._text(node), type=self._type(node), children=children_trees)
+        return trees[0]
+
+    def _distinct(self, nodes: list[Node]) -> list[Node]:
+        """Without leaves that read the same: of predicates that are shown by name, one is enough."""
+        found: dict[object, Node] = {}
+        for node in nodes:
+            found.setdefault((self._text(node), self._type(node)) if not node.premises else node, node)
+        return list(found.values())
+
+    def _text(self, node: Node) -> str:
+        assert node.ground is not None  # absences are left out
+        return self.sight.fact(node.ground, self._is_own(node))
+
+    def _type(self, node: Node) -> NodeType:
+        if node.origin == "derived":
+            return "derived"
+        if node.origin == "session" and _predicate(node) not in _ABOUT_CLIENT:
+            return "session"
+        return "server"
+
+    # --- facts that nobody used ------------------------------------------------------------------------------------
+
+    def _unmatched(self) -> list[UnmatchedFact]:
+        """One entry per predicate and reason: thousands of facts of one kind say no more than one of them."""
+        own = [fact for fact in self.evaluation.session if self._readable(fact)]
+        counts = Counter((fact.fact.predicate, _REASONS[fact.reason]) for fact in self.result.unused(own))
+        return [
+            UnmatchedFact(pred=pred, reason=reason if count == 1 else f"{reason} ({count} facts)")
+            for (pred, reason), count in sorted(counts.items())
+        ]
+
+
+def _predicate(node: Node) -> str:
+    return "" if node.ground is None else node.ground.predicate

@@ -1,0 +1,217 @@
+"""What an explanation may show, and to whom.
+
+Three ideas:
+
+* **Names are public, values are not.** A proof is told in predicate names. Arguments are shown only of predicates that
+  the manifest publishes and of those that say what was selected; everything else appears by its name.
+* **Policy is silent.** What policy owns, and what rests on it, is left out unless whoever asks holds the permission
+  ``explain_policy``.
+* **A last look at every text.** Whatever leaves passes a scan for what looks like a credential. It is the second line:
+  values that a client must not see are not written in the first place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from manglecp.intent.identity import Identity
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.packages import Key
+from manglecp.mangle.program import Program
+from manglecp.mangle.source import Trust
+from manglecp.mangle.syntax import Clause, Variable
+from manglecp.mangle.text import fact_text
+from manglecp.wire.schemas import snake_case
+
+if TYPE_CHECKING:
+    from manglecp.intent.domain import Domain
+
+__all__ = ["EXPLAIN_POLICY", "POLICY_WORDS", "REDACTED", "SELECTION", "Sight", "scrub", "trust_of"]
+
+EXPLAIN_POLICY: Final = "explain_policy"
+"""Whoever holds this permission is told what policy did."""
+
+REDACTED: Final = "[redacted]"
+MOST_CHARACTERS: Final = 512
+"""Longer texts are cut."""
+MOST_OF_A_VALUE: Final = 4096
+"""Longer strings in a client's own facts are cut; no more of any text is looked at."""
+CUT: Final = "…"
+
+SELECTION: Final = frozenset(
+    {
+        *("intent", "intent_param", "mandatory", "relevant", "requires", "conflicts"),
+        *("candidate", "chosen", "final_selected"),
+    }
+)
+"""What says which tools were selected; shown with arguments."""
+
+POLICY_WORDS: Final = frozenset({"prohibited", "permitted", "intent_denied", "fact_denied", "effect_denied"})
+
+# --- what looks like a credential ------------------------------------------------------------------------------------
+
+_VALUE: Final = r"""(?:\\?"[^"\\]*\\?"|\\?'[^'\\]*\\?'|[^\s"',;&(){}\[\]\\]+)"""
+_PATTERNS: Final = tuple(
+    (re.compile(pattern, re.DOTALL), replacement)
+    for pattern, replacement in (
+        (
+            r"-----BEGIN[A-Z0-9 ]{0,40}PRIVATE KEY.*?(?:-----END[A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----|\Z)",
+            REDACTED,
+        ),
+        (r"\beyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*", REDACTED),
+        (r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA)[0-9A-Z]{16}\b", REDACTED),
+        (r"\b(?:gh[pousr]_|github_pat_)\w{20,}", REDACTED),
+        (r"\bglpat-[\w-]{16,}", REDACTED),
+        (r"\bxox[a-z]-[\w-]{10,}", REDACTED),
+        (r"\b(?:sk|pk|rk)[-_](?:[a-z]{2,10}[-_]){0,3}[A-Za-z0-9_-]{16,}", REDACTED),
+        (r"\bAIza[\w-]{30,}", REDACTED),
+        (r"\bya29\.[\w-]{20,}", REDACTED),
+        (r"\b(?:npm|hf|dop_v1|shpat|pypi)[-_][A-Za-z0-9_-]{20,}", REDACTED),
+        (r"\bSG\.[\w-]{16,}\.[\w-]{16,}", REDACTED),
+        (r"(?i)\b([a-z][a-z0-9+.-]{1,20}://)[^\s/@:\"']{0,256}:[^\s@\"']{1,256}@", rf"\1{REDACTED}@"),
+        (r"(?i)\b(bearer|basic)\s+(?=[^\s\"']{0,200}[0-9=])[\w.~+/=-]{8,}", rf"\1 {REDACTED}"),
+        (
+            r"(?i)(passw(?:or)?d|passphrase|pwd|secret|credentials?|authorization|token"
+            r"|(?:api|access|account|sharedaccess|private|signing|encryption)[_ -]?key)"
+            rf"(\\?[\"'])?(\s*(?:=|:)\s*)(?!\[redacted\]|bearer |basic ){_VALUE}",
+            rf"\1\2\3{REDACTED}",
+        ),
+    )
+)
+_PATH: Final = re.compile(
+    r"""(?:file://)?(?<![\w/])/(?:home|root|etc|var|usr|opt|srv|tmp|mnt|media|proc|run|Users|Volumes|private)"""
+    r"""(?:/[^\s"',;:)\]}]+)+|\b[A-Za-z]:\\+[^\s"',;)]+|\\\\[\w.-]+\\[^\s"',;)]+"""
+)
+_SECRET_NAME: Final = re.compile(
+    r"(?:^|_)(?:passw(?:or)?d|passphrase|pwd|secrets?|credentials?|(?:api|access|private|signing)_?key"
+    r"|(?:access|auth|refresh|bearer|api)_token|dsn|connection_string)(?:_|$)"
+)
+_SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
+_LEAST_SECRET: Final = 8
+"""Shorter settings are not looked for: a client could find them out by guessing what is redacted."""
+
+
+def scrub(text: str) -> str:
+    """The text without what looks like a token, a key, a password or a connection string."""
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + CUT
+
+
+# --- whose a clause is -----------------------------------------------------------------------------------------------
+
+
+def trust_of(clause: Clause) -> Trust:
+    """How far the source of a clause is trusted."""
+    return Trust.DOMAIN if clause.span is None else clause.span.source.trust
+
+
+_policy_of: WeakKeyDictionary[Program, frozenset[Key]] = WeakKeyDictionary()
+"""Depends on the program alone, never on who asks."""
+
+
+def _policy(program: Program) -> frozenset[Key]:
+    """The predicates that belong to policy: their most trusted clause, or their declaration, is policy's."""
+    found = _policy_of.get(program)
+    if found is None:
+        trust: dict[Key, Trust] = {}
+        for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
+            key = clause.head.key
+            trust[key] = min(trust.get(key, Trust.DOMAIN), trust_of(clause))
+        found = _policy_of[program] = frozenset(
+            key
+            for key, predicate in program.predicates.items()
+            if key[0] in POLICY_WORDS or Trust.POLICY in (predicate.owner, trust.get(key))
+        )
+    return found
+
+
+class Sight:
+    """What one identity may see of a domain's evaluations."""
+
+    def __init__(self, domain: Domain, identity: Identity) -> None:
+        self.explains_policy = EXPLAIN_POLICY in identity.permissions
+        self._predicates = domain.program.predicates
+        self._policy = _policy(domain.program)
+        self._profile = domain.profile
+        self._published = frozenset(schema.predicate for schema in domain.profile.schemas())
+        pack = domain.pack
+        secret = (value for name, value in pack.params.items() if _SECRET_SETTING.search(snake_case(name)))
+        places = (pack.folder, *pack.fact_files)
+        self._known = tuple(
+            sorted({text for text in (*secret, *places) if len(text) >= _LEAST_SECRET}, key=lambda t: (-len(t), t))
+        )
+
+    # --- whose -----------------------------------------------------------------------------------------------------
+
+    def hides(self, key: Key, clause: Clause | None = None) -> bool:
+        """Is it policy's, and whoever asks not to know? ``clause`` is the rule that derived a fact."""
+        if self.explains_policy:
+            return False
+        return key in self._policy or (clause is not None and trust_of(clause) is Trust.POLICY)
+
+    def shows_arguments(self, predicate: str) -> bool:
+        return predicate in self._published or predicate in SELECTION
+
+    # --- texts -----------------------------------------------------------------------------------------------------
+
+    def text(self, text: str) -> str:
+        """A text of the server's."""
+        text = text[: 2 * MOST_OF_A_VALUE]
+        for known in self._known:
+            text = text.replace(known, REDACTED)
+        return _short(_PATH.sub(REDACTED, scrub(text)), MOST_CHARACTERS)
+
+    def fact(self, fact: Fact, own: bool = False) -> str:
+        """A fact as canonical text, or its predicate's name; ``own`` if it came from whoever asks."""
+        if not self.shows_arguments(fact.predicate):
+            return self.text(fact.predicate)
+        hidden = self._secret_positions(fact.key)
+        args = tuple(
+            REDACTED if i in hidden else scrub(arg[:MOST_OF_A_VALUE]) if type(arg) is str else arg
+            for i, arg in enumerate(fact.args)
+        )
+        text = fact_text(fact.predicate, args, fact.interval)
+        return _short(scrub(text[: 2 * MOST_OF_A_VALUE]), MOST_CHARACTERS) if own else self.text(text)
+
+    def wire(self, fact: Fact) -> dict[str, Any]:
+        """A client's fact in the form in which it was sent."""
+        written: dict[str, Any] = dict(self._profile.write(fact))
+        hidden = self._secret_positions(fact.key)
+        args: Iterable[Any] = written.get("args", ())
+        written["args"] = [REDACTED if i in hidden else _scrubbed(arg) for i, arg in enumerate(args)]
+        return written
+
+    def _secret_positions(self, key: Key) -> frozenset[int]:
+        """The arguments that are credentials by their name."""
+        predicate = self._predicates.get(key)
+        if _SECRET_NAME.search(snake_case(key[0])):
+            return frozenset(range(key[1]))
+        if predicate is None or predicate.decl is None:
+            return frozenset()
+        return frozenset(
+            i
+            for i, arg in enumerate(predicate.decl.atom.args)
+            if isinstance(arg, Variable) and _SECRET_NAME.search(snake_case(arg.name))
+        )
+
+
+def _scrubbed(value: Any) -> Any:
+    """JSON with every string scrubbed."""
+    if type(value) is str:
+        return _short(scrub(value[: MOST_OF_A_VALUE + 1]), MOST_OF_A_VALUE)
+    if type(value) is list:
+        return [_scrubbed(item) for item in value]
+    if type(value) is dict:
+        return {
+            _scrubbed(key): REDACTED if _SECRET_NAME.search(snake_case(key)) else _scrubbed(item)
+            for key, item in value.items()
+        }
+    return value

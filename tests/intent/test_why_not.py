@@ -1,0 +1,255 @@
+"""What blocks a tool, what would bring it, and what must not be found out by asking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import Identity
+from manglecp.intent.why_not import MOST_NAMES
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.intent import WhyNot
+from tests.intent.hinting import AUDITOR, USER, domain, evaluated, hints, hints_of, text_of, tools, why_not
+from tests.intent.packs import NOW_TEXT, TOOLS, Case, cases
+
+RULES = f"""
+{tools("fetch", "mend", "count", "other", "helper", "calm")}
+trouble(Word) :- seen(Word), bad(Word).
+bad("red").
+mandatory("fetch") :- intent("observe"), trouble(_).
+relevant("mend", 60) :- intent("observe"), seen(W), logged_lately(W).
+logged_lately(W) :- <-[10m] logged(W).
+relevant("count", Score) :- intent("observe"), measured("score", Score), Score >= 0.
+relevant("calm", 50) :- intent("observe"), !seen("alarm").
+relevant("other", 90) :- for_repair(), seen(_).
+for_repair() :- intent("repair").
+requires("mend", "helper").
+"""
+
+
+def fact(pred: str, *args: Any, at: str | None = None) -> dict[str, Any]:
+    return {"pred": pred, "args": list(args)} | ({} if at is None else {"t": {"at": at}})
+
+
+def unknown(tool: str) -> WhyNot:
+    return WhyNot(tool=tool, known=False)
+
+
+# --- what blocks it --------------------------------------------------------------------------------------------------
+
+
+def test_what_blocks_is_told_in_predicates_down_to_what_a_client_can_say() -> None:
+    assert why_not(domain(RULES), "fetch").blocked_by == (
+        "mandatory needs trouble, and there is no such fact",
+        "trouble needs seen, and there is no such fact",
+    )
+
+
+def test_a_fact_that_does_not_fit_is_told_apart_from_none() -> None:
+    assert why_not(domain(RULES), "fetch", facts=[("seen", "green")]).blocked_by == (
+        "mandatory needs trouble, and there is no such fact",
+        "trouble needs bad, and no such fact fits",
+    )
+
+
+def test_what_holds_a_rule_back_is_named() -> None:
+    answer = why_not(domain(RULES), "calm", facts=[("seen", "alarm")])
+    assert answer.blocked_by == ("relevant is held back by seen",)
+    assert answer.would_unlock == ()
+
+
+def test_a_comparison_that_fails_is_told_without_values() -> None:
+    answer = why_not(domain(RULES), "count", facts=[("measured", "score", -5)])
+    assert answer.blocked_by == ("relevant asks for other values",)
+
+
+def test_a_tool_that_lost_says_so() -> None:
+    rules = tools("a", "b") + 'relevant("a", 50). relevant("b", 60). conflicts("a", "b").'
+    assert why_not(domain(rules), "a").blocked_by == ("conflict: yields to b",)
+
+
+def test_a_tool_that_is_returned_needs_nothing() -> None:
+    answer = why_not(domain(RULES), "fetch", facts=[("seen", "red")])
+    assert (answer.known, answer.blocked_by, answer.would_unlock, answer.complete) == (True, (), ((),), True)
+
+
+def test_a_tool_that_found_no_room_says_so() -> None:
+    rules = tools("a", "b") + 'relevant("a", 50). relevant("b", 60).'
+    evaluation = evaluated(domain(rules), why_not=["a"], constraints={"max_tools_returned": 1})
+    answers = hints_of(evaluation, ["b"]).why_not
+    assert isinstance(answers, tuple)
+    assert answers[0].blocked_by == ("there is no room for it within max_tools_returned and max_tokens_budget",)
+
+
+def test_a_tool_that_only_others_need_says_that_they_are_not_there() -> None:
+    rules = tools("b") + 'relevant("a", 50). requires("a", "b").'
+    assert why_not(domain(rules), "b").blocked_by == ("nothing that needs it is offered",)
+
+
+# --- what would bring it ---------------------------------------------------------------------------------------------
+
+
+def test_the_facts_that_would_bring_it_are_in_wire_form() -> None:
+    answer = why_not(domain(RULES), "mend", facts=[("seen", "x")])
+    assert answer.would_unlock == ((fact("logged", "x", at=NOW_TEXT),),)
+
+
+def test_where_any_value_will_do_null_stands() -> None:
+    answer = why_not(domain(RULES), "mend")
+    assert answer.would_unlock == ((fact("logged", None, at=NOW_TEXT), fact("seen", None)),)
+
+
+def test_a_number_that_passes_the_test_is_found() -> None:
+    rules = tools("a") + 'relevant("a", 50) :- measured("load", N), N > 7.'
+    assert why_not(domain(rules), "a").would_unlock == ((fact("measured", "load", 8),),)
+
+
+def test_every_way_is_told() -> None:
+    rules = tools("a") + 'relevant("a", 50) :- seen("x"). relevant("a", 60) :- measured("y", 1).'
+    answer = why_not(domain(rules), "a")
+    assert answer.would_unlock == ((fact("measured", "y", 1),), (fact("seen", "x"),))
+    assert answer.complete
+
+
+def test_a_tool_that_is_needed_comes_with_what_needs_it() -> None:
+    answer = why_not(domain(RULES), "helper", facts=[("seen", "x")])
+    assert answer.known
+    assert answer.would_unlock == ((fact("logged", "x", at=NOW_TEXT),),)
+
+
+def test_facts_that_bring_a_tool_only_to_lose_are_not_told() -> None:
+    rules = tools("a", "b") + 'relevant("a", 50) :- seen("x"). relevant("b", 60). conflicts("a", "b").'
+    assert why_not(domain(rules), "a").would_unlock == ()
+
+
+def test_only_what_clients_may_say_is_told() -> None:
+    rules = tools("a") + 'Decl inner(X) bound [/string]. relevant("a", 60) :- inner("i").\n'
+    rules += 'relevant("a", 50) :- seen("x"), measured("y", 1). relevant("a", 70) :- verdict("v").'
+    assert why_not(domain(rules), "a").would_unlock == ((fact("measured", "y", 1), fact("seen", "x")),)
+
+
+def test_values_of_the_servers_own_facts_are_not_told() -> None:
+    """Only who knows the word already is told that it would help."""
+    rules = tools("a") + 'password_of("kim", "xyzzy-1"). relevant("a", 50) :- seen(W), password_of(_, W).'
+    answer = why_not(domain(rules), "a")
+    assert answer.would_unlock == ()
+    assert not answer.complete
+    assert "xyzzy" not in text_of(hints(domain(rules), why_not=["a"]))
+
+
+# --- what must not be found out --------------------------------------------------------------------------------------
+
+
+def test_unknown_names_and_tools_of_other_intents_answer_alike() -> None:
+    for name in ("nonsense", "other", "macro", ""):
+        assert why_not(domain(RULES), name) == unknown(name)
+    assert why_not(domain(RULES), "other", "repair").known
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        'prohibited("fetch", "the moon is full").',
+        'prohibited("fetch", "the moon is full") :- client_trust("anonymous").',
+        'permitted("mend").',
+        'effect_denied("look", "the moon is full").',
+    ],
+)
+@pytest.mark.parametrize("facts", [[], [("seen", "red")]])
+def test_what_policy_excludes_answers_as_an_unknown_name(policy: str, facts: list[Any]) -> None:
+    assert why_not(domain(RULES, policy), "fetch", facts=facts) == unknown("fetch")
+
+
+def test_whoever_may_know_is_told_what_policy_does() -> None:
+    policy = 'prohibited("fetch", "the moon is full").'
+    for facts in ([], [("seen", "red")]):
+        answer = why_not(domain(RULES, policy), "fetch", facts=facts, identity=AUDITOR)
+        assert answer.known
+        assert "exclusion: the moon is full" in answer.blocked_by
+
+
+def test_what_policy_derives_is_not_named() -> None:
+    rules = tools("a") + 'relevant("a", 50) :- intent("observe"), cleared(), seen("x").'
+    policy = 'cleared() :- client_permission("moonlight").'
+    answer = why_not(domain(rules, policy), "a", identity=USER)
+    assert answer.blocked_by == ("relevant needs something that is not shown",)
+    assert "cleared" in text_of(why_not(domain(rules, policy), "a", identity=AUDITOR))
+
+
+def test_facts_that_only_policy_reads_are_not_told() -> None:
+    rules = tools("a") + 'relevant("a", 50) :- cleared().'
+    policy = 'cleared() :- seen("open sesame").'
+    answer = why_not(domain(rules, policy), "a", identity=USER)
+    assert answer.would_unlock == ()
+    assert "sesame" not in text_of(answer)
+    assert why_not(domain(rules, policy), "a", identity=AUDITOR).would_unlock == ((fact("seen", "open sesame"),),)
+
+
+def test_a_tool_for_which_only_policy_speaks_is_unknown() -> None:
+    source = domain(tools("a"), 'mandatory("a") :- client_permission("moonlight").')
+    assert why_not(source, "a", identity=USER) == unknown("a")
+    assert why_not(source, "a", identity=AUDITOR).known
+
+
+def test_a_rule_for_many_tools_means_those_that_it_can_mean() -> None:
+    rules = tools("a", "b") + 'helps("a"). relevant(Tool, 50) :- helps(Tool), seen(_).'
+    assert why_not(domain(rules), "a").known
+    assert why_not(domain(rules), "b") == unknown("b")
+    assert why_not(domain(rules), "c") == unknown("c")
+
+
+def test_an_intent_may_be_asked_for_by_a_variable() -> None:
+    rules = tools("a") + 'relevant("a", 50) :- intent(I), I = "repair", seen(_).'
+    assert why_not(domain(rules), "a") == unknown("a")
+    assert why_not(domain(rules), "a", "repair").known
+
+
+# --- how much --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_question_there_is_no_answer() -> None:
+    assert hints(domain(RULES)).why_not is UNSET
+
+
+def test_names_are_answered_in_order_each_once_and_only_so_many() -> None:
+    names = [f"n{i}" for i in range(2 * MOST_NAMES)]
+    answers = hints(domain(RULES), why_not=["n0", *names]).why_not
+    assert isinstance(answers, tuple)
+    assert [one.tool for one in answers] == names[:MOST_NAMES]
+
+
+def test_when_the_time_is_up_the_answer_says_that_it_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manglecp.intent.why_not.monotonic", lambda: float("inf"))
+    answer = why_not(domain(RULES), "fetch")
+    assert (answer.blocked_by, answer.complete) == (("there was no time left to look",), False)
+    assert why_not(domain(RULES), "nonsense") == unknown("nonsense")
+
+
+def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manglecp.intent.unlocking.monotonic", lambda: float("inf"))
+    answer = why_not(domain(RULES), "fetch")
+    assert answer.blocked_by
+    assert (answer.would_unlock, answer.complete) == ((), False)
+
+
+@settings(deadline=None, max_examples=40)
+@given(cases())
+def test_random_packs(case: Case) -> None:
+    """What is told really brings the tool, and policy stays silent."""
+    source = Domain.load(case.pack)
+    who = Identity("kim", case.permissions, "user")
+    evaluation = evaluated(source, case.intent, case.facts, who, why_not=TOOLS)
+    answers = hints_of(evaluation).why_not
+    assert isinstance(answers, tuple)
+    barred = {str(row[0]) for row in evaluation.lookup.all("barred_by", 3) if row[1] == "policy"}
+    for answer in answers:
+        assert answer.tool not in barred or answer == unknown(answer.tool)
+        if any(one.tool == answer.tool for one in evaluation.selected):
+            assert answer.would_unlock == ((),)
+        for facts in answer.would_unlock:
+            more = [{**one, "args": ["any" if arg is None else arg for arg in one["args"]]} for one in facts]
+            again = evaluated(source, case.intent, [*case.facts, *more], who)
+            assert answer.tool in [one.tool for one in again.selected]
