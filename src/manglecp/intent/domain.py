@@ -161,7 +161,8 @@ class _Loader:
         self._owned(self.given, "the server's facts")
         for name in self.pack.fact_files:
             path = Path(name)
-            shown = str(path.relative_to(self.pack.folder)) if path.is_relative_to(self.pack.folder or "/") else name
+            inside = self.pack.folder and path.is_relative_to(self.pack.folder)
+            shown = str(path.relative_to(self.pack.folder)) if inside else path.name
             try:
                 read = read_facts([FactFile(path)], program)
             except MangleError as error:

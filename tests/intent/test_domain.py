@@ -1,0 +1,310 @@
+"""What is wrong with a pack is told all at once, each with its place; what is doubtful is a warning."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, OWNERS, POLICY, PREDICATES, SINGLE_VALUED, kernel_sources
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.program import Program
+from manglecp.mangle.source import Trust
+from manglecp.pack.model import ExternalDescription, IntentSettings, Pack
+from manglecp.pack.problems import PackError, Problem
+from tests.intent.packs import action, pack
+
+TOOL = 'macro("see", "See.").\nmacro_step("see", 1, "look").\n'
+
+
+def problems(*args: str, **parts: object) -> list[Problem]:
+    with pytest.raises(PackError) as caught:
+        Domain.load(pack(*args, **parts))  # type: ignore[arg-type]
+    return list(caught.value.problems)
+
+
+def complaints(*args: str, **parts: object) -> list[str]:
+    """``file:line:column message``"""
+    errors = [problem for problem in problems(*args, **parts) if problem.severity == "error"]
+    return [f"{problem.place} {problem.message}" for problem in errors]
+
+
+def warnings(given: Pack) -> list[str]:
+    return [problem.message for problem in Domain.load(given).warnings]
+
+
+# --- the kernel ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-48", "EVAL-49")
+def test_the_kernel_is_rules_one_file_per_phase() -> None:
+    names = [source.name for source in kernel_sources()]
+    phases = ["1_skeleton", "2_exclusion", "3_flesh", "4_conflict", "5_dependency", "6_output"]
+    assert [name for name in names if name[7] in "123456"] == [f"kernel/{phase}.mg" for phase in phases]
+    program = Program.load(kernel_sources(), owners=OWNERS)
+    assert not program.warnings
+    assert all(program.predicates[key].decl is not None for key in program.predicates)  # every word is explained
+    assert all(predicate.doc for predicate in program.predicates.values())
+
+
+def test_every_name_has_an_owner() -> None:
+    assert set(OWNERS) == PREDICATES
+    assert ASSERTED | DERIVED | POLICY | set(SINGLE_VALUED) <= PREDICATES
+    assert {name for name, owner in OWNERS.items() if owner is Trust.POLICY} == POLICY
+    assert all(OWNERS[name] is Trust.KERNEL for name in (*ASSERTED, *DERIVED, "barred", "able"))
+    assert OWNERS["macro"] is OWNERS["needs_confirmation"] is Trust.DOMAIN
+
+
+# --- who may say what ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-40", "EVAL-41")
+@pytest.mark.parametrize("name", sorted(POLICY))
+def test_a_domain_rule_cannot_speak_for_policy(name: str) -> None:
+    args = ", ".join(f'"{i}"' for i in range(next(a for n, a in _arities() if n == name)))
+    (told,) = complaints(f"{TOOL}{name}({args}).", actions=["look", "0"])
+    assert told.startswith(f"rules/domain/domain.mg:3:1 {name} belongs to policy")
+    Domain.load(pack(TOOL, policy=f"{name}({args}).", actions=["look", "0"]))
+
+
+@pytest.mark.req("EVAL-40", "EVAL-41")
+@pytest.mark.parametrize("name", sorted(CLOSED - POLICY))
+def test_nobody_speaks_for_the_kernel(name: str) -> None:
+    if OWNERS[name] is not Trust.KERNEL:
+        return
+    arity = next(a for n, a in _arities() if n == name)
+    variables = ", ".join(f"X{i}" for i in range(arity))
+    body = ", ".join(f"any(X{i})" for i in range(arity)) or "any(_)"
+    head = f"{name}({variables})"
+    for level in ("policy", "schema", "domain"):
+        found = problems(**{level: f"Decl any(X) bound [/any].\n{head} :- {body}.\n"})
+        assert any(f"{name} belongs to kernel" in problem.message and problem.line == 2 for problem in found)
+    # nor can it be declared again, as something that clients may say
+    found = problems(f'Decl {head} descr [direction("input")].\n')
+    assert any(f"{name}/{arity} is declared twice" in problem.message for problem in found)
+
+
+def _arities() -> set[tuple[str, int]]:
+    return set(Program.load(kernel_sources()).predicates)
+
+
+@pytest.mark.req("EVAL-41")
+@pytest.mark.parametrize("fact", ['prohibited("see", "x").', 'final_selected("see", 1, "x").', 'action("rm").'])
+def test_a_fact_file_speaks_for_the_domain_only(tmp_path: Path, fact: str) -> None:
+    file = tmp_path / "facts.mg"
+    file.write_text(fact)
+    (told,) = complaints(TOOL, fact_files=[str(file)])
+    assert "a fact file may not add to it" in told
+    with pytest.raises(PackError):
+        Domain.load(pack(TOOL), facts=[Fact("skill", ("x",))])
+
+
+# --- names that have to exist ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ('macro_step("see", 2, "loook").', "3:22 the pack has no action 'loook'"),
+        ('undo_step("see", 1, "unlook").', "3:21 the pack has no action 'unlook'"),
+        ('extract("loook", "k", "/v").', "3:9 the pack has no action 'loook'"),
+        ('needs_skill("see", "seeing").', "3:20 the pack has no skill 'seeing'"),
+        ('relevant("see", 101).', "3:17 a score is a number from 0 to 100, not 101"),
+        ('relevant("see", -1).', "3:17 a score is a number from 0 to 100, not -1"),
+        ('needs_resource("see", "u", "w", 101).', "3:33 a priority is a number from 0 to 100, not 101"),
+        ('on_error("see", 1, "panic").', "3:20 what happens after an error is one of"),
+        ('arg_value("see", 1, "pth", "x").', "3:21 look has no parameter 'pth'"),
+        ('arg_from("see", 1, "pth", "x").', "3:20 look has no parameter 'pth'"),
+        ('arg_step("see", 1, "pth", 1, "/x").', "3:20 look has no parameter 'pth'"),
+        ('arg_value("see", 2, "path", "x").', "3:18 see has no step 2"),
+        ('arg_value("see", 1, "pth", X) :- skill(X).', "3:21 look has no parameter 'pth'"),
+        ('undo_value("see", 1, "path", "x").', "3:19 see has no step 1 with an undoing action"),
+        ('macro_param("see", "p", 7).', "3:25 the schema of 'p' is no object"),
+        ('macro_param("see", "p", {"type": "strin"}).', "3:25 a schema is no JSON Schema"),
+        ('macro_output("see", {"type": "strin"}).', "3:21 a schema is no JSON Schema"),
+    ],
+)
+def test_a_constant_that_names_nothing(rules: str, told: str) -> None:
+    (found,) = complaints(TOOL + rules)
+    assert found.startswith(f"rules/domain/domain.mg:{told}")
+
+
+def test_what_variables_stand_for_is_not_guessed() -> None:
+    rules = """\
+    macro(T, "Made.") :- skill(T).
+    macro_step(T, 1, A) :- skill(T), action(A).
+    arg_value(T, 1, "anything", "x") :- skill(T).
+    arg_value("see", 1, "anything", "x").
+    relevant(T, N) :- skill(T), N = 5.
+    """
+    assert Domain.load(pack(rules, skills=["s"])).warnings == ()
+
+
+def test_everything_at_once() -> None:
+    found = complaints(
+        'macro_step("see", 1, "loook").\nprohibited("see", "x").\nrelevant("see", 400).\np(X) :- q(Y).\n',
+        policy='effect_denied("lok", "x").\n',
+        intents=[IntentSettings(name="observe", description="x", required_facts=("nothing",))],
+    )
+    text = "\n".join(found)
+    for part in ("no action 'loook'", "belongs to policy", "score is a number", "no action 'lok'", "names nothing"):
+        assert part in text
+    assert "rules/domain/domain.mg:4:" in text  # the language's own errors stand among them
+    places = [one.split(" ")[0] for one in found]
+    assert places == sorted(places)
+
+
+def test_files_that_do_not_parse_do_not_hide_the_others() -> None:
+    found = complaints('macro_step("see", 1, "loook").', policy="p(")
+    assert any("loook" in text for text in found)
+    assert any(text.startswith("rules/policy/policy.mg:1:") for text in found)
+
+
+@pytest.mark.req("MANI-12")
+def test_required_facts_are_predicates_that_clients_may_state() -> None:
+    schema = 'Decl seen(X) descr [direction("input")]. Decl made(X) descr [direction("output")]. Decl own(X).'
+    wanted = IntentSettings(name="observe", description="x", required_facts=("seen",), optional_facts=("made", "own"))
+    found = complaints(schema=schema, intents=[wanted])
+    assert [text.split(", which")[0] for text in found] == [
+        f"pack.toml optional_facts of the intent 'observe' names {name}" for name in ("made", "own")
+    ]
+
+
+def test_directions_are_checked() -> None:
+    assert "direction takes one string" in complaints(schema='Decl seen(X) descr [direction("inn")].')[0]
+    assert "belongs to the protocol" in complaints(schema="Decl disclosure_upgrade(X).")[0]
+
+
+# --- external predicates ---------------------------------------------------------------------------------------------
+
+SIMILAR = ExternalDescription(predicate="similar", arity=2, mode="+-", arguments=("Text", "Id"))
+ASKS = "found(Id) :- intent(Name), similar(Name, Id)."
+
+
+@pytest.mark.req("MANI-21")
+def test_external_predicates_are_declared_where_they_are_answered() -> None:
+    declared = 'Decl similar(Text, Id) descr [external(), mode("+", "-")].'
+    assert Domain.load(pack(ASKS, externals=[SIMILAR])).program.predicates["similar", 2].external
+    assert Domain.load(pack(ASKS, schema=declared, externals=[SIMILAR])).warnings == ()
+    assert complaints(ASKS, schema=declared) == ["rules/schema/schema.mg:1:6 externals.py does not answer similar"]
+    assert "unknown predicate similar" in complaints(ASKS)[0]
+    for other in ('Decl similar(Text, Id) descr [external(), mode("+", "+")].', "Decl similar(Text, Id)."):
+        told = complaints(ASKS, schema=other, externals=[SIMILAR])
+        assert any(text.endswith("with another number of arguments or mode") for text in told)
+    assert warnings(pack(externals=[SIMILAR])) == ["no rule asks similar"]
+
+
+# --- warnings --------------------------------------------------------------------------------------------------------
+
+
+def test_intents_that_no_rule_mentions() -> None:
+    rules = TOOL + 'relevant("see", 50) :- intent("observe").\n'
+    assert warnings(pack(rules, intents=["observe"])) == []
+    assert warnings(pack(rules, intents=["observe", "repair"])) == ["no rule mentions the intent 'repair'"]
+    assert warnings(pack(rules, intents=["obserwe"])) == [
+        "no rule mentions the intent 'obserwe'",
+        "the intent 'observe' is not listed in pack.toml",
+    ]
+    assert warnings(pack(TOOL + 'relevant("see", 50).', intents=["observe"])) == []
+    generic = TOOL + 'relevant("see", 50) :- intent(I), skill(I).'
+    assert warnings(pack(generic, intents=["observe"])) == []
+    equal = TOOL + 'relevant("see", 50) :- intent(I), I = "observe".'
+    assert warnings(pack(equal, intents=["observe", "x"])) == ["no rule mentions the intent 'x'"]
+
+
+def test_two_values_where_one_counts() -> None:
+    two = TOOL + 'macro("see", "Look.").\nmacro_summary("see", "a").\n'
+    assert warnings(pack(two)) == ["macro('see', …) has two values, and the least of them counts"]
+
+
+def test_tools_that_cannot_be_offered() -> None:
+    assert warnings(pack('macro("idle", "x").')) == ["the tool 'idle' has no step and is never offered"]
+    told = warnings(pack(TOOL + 'relevant("sea", 50).\nrequires("see", "sae").'))
+    assert told == ["nothing says that there is a tool 'sea'", "nothing says that there is a tool 'sae'"]
+    assert warnings(pack(TOOL + 'relevant("see", 50).')) == []
+
+
+# --- what the kernel states ------------------------------------------------------------------------------------------
+
+
+def test_the_base_knows_actions_skills_settings_and_fact_files(tmp_path: Path) -> None:
+    file = tmp_path / "known.jsonl"
+    file.write_text('{"pred": "known", "args": ["a"]}\n')
+    pay = action("pay", effects=("payments", "network"), tier=3)
+    given = pack(
+        schema="Decl known(X) bound [/string].",
+        actions=[pay],
+        skills=["s"],
+        params={"root": "/x"},
+        fact_files=[str(file)],
+    )
+    facts = Domain.load(given, facts=[Fact("known", ("b",))]).base.evaluate(now=0).facts()
+    assert {
+        'action("pay")',
+        'action_effect("pay","network")',
+        'action_effect("pay","payments")',
+        'action_tier("pay",3)',
+        'action_param("pay","path",/true)',
+        'action_param("pay","depth",/false)',
+        'skill("s")',
+        'setting("root","/x")',
+        'known("a")',
+        'known("b")',
+    } <= set(facts)
+
+
+def test_bad_fact_files(tmp_path: Path) -> None:
+    file = tmp_path / "facts.mg"
+    file.write_text('macro("a", 1).\n')
+    found = complaints(TOOL, fact_files=[str(file), str(tmp_path / "none.mg")])
+    assert len(found) == 2
+    assert any("cannot be read" in text for text in found)
+
+
+@pytest.mark.req("EVAL-19")
+def test_another_rule_fact_file_or_base_fact_is_another_digest() -> None:
+    same = [Domain.load(pack(TOOL)).digest for _ in range(2)]
+    assert same[0] == same[1]
+    others = [
+        Domain.load(pack(TOOL + 'reversible("see").')).digest,
+        Domain.load(pack(TOOL, params={"a": "b"})).digest,
+        Domain.load(pack(TOOL), facts=[Fact("reversible", ("see",))]).digest,
+    ]
+    assert len({same[0], *others}) == 4
+
+
+def test_needs_confirmation_is_settled_when_a_pack_is_loaded() -> None:
+    domain = Domain.load(pack('macro("p", "x").\nmacro_step("p", 1, "pay").', actions=[action("pay", tier=3)]))
+    number = domain.base.compiled.ids["needs_confirmation", 1]
+    assert domain.base.layer.facts[number].facts == {("p",)}
+
+
+# --- schemas that attack ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"$ref": "https://example.invalid/schema.json"}',
+        '{"$ref": "file:///etc/passwd"}',
+        '{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}',
+        '{"$dynamicRef": "https://example.invalid/schema.json"}',
+        '{"pattern": "("}',
+        '{"type": "string", "minLength": -1}',
+        '{"properties": {"a": {"items": {"$ref": "other.json#/x"}}}}',
+    ],
+)
+def test_schemas_that_reach_out_or_are_none(schema: str) -> None:
+    started = time.monotonic()
+    (told,) = complaints(TOOL + f'macro_param("see", "p", {schema}).')
+    assert told.startswith("rules/domain/domain.mg:3:25 ")
+    assert time.monotonic() - started < 20
+
+
+def test_a_schema_that_is_nested_too_deep() -> None:
+    deep = '{"type": "string"}'
+    for _ in range(2_000):
+        deep = '{"items": ' + deep + "}"
+    assert complaints(TOOL + f'macro_param("see", "p", {deep}).')

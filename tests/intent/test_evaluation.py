@@ -1,0 +1,493 @@
+"""One request: what is checked before it is evaluated, what it may use, and what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.evaluation import Evaluation, Selected, evaluate
+from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.mangle.externals import External
+from manglecp.pack.model import ExternalDescription, IntentSettings, Limits
+from manglecp.wire.errors import WireError
+from tests.intent.packs import NOW, NOW_TEXT, SCHEMA, action, clock, pack, request
+
+ME = Identity("me", frozenset({"write"}), "user")
+RULES = """\
+macro("see", "See.").
+macro_step("see", 1, "look").
+relevant("see", 50) :- intent("observe").
+relevant("see", 90) :- intent("observe"), seen("red").
+macro("mend", "Mend.").
+macro_step("mend", 1, "look").
+relevant("mend", 50) :- intent("observe").
+mandatory("mend") :- intent("repair").
+"""
+
+
+def domain(rules: str = RULES, **parts: Any) -> Domain:
+    return Domain.load(pack(rules, schema=parts.pop("schema", SCHEMA), **parts))
+
+
+def ask(given: Domain | None = None, *args: Any, identity: Identity = ME, **parts: Any) -> Evaluation:
+    return evaluate(given or domain(), request(*args, **parts), identity, clock=clock)
+
+
+def refusal(given: Domain | None = None, *args: Any, identity: Identity = ME, **parts: Any) -> WireError:
+    with pytest.raises(WireError) as caught:
+        ask(given, *args, identity=identity, **parts)
+    return caught.value
+
+
+# --- what comes out --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-01", "EVAL-13", "EVAL-42", "CONF-04")
+def test_the_intent_decides() -> None:
+    known = domain()
+    assert ask(known).selected == (Selected("mend", 50, "flesh"), Selected("see", 50, "flesh"))
+    assert ask(known, "repair").selected == (Selected("mend", 100, "skeleton"),)
+
+
+@pytest.mark.req("EVAL-31", "MANI-13")
+def test_an_intent_that_no_rule_knows_gives_no_tools() -> None:
+    assert ask(None, "dance").selected == ()
+
+
+@pytest.mark.req("EVAL-03")
+def test_facts_of_the_client_are_session_facts_whatever_they_claim() -> None:
+    claims = {"pred": "seen", "args": ["red"], "category": "server", "source": {"source_type": "server"}}
+    found = ask(None, "observe", [claims])
+    assert found.selected == (Selected("see", 90, "flesh"), Selected("mend", 50, "flesh"))
+    assert [str(fact) for fact in found.session] == ['seen("red")']
+    proof = found.result.explain('seen("red")')
+    assert proof is not None
+    assert found.result.model.outside_origin(found.session[0]) == "session"
+
+
+@pytest.mark.req("EVAL-02")
+def test_params_of_the_intent_are_facts_for_rules() -> None:
+    known = domain(RULES + 'relevant("see", 77) :- intent_param("much", 3).\n')
+    found = ask(known, params={"much": 3, "none": None, "where": {"lines": [1, 2]}})
+    assert found.selected[0] == Selected("see", 77, "flesh")
+    assert found.result.facts("intent_param") == [
+        'intent_param("much",3)',
+        'intent_param("where",["lines" : [1, 2]])',
+    ]
+    error = refusal(known, params={"much": 2**70})
+    assert error.code == "malformed_message"
+    assert error.details is not None
+    assert error.details["path"] == "$.payload.intent.params.much"
+
+
+def test_the_identity_is_facts_for_rules() -> None:
+    found = ask().result
+    assert found.facts("client") == ['client("me")']
+    assert found.facts("client_permission") == ['client_permission("write")']
+    assert found.facts("client_trust") == ['client_trust("user")']
+    assert ask(identity=ANONYMOUS).result.facts("client_trust") == ['client_trust("anonymous")']
+
+
+@pytest.mark.req("EVAL-38")
+def test_an_upgrade_is_a_wish_and_no_fact() -> None:
+    found = ask(None, "observe", [("disclosure_upgrade", "m-1"), ("seen", "red")])
+    assert found.upgrades == {"m-1"}
+    assert [fact.predicate for fact in found.session] == ["seen"]
+
+
+@pytest.mark.req("EVAL-29")
+def test_the_counts() -> None:
+    known = domain()
+    quiet, more = ask(known, identity=ANONYMOUS), ask(known, "observe", [("seen", "green")], identity=ANONYMOUS)
+    numbers = quiet.diagnostics()
+    assert numbers.facts_evaluated == quiet.result.statistics.given
+    assert more.diagnostics().facts_evaluated == numbers.facts_evaluated + 1
+    assert numbers.phases_completed == 6
+    assert numbers.rules_fired == quiet.result.coverage().count("fired")
+    assert numbers.facts_derived == quiet.result.statistics.derived - known.base.derived > 0
+
+
+# --- phases ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-43", "EVAL-14")
+@pytest.mark.parametrize(
+    ("policy", "domain_rules"),
+    [
+        ('prohibited("mend", "no").', ""),
+        ('permitted("see").', ""),
+        ('effect_denied("patch", "no").', 'macro_step("mend", 2, "patch").'),
+        ("", 'macro_step("mend", 2, A) :- intent(_), A = "gone".'),
+    ],
+)
+def test_whatever_bars_a_tool_beats_what_selects_it(policy: str, domain_rules: str) -> None:
+    known = domain(RULES + domain_rules, policy=policy, actions=["look", "patch"])
+    assert [selected.tool for selected in ask(known).selected] == ["see"]
+    assert ask(known, "repair").selected == ()
+    phases = {str(row[1]) for row in ask(known, "repair").lookup.all("excluded", 3)}
+    assert phases == {"exclusion"}
+
+
+@pytest.mark.req("EVAL-45", "EVAL-15")
+def test_of_rivals_the_better_stays_and_names_decide_between_equals() -> None:
+    known = domain(RULES + 'conflicts("see", "mend").')
+    assert [selected.tool for selected in ask(known).selected] == ["mend"]
+    assert [selected.tool for selected in ask(known, "observe", [("seen", "red")]).selected] == ["see"]
+    assert ask(known).lookup.all("excluded", 3) == [("see", "conflict", "yields to mend")]
+
+
+@pytest.mark.req("EVAL-46", "EVAL-16")
+def test_dependencies_are_added_with_80_and_without_them_the_dependent_goes() -> None:
+    rules = RULES + 'macro("base", "Base.").\nmacro_step("base", 1, "look").\nrequires("see", "base").\n'
+    assert ask(domain(rules)).selected == (
+        Selected("base", 80, "dependency"),
+        Selected("mend", 50, "flesh"),
+        Selected("see", 50, "flesh"),
+    )
+    without = ask(domain(rules, policy='prohibited("base", "no").'))
+    assert [selected.tool for selected in without.selected] == ["mend"]
+    assert ("see", "dependency", "needs base, which is excluded") in without.lookup.all("excluded", 3)
+
+
+@pytest.mark.req("EVAL-44")
+def test_scores_may_come_from_externals() -> None:
+    rules = RULES + 'relevant("see", N) :- intent(I), similar(I, N), N > 30.'
+    external = ExternalDescription(predicate="similar", arity=2, mode="+-", deterministic=False)
+    known = Domain.load(
+        pack(rules, schema=SCHEMA + _SIMILAR, externals=[external]),
+        externals={"similar": External(lambda inputs: [(88 if inputs == ("observe",) else 20,)])},
+    )
+    assert Selected("see", 88, "flesh") in ask(known).selected
+    assert ask(known).diagnostics().rules_fired == ask(known).result.coverage().count("fired")
+
+
+_SIMILAR = 'Decl similar(Text, Score) descr [external(), mode("+", "-")] bound [/string, /number].\n'
+
+
+# --- the evaluation time ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-04", "EVAL-25", "CONF-07", "CONF-11")
+@pytest.mark.parametrize(
+    ("said", "used"),
+    [
+        (NOW_TEXT, NOW_TEXT),
+        ("2026-01-15T13:00:00+01:00", NOW_TEXT),
+        (NOW // 10**6, NOW_TEXT),
+        ("2026-01-15T12:00:00.250Z", "2026-01-15T12:00:00.25Z"),
+        (None, NOW_TEXT),
+        ("now", NOW_TEXT),
+    ],
+)
+def test_the_evaluation_time(said: str | int | None, used: str) -> None:
+    assert ask(eval_time=said).eval_time_used == used
+
+
+@pytest.mark.req("EVAL-04", "EVAL-19", "CONF-07", "CONF-11")
+def test_windows_are_seen_from_the_evaluation_time() -> None:
+    known = domain(
+        RULES + 'relevant("see", 70) :- <-[0s, 5m] logged("red").\nrelevant("see", 71) :- <+[0s, 5m] logged("red").'
+    )
+    at = {"pred": "logged", "args": ["red"], "t": {"at": "2026-01-15T12:00:00Z"}}
+
+    def score(eval_time: str) -> int:
+        return next(one.score for one in ask(known, "observe", [at], eval_time=eval_time).selected if one.tool == "see")
+
+    assert score("2026-01-15T12:05:00Z") == 70
+    assert score("2026-01-15T12:05:00.001Z") == 50
+    assert score("2026-01-15T11:55:00Z") == 71
+    assert score("2026-01-15T11:54:59Z") == 50
+
+
+@pytest.mark.parametrize("said", ["yesterday", "2026-01-15", "", "9999-01-01T00:00:00Z", 10**18, -(10**18)])
+def test_no_time(said: str | int) -> None:
+    error = refusal(eval_time=said)
+    assert error.code == "malformed_message"
+    assert error.details is not None
+    assert error.details["path"] == "$.payload.eval_time"
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+CHAIN = """\
+macro("see", "See.").
+macro_step("see", 1, "look").
+relevant("see", 50) :- intent("observe").
+next(1, 2). next(2, 3). next(3, 4). next(4, 5). next(5, 6). next(6, 7). next(7, 8). next(8, 9). next(9, 10).
+next(10, 11). next(11, 12).
+reached(1) :- seen("go").
+reached(Y) :- reached(X), next(X, Y).
+"""
+ENDLESS = CHAIN + "Decl count(N) bound [/number].\ncount(0) :- seen(_).\ncount(M) :- count(N), M = fn:plus(N, 1).\n"
+
+
+@pytest.mark.req("EVAL-05", "EVAL-17", "EVAL-20", "EVAL-24", "CONF-04", "CONF-16", "CONF-17", "MANI-24")
+def test_the_derivation_limit() -> None:
+    error = refusal(domain(CHAIN), "observe", [("seen", "go")], constraints={"max_facts_created": 10})
+    assert error.code == "derivation_limit_exceeded"
+    assert error.details is not None
+    assert error.details["budget"] == {"limit": 10, "consumed": 10, "unit": "derived_facts"}
+    assert error.details["partial_results_available"] is False
+    assert "max_facts_created" in error.details["suggestion"]
+    assert error.row.recoverable
+    assert ask(domain(CHAIN), "observe", [("seen", "go")]).selected
+
+
+@pytest.mark.req("EVAL-05", "EVAL-06", "MANI-24")
+def test_the_stricter_limit_applies() -> None:
+    strict = domain(CHAIN, limits=Limits(max_derived_facts=10))
+    for constraints in ({}, {"max_facts_created": None}, {"max_facts_created": 10**9}):
+        error = refusal(strict, "observe", [("seen", "go")], constraints=constraints)
+        assert error.details is not None
+        assert error.details["budget"]["limit"] == 10
+    error = refusal(strict, "observe", [("seen", "go")], constraints={"max_facts_created": 4})
+    assert error.details is not None
+    assert error.details["budget"]["limit"] == 4
+    free = ask(domain(CHAIN), "observe", [("seen", "go")]).limits
+    assert (free.facts, free.intervals, free.milliseconds) == (100_000, 1_000, 10_000)
+    assert ask(domain(CHAIN), constraints={"max_compute_ms": 60_000}).limits.milliseconds == 10_000
+
+
+def test_what_the_base_derived_is_not_counted_against_a_request() -> None:
+    many = "".join(f"part({n}, {n + 1}).\n" for n in range(200))
+    closure = "whole(X, Y) :- part(X, Y).\nwhole(X, Z) :- whole(X, Y), part(Y, Z).\n"
+    known = domain(RULES + many + closure, limits=Limits(max_derived_facts=60))
+    assert known.base.derived > 20_000
+    assert ask(known).facts_derived <= 60
+
+
+def timed(count: int) -> list[dict[str, Any]]:
+    return [{"pred": "logged", "args": ["red"], "t": {"at": f"2026-01-15T11:{n:02d}:00Z"}} for n in range(count)]
+
+
+@pytest.mark.req("EVAL-05", "EVAL-17", "EVAL-21", "MANI-24")
+def test_the_interval_limit_is_exact_and_counts_what_is_left_after_joining() -> None:
+    known = domain()
+    assert ask(known, "observe", timed(3), constraints={"max_intervals_per_atom": 3}).selected
+    error = refusal(known, "observe", timed(4), constraints={"max_intervals_per_atom": 3})
+    assert error.code == "interval_limit_exceeded"
+    assert error.details is not None
+    assert error.details["budget"] == {"limit": 3, "consumed": 3, "unit": "intervals_per_atom"}
+    touching = [
+        {
+            "pred": "logged",
+            "args": ["red"],
+            "t": {"start": f"2026-01-15T11:{n:02d}:00Z", "end": f"2026-01-15T11:{n + 1}:00Z"},
+        }
+        for n in range(10, 20)
+    ]
+    assert ask(known, "observe", touching, constraints={"max_intervals_per_atom": 1}).selected
+    assert refusal(domain(limits=Limits(max_intervals_per_atom=2)), "observe", timed(3)).code == error.code
+
+
+@pytest.mark.req("EVAL-23")
+def test_a_rule_that_goes_on_in_time_is_halted() -> None:
+    # Every fact calls for one a second later; the language warns, and the limit stops it.
+    rules = RULES + (
+        "Decl tick(X) temporal bound [/string].\n"
+        "tick(X)@[T, T] :- logged(X)@[T, T].\n"
+        'tick(X)@[U, U] :- tick(X)@[T, T], U = fn:time:add(T, fn:duration:parse("1s")).\n'
+    )
+    error = refusal(domain(rules), "observe", timed(1))
+    assert error.code in ("interval_limit_exceeded", "derivation_limit_exceeded")
+
+
+@pytest.mark.req("EVAL-17", "EVAL-22", "MANI-24")
+def test_the_time_limit() -> None:
+    known = domain(ENDLESS, limits=Limits(max_derived_facts=10**12))
+    error = refusal(known, "observe", [("seen", "go")], constraints={"max_compute_ms": 50})
+    assert error.code == "evaluation_timeout"
+    assert error.details is not None
+    assert error.details["budget"] == {"limit": 50, "consumed": 50, "unit": "ms"}
+    assert refusal(known, constraints={"max_compute_ms": 0}).code == "evaluation_timeout"
+
+
+@pytest.mark.req("EVAL-17")
+def test_values_that_grow_are_stopped_too() -> None:
+    grow = RULES + 'grown("x") :- seen(_).\ngrown(T) :- grown(S) |> let T = fn:string:concat(S, S).\n'
+    assert refusal(domain(grow), "observe", [("seen", "go")]).code in (
+        "derivation_limit_exceeded",
+        "evaluation_timeout",
+        "evaluation_failed",
+    )
+
+
+@pytest.mark.req("MANI-24")
+def test_too_many_facts() -> None:
+    few = domain(limits=Limits(max_facts_per_request=2))
+    assert ask(few, "observe", [("seen", "a"), ("seen", "b")]).selected
+    error = refusal(few, "observe", [("seen", "a"), ("seen", "b"), ("wrong",)])
+    assert error.code == "too_many_facts"
+    assert error.details == {"limit": 2, "actual": 3}
+
+
+# --- checks that come first ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-09")
+def test_a_request_that_fails_a_check_is_never_evaluated() -> None:
+    asked: list[object] = []
+
+    def answer(inputs: object) -> list[tuple[int]]:
+        asked.append(inputs)
+        return [(1,)]
+
+    external = ExternalDescription(predicate="similar", arity=2, mode="+-")
+    rules = RULES + 'relevant("see", N) :- intent(I), similar(I, N).'
+    given = pack(
+        rules,
+        schema=SCHEMA + _SIMILAR,
+        externals=[external],
+        intents=[IntentSettings(name="repair", description="x", required_facts=("seen",))],
+        limits=Limits(max_facts_per_request=2),
+    )
+    known = Domain.load(given, externals={"similar": External(answer)})
+    refusal(known, "observe", [("unheard_of", 1)])
+    refusal(known, "observe", [("seen", 1)])
+    refusal(known, "observe", [("seen", "a")] * 3)
+    refusal(known, "repair")
+    refusal(known, eval_time="soon")
+    refusal(known, constraints={"max_compute_ms": 0})
+    assert asked == []
+    ask(known)
+    assert asked == [("observe",)]
+
+
+@pytest.mark.req("EVAL-09")
+@pytest.mark.parametrize(
+    "name", ["max_facts_created", "max_intervals_per_atom", "max_compute_ms", "max_tools_returned"]
+)
+@pytest.mark.parametrize("value", [-1, 1.5, "7", True])
+def test_constraints_are_whole_numbers(name: str, value: Any) -> None:
+    given = request()  # decoding refuses such a message; whoever makes one in another way is refused here
+    constraints = structs.replace(given.payload.constraints, **{name: value})
+    wrong = structs.replace(given, payload=structs.replace(given.payload, constraints=constraints))
+    with pytest.raises(WireError) as caught:
+        evaluate(domain(), wrong, ME, clock=clock)
+    assert caught.value.code == "malformed_message"
+    assert caught.value.details is not None
+    assert caught.value.details["path"] == f"$.payload.constraints.{name}"
+
+
+@pytest.mark.req("MANI-14")
+def test_required_facts() -> None:
+    needs = IntentSettings(name="observe", description="x", required_facts=("seen", "logged"))
+    known = domain(intents=[needs])
+    error = refusal(known, "observe", [("seen", "red")])
+    assert error.code == "invalid_facts"
+    assert error.details == {"violations": [], "missing_facts": ["logged"]}
+    both = refusal(known, "observe", [("seen", 1)])
+    assert both.details is not None
+    assert both.details["missing_facts"] == ["logged"]
+    assert len(both.details["violations"]) == 1
+    assert ask(known, "observe", [("seen", "red"), ("logged", "red")]).selected
+    assert ask(known, "repair").selected
+
+
+@pytest.mark.req("EVAL-41")
+@pytest.mark.parametrize(
+    "fact",
+    [
+        ("permitted", "mend"),
+        ("mandatory", "mend"),
+        ("relevant", "mend", 100),
+        ("client_permission", "admin"),
+        ("client_trust", "local"),
+        ("intent", "repair"),
+        ("action", "gone"),
+        ("final_selected", "mend", 100, "skeleton"),
+        ("able", "mend"),
+        ("kept", "mend"),
+        ("weight", "mend", 100),
+        ("permitted_only",),
+        ("setting", "a", "b"),
+    ],
+)
+def test_no_client_speaks_for_anyone_else(fact: tuple[Any, ...]) -> None:
+    error = refusal(domain(policy='prohibited("mend", "no").'), "observe", [fact])
+    assert error.code == "unknown_predicate"
+
+
+# --- what policy says about a request --------------------------------------------------------------------------------
+
+
+def test_policy_refuses_requests() -> None:
+    known = domain(policy='intent_denied("Sign in to repair.") :- intent("repair"), !client_permission("admin").')
+    error = refusal(known, "repair")
+    assert (error.code, error.message) == ("auth_insufficient", "Sign in to repair.")
+    assert refusal(known, "repair", identity=ANONYMOUS).code == "auth_required"
+    assert ask(known, "repair", identity=Identity("root", frozenset({"admin"}), "user")).selected
+    assert ask(known).selected
+
+
+def test_policy_refuses_facts() -> None:
+    known = domain(policy='fact_denied("seen", "Not yours to say.") :- client_trust("anonymous").')
+    facts = [("logged", "red"), ("seen", "red"), ("seen", "green")]
+    error = refusal(known, "observe", facts, identity=ANONYMOUS)
+    assert error.code == "invalid_facts"
+    assert error.details is not None
+    assert [(v["fact_index"], v["issue"], v["message"]) for v in error.details["violations"]] == [
+        (1, "policy_violation", "Not yours to say."),
+        (2, "policy_violation", "Not yours to say."),
+    ]
+    assert ask(known, "observe", facts).selected
+    assert ask(known, identity=ANONYMOUS).selected  # nothing of the kind was said
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_rules_that_fail_say_nothing_about_themselves() -> None:
+    known = domain(RULES + "secret_ratio(N) :- seen(_), M = 0, N = fn:div(1, M).\n")
+    error = refusal(known, "observe", [("seen", "red")])
+    assert error.code == "evaluation_failed"
+    text = f"{error.message} {error.details}"
+    assert not any(word in text for word in ("secret", "fn:", "domain.mg", "rules/"))
+
+
+def test_an_external_that_fails_says_nothing_either() -> None:
+    def answer(_: object) -> list[tuple[int]]:
+        raise RuntimeError("password=hunter2")
+
+    external = ExternalDescription(predicate="similar", arity=2, mode="+-")
+    rules = RULES + 'relevant("see", N) :- intent(I), similar(I, N).'
+    given = pack(rules, schema=SCHEMA + _SIMILAR, externals=[external])
+    error = refusal(Domain.load(given, externals={"similar": External(answer)}))
+    assert error.code == "evaluation_failed"
+    assert "hunter2" not in f"{error.message} {error.details}"
+
+
+# --- again and again -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("EVAL-10", "EVAL-11", "EVAL-18", "CONF-14", "CONF-15")
+def test_a_hundred_times_the_same() -> None:
+    known = domain(CHAIN + RULES.replace('macro("see", "See.").\nmacro_step("see", 1, "look").\n', ""))
+    first = ask(known, "observe", [("seen", "go"), *timed(3)])
+    for _ in range(99):
+        again = ask(known, "observe", [("seen", "go"), *timed(3)])
+        assert again.selected == first.selected
+        assert again.diagnostics() == first.diagnostics()
+        assert again.eval_time_used == first.eval_time_used
+    assert ask(known).result.facts("seen") == []
+
+
+@pytest.mark.req("EVAL-50")
+def test_what_is_said_twice_counts_once() -> None:
+    once, twice = ask(None, "observe", [("seen", "a")]), ask(None, "observe", [("seen", "a"), ("seen", "a")])
+    assert once.diagnostics() == twice.diagnostics()
+
+
+def test_rows_are_found_by_tool() -> None:
+    found = ask(domain(actions=[action("look", effects=("network",))])).lookup
+    assert found.rows("macro_step", 3, "see") == [("see", 1, "look")]
+    assert found.rows("relevant", 2, "see") == [("see", 50)]
+    assert found.one("macro", 2, "mend") == ("mend", "Mend.")
+    assert found.one("macro", 2, "none") is None
+    assert found.rows("no_such_predicate", 2, "see") == []
+    assert found.holds("macro_effect", "see", "network")
+    assert not found.holds("macro_effect", "see", "none")
+    assert found.all("final_selected", 3) == [("mend", 50, "flesh"), ("see", 50, "flesh")]
