@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -64,6 +65,7 @@ class CompiledComponent:
     outside: tuple[int, ...] = ()  # what it reads and does not define
     temporal: tuple[int, ...] = ()  # heads that hold for intervals
     merged: tuple[int, ...] = ()
+    lone: frozenset[int] = frozenset()  # heads of one rule
     maintained: tuple[Maintained, ...] | str | None = None  # rules to run backwards, or why there are none
     variants: dict[tuple[str, ...], Functions] = field(default_factory=dict)
 
@@ -136,6 +138,8 @@ class CompiledProgram:
         made.inputs = tuple(sorted({*heads, *positive, *strict}))
         made.outside = tuple(sorted((positive | strict) - set(heads)))
         made.temporal = tuple(i for i in heads if self.temporal[i])
+        rules_of = Counter(self.ids[rule.head.key] for rule in rules)
+        made.lone = frozenset(i for i, count in rules_of.items() if count == 1)
         made.merged = tuple(self.ids[k] for k in component.predicates if self.program.predicates[k].merge is not None)
         if component.recursive and not reason and all(self._can_group(key) for key in component.predicates):
             made.grouped = frozenset(component.predicates)

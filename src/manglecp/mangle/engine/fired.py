@@ -29,37 +29,36 @@ def rules_fired(result: Result) -> int:
     if any(component.interpreted for component in components):
         return result.coverage().count("fired")
     try:
-        return sum(_fired(evaluation, component) for component in components)
+        layers = [view.layers for view in evaluation.views]
+        return sum([_fired(evaluation, component, layers) for component in components])
     except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
         return result.coverage().count("fired")
 
 
-def _fired(evaluation: Evaluation, component: CompiledComponent) -> int:
+def _fired(evaluation: Evaluation, component: CompiledComponent, layers: list[str]) -> int:
     views = evaluation.views
     frozen = component.number in evaluation.base.done
     count = 0
     for rule in component.rules:
-        if not len(views[rule.head]):
+        if not layers[rule.head] or not len(views[rule.head]):
             continue
         if frozen and not any(views[i].changed for i in rule.reads):
             known = evaluation.base.fired.get(rule.number)
             if known is None:  # two threads may both find out; they find the same
-                known = evaluation.base.fired[rule.number] = _has_instance(evaluation, component, rule)
+                known = evaluation.base.fired[rule.number] = _has_instance(evaluation, component, rule, layers)
             count += known
         else:
-            count += _has_instance(evaluation, component, rule)
+            count += _has_instance(evaluation, component, rule, layers)
     return count
 
 
-def _has_instance(evaluation: Evaluation, component: CompiledComponent, rule: CompiledRule) -> bool:
+def _has_instance(evaluation: Evaluation, component: CompiledComponent, rule: CompiledRule, layers: list[str]) -> bool:
     compiled, views = evaluation.compiled, evaluation.views
     head = rule.head
-    if not evaluation.base.given[head] and head not in evaluation.given:
-        alone = sum(1 for other in component.rules if other.head == head) == 1
-        if alone:
-            return True
-    layers = tuple(views[i].layers for i in rule.reads)
-    run = rule.tests.get(layers)
+    if head in component.lone and not evaluation.base.given[head] and head not in evaluation.given:
+        return True
+    held = tuple([layers[i] for i in rule.reads])
+    run = rule.tests.get(held)
     if run is None:
         if rule.aggregation is not None and compiled.temporal[head]:
             raise NotCompiled("whether it holds at some instant is known by group")
@@ -73,7 +72,7 @@ def _has_instance(evaluation: Evaluation, component: CompiledComponent, rule: Co
             name=f"{rule.name}_fires",
         )
         made = generator.compile()
-        run = rule.tests[layers] = _never if made is None else made.run
+        run = rule.tests[held] = _never if made is None else made.run
     found: list[bool] = []
     run(views, evaluation.now, _UNCAPPED, found)
     return bool(found)

@@ -10,6 +10,7 @@ the fact is its result, and if so every row has to last.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -51,6 +52,7 @@ class BackwardRule:
         known = in_body if grouped is None else set(grouped)
         args = rule.head.args
         self.constants = [(i, arg) for i, arg in enumerate(args) if not isinstance(arg, Variable | Apply)]
+        self.first: Any = None if not args or isinstance(args[0], Variable | Apply) else args[0]
         first: dict[str, int] = {}
         self.repeated: list[tuple[int, int]] = []
         for i, arg in enumerate(args):
@@ -58,6 +60,7 @@ class BackwardRule:
                 if arg.name in first:
                     self.repeated.append((first[arg.name], i))
                 first.setdefault(arg.name, i)
+        self.picky = bool(self.repeated or [i for i, _ in self.constants if i])
         self.preset = tuple(first)
         computed = [i for i, arg in enumerate(args) if isinstance(arg, Apply | Variable) and i not in first.values()]
         self.compared = tuple(i for i in computed if not any(i == again for _, again in self.repeated))
@@ -66,13 +69,19 @@ class BackwardRule:
         self.row_names = tuple(sorted({v.name for p in rule.premises for v in premise_variables(p) if not v.anonymous}))
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Can the head have these arguments, as far as it says?"""
+        """Can the head have these arguments, as far as it says? The first one was looked up."""
+        if not self.picky:
+            return True
         return all(args[i] == value for i, value in self.constants) and all(
             args[i] == args[j] for i, j in self.repeated
         )
 
     def function(self, views: Sequence[View]) -> Compiled | None:
-        """The function for the layers that hold facts."""
+        """The function for the layers that hold facts; None if the rule derives nothing from them.
+
+        It adds the ways in which the rule derives a fact to ``rows``; for an aggregate, the ways of each of its rows.
+        The arguments at ``columns`` are what is known.
+        """
         layers = tuple([views[i].layers for i in self.reads])
         if layers not in self.functions:
             ids = self.compiled.ids
@@ -86,12 +95,6 @@ class BackwardRule:
                 name=self.name,
             ).compile()
         return self.functions[layers]
-
-    def ways(self, args: tuple[Any, ...], views: Sequence[View], now: int, found: Any) -> None:
-        """Add the ways in which the rule derives a fact: for an aggregate, the ways of each of its rows."""
-        function = self.function(views)
-        if function is not None:
-            function.run(views, now, None, found, tuple([args[i] for i in self.columns]))
 
     def derives(self, args: tuple[Any, ...], rows: dict[tuple[Any, ...], Ways], now: int) -> bool:
         """Is the fact what the rows of its group amount to?"""
@@ -171,20 +174,30 @@ class _Backward(Generator):
                 yield f"({self.ids[scan.literal.atom.key]}, {tuple_text(args)})"
 
 
-def backward_rules(compiled: CompiledProgram, lasting: Lasting) -> dict[Key, list[BackwardRule] | None]:
+class BackwardRules:
+    """The rules of one predicate, by the constant that their heads begin with."""
+
+    def __init__(self, rules: list[BackwardRule]) -> None:
+        self._open = [rule for rule in rules if rule.first is None]
+        constants = {rule.first for rule in rules} - {None}
+        self._by_first = {first: [rule for rule in rules if rule.first in (None, first)] for first in constants}
+
+    def fitting(self, args: Sequence[Any]) -> list[BackwardRule]:
+        """Those whose heads can have these arguments."""
+        rules = self._by_first.get(args[0], self._open) if args else self._open
+        return [rule for rule in rules if rule.fits(args)]
+
+
+def backward_rules(compiled: CompiledProgram, lasting: Lasting) -> dict[Key, BackwardRules | None]:
     """The rules of each predicate that time can end; None where they cannot be run backwards by functions."""
-    found: dict[Key, list[BackwardRule] | None] = {}
-    number = 0
+    found: dict[Key, BackwardRules | None] = {}
+    number = itertools.count()
     for key in lasting.limited:
-        rules: list[BackwardRule] | None = []
-        for rule in lasting.rules.get(key, ()):
-            if rules is None or not _can_run(rule, lasting):
-                rules = None
-                break
-            number += 1
-            rules.append(BackwardRule(rule, lasting, compiled, number))
-        merges = lasting.predicates[key].merge is not None or lasting.predicates[key].deferred
-        found[key] = None if merges else rules
+        predicate, rules = lasting.predicates[key], lasting.rules.get(key, ())
+        if predicate.merge is not None or predicate.deferred or not all(_can_run(rule, lasting) for rule in rules):
+            found[key] = None
+        else:
+            found[key] = BackwardRules([BackwardRule(rule, lasting, compiled, next(number)) for rule in rules])
     return found
 
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.engine.base import EngineModel
-from manglecp.mangle.engine.codegen import NotCompiled
+from manglecp.mangle.engine.codegen import Compiled, NotCompiled
 from manglecp.mangle.engine.compiled import CompiledProgram
-from manglecp.mangle.explain.backward import BackwardRule, Ways, backward_rules
+from manglecp.mangle.explain.backward import BackwardRule, BackwardRules, Ways, backward_rules
 from manglecp.mangle.explain.instances import Instance, Instances, Support
 from manglecp.mangle.explain.lasting import FOREVER, Lasting, looks_at_now, premise_end
 from manglecp.mangle.explain.question import read_fact
@@ -78,7 +78,7 @@ class Expiry:
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
         self.engine = model.evaluation if isinstance(model, EngineModel) else None
-        self.rules: dict[Key, list[BackwardRule] | None] = {}
+        self.rules: dict[Key, BackwardRules | None] = {}
         if self.engine is None:
             self.lasting = Lasting(model.program)
             self.keys: Sequence[Key] = sorted(model.program.predicates)
@@ -88,6 +88,7 @@ class Expiry:
         self.ids = {key: i for i, key in enumerate(self.keys)} if self.engine is None else self.engine.compiled.ids
         self.settled: dict[Node, int] = {}
         self._choices: dict[Node, Ways] = {}
+        self._functions: dict[BackwardRule, Compiled | None] = {}  # for the layers of this evaluation
         self._read: _Read | None = None
 
     def of(self, fact: str | Fact) -> int | None:
@@ -123,27 +124,37 @@ class Expiry:
 
     def _end(self, goal: Node) -> int:
         if goal not in self.settled:
-            self._settle(self._explore(goal, MOST_WAYS), self.settled)
+            self._search(goal, MOST_WAYS, self.settled)
         if goal in self.settled:
             return self.settled[goal]
         # What was followed only led back to where it came from: follow everything.
         settled = self.settled.copy()
-        self._settle(self._explore(goal, None), settled)
+        self._search(goal, None, settled)
         self.settled[goal] = settled[goal]
         return settled[goal]
 
-    def _explore(self, goal: Node, most: int | None) -> dict[Node, Ways]:
-        """The ways to derive the goal and whatever it can rest on."""
+    def _search(self, goal: Node, most: int | None, settled: dict[Node, int]) -> None:
+        """Settle the goal and whatever it can rest on: what is below a fact first, what lies on cycles at last."""
         found: dict[Node, Ways] = {}
         stack = [goal]
         while stack:
-            node = stack.pop()
-            if node in found or node in self.settled:
+            node = stack[-1]
+            if node in settled:
+                stack.pop()
                 continue
-            ways = found[node] = _longest(self._ways(node), most)
-            for below in ways:
-                stack += below
-        return found
+            ways = found.get(node)
+            if ways is None:
+                ways = found[node] = _longest(self._ways(node), most)
+                new = [other for below in ways for other in below if other not in settled and other not in found]
+                if new:
+                    stack += new
+                    continue
+            stack.pop()
+            end = _known_end(ways, settled)
+            if end is not None:
+                settled[node] = end
+        if goal not in settled:
+            self._settle({node: ways for node, ways in found.items() if node not in settled}, settled)
 
     def _settle(self, found: dict[Node, Ways], settled: dict[Node, int]) -> None:
         queue: list[tuple[int, int, Node]] = []
@@ -201,18 +212,22 @@ class Expiry:
             return self.model.origin(Fact(self.keys[number][0], args)) is not None
         return args in self.engine.base.given[number] or args in self.engine.given.get(number, ())
 
-    def _compiled_ways(self, rules: list[BackwardRule], args: tuple[Any, ...]) -> Ways:
+    def _compiled_ways(self, rules: BackwardRules, args: tuple[Any, ...]) -> Ways:
         assert self.engine is not None
         views, now = self.engine.views, self.engine.now
         found: Ways = {}
-        for rule in rules:
-            if not rule.fits(args):
+        for rule in rules.fitting(args):
+            if rule not in self._functions:
+                self._functions[rule] = rule.function(views)
+            function = self._functions[rule]
+            if function is None:
                 continue
+            known = tuple([args[i] for i in rule.columns])
             if rule.aggregation is None:
-                rule.ways(args, views, now, found)
+                function.run(views, now, None, found, known)
                 continue
             rows: dict[tuple[Any, ...], Ways] = {}
-            rule.ways(args, views, now, rows)
+            function.run(views, now, None, rows, known)
             if rule.derives(args, rows, now):
                 self._add(found, *self._all_of(rows.values()))
         return found
@@ -292,8 +307,25 @@ class _Read:
         return next((s, e) for s, e in self.solver.intervals(fact.key, fact.args) if s <= start and end <= e)
 
 
+def _known_end(ways: Ways, settled: dict[Node, int]) -> int | None:
+    """When the last of the ways ends; None if that is open for one of them."""
+    latest: int | None = None
+    for below, last in ways.items():
+        for other in below:
+            end = settled.get(other)
+            if end is None:
+                return None
+            if end < last:
+                last = end
+        if latest is None or last > latest:
+            latest = last
+    return latest
+
+
 def _longest(ways: Ways, most: int | None) -> Ways:
     """The ways that could last longer than one that needs no other facts, and that one; at most so many."""
+    if len(ways) < 2:
+        return ways
     alone = ways.get((), INT_MIN)
     promising = [way for way in ways.items() if way[1] > alone]
     if most is not None and len(promising) > most:
