@@ -70,8 +70,6 @@ class BackwardRule:
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Can the head have these arguments, as far as it says? The first one was looked up."""
-        if not self.picky:
-            return True
         return all(args[i] == value for i, value in self.constants) and all(
             args[i] == args[j] for i, j in self.repeated
         )
@@ -178,6 +176,7 @@ class BackwardRules:
     """The rules of one predicate, by the constant that their heads begin with."""
 
     def __init__(self, rules: list[BackwardRule]) -> None:
+        self._picky = any(rule.picky for rule in rules)
         self._open = [rule for rule in rules if rule.first is None]
         constants = {rule.first for rule in rules} - {None}
         self._by_first = {first: [rule for rule in rules if rule.first in (None, first)] for first in constants}
@@ -185,7 +184,7 @@ class BackwardRules:
     def fitting(self, args: Sequence[Any]) -> list[BackwardRule]:
         """Those whose heads can have these arguments."""
         rules = self._by_first.get(args[0], self._open) if args else self._open
-        return [rule for rule in rules if rule.fits(args)]
+        return [rule for rule in rules if rule.fits(args)] if self._picky else rules
 
 
 def backward_rules(compiled: CompiledProgram, lasting: Lasting) -> dict[Key, BackwardRules | None]:
