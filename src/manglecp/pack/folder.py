@@ -16,7 +16,7 @@ from typing import Final
 
 from manglecp.pack.problems import Problems
 
-__all__ = ["Folder"]
+__all__ = ["DEEPEST", "MOST_FILES", "Folder", "is_ignored"]
 
 MOST_FILES: Final = 10_000
 DEEPEST: Final = 16
@@ -47,7 +47,7 @@ class Folder:
                 self._problems.add(inside, f"the folder cannot be read: {error.strerror}")
                 continue
             for entry in listed:
-                if _is_ignored(entry.name):
+                if is_ignored(entry.name):
                     continue
                 name = f"{inside}/{entry.name}" if inside else entry.name
                 if not entry.name.isprintable():
@@ -77,7 +77,7 @@ class Folder:
             self._problems.add(name, "the link leads out of the pack", fix="copy what it leads to")
         elif not target.is_file():
             self._problems.add(name, "a link in a pack leads to a file", fix="copy what it leads to")
-        elif any(map(_is_ignored, target.relative_to(self.root).parts)):
+        elif any(map(is_ignored, target.relative_to(self.root).parts)):
             self._problems.add(name, "the link leads to a file that is not part of the pack")
         else:
             return True
@@ -154,7 +154,8 @@ class Folder:
                 self._lose(name, f"the file cannot be read: {error.strerror}")
 
 
-def _is_ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
+    """Whether a file or folder is not part of a pack."""
     return name.startswith(".") or name.endswith("~") or name == "__pycache__"
 
 

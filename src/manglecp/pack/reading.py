@@ -29,8 +29,8 @@ __all__ = ["read_pack"]
 _TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
 _FACTS: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
 _KNOWN: Final = (FILE, "rules", "facts", "skills", "actions.py", "externals.py")
-_LARGEST_SETTINGS: Final = 65_536
-_LARGEST_TEXT: Final = 16_777_216
+LARGEST_SETTINGS: Final = 65_536
+LARGEST_TEXT: Final = 16_777_216
 
 
 def read_pack(folder: Path | str, params: Mapping[str, str] | None = None, *, degrade: bool = False) -> Pack:
@@ -57,7 +57,7 @@ class _Reading:
 
     def pack(self) -> Pack:
         self._look_at_names()
-        text = self._folder.text(FILE, _LARGEST_SETTINGS) if FILE in self._folder.names else None
+        text = self._folder.text(FILE, LARGEST_SETTINGS) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
         params = fill_params(settings, self._given, self._problems) if self._problems.sound(FILE) else {}
         sources, facts, skills = self._sources(), self._facts(), self._skills()
@@ -121,7 +121,7 @@ class _Reading:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):
                 self._problems.add(name, "not a rule file by its name", fix="rule files end in .mg")
-            elif (text := self._folder.text(name, _LARGEST_TEXT)) is not None:
+            elif (text := self._folder.text(name, LARGEST_TEXT)) is not None:
                 found.append(Source(name, text, trust))
         return tuple(found)
 
@@ -159,7 +159,7 @@ class _Reading:
                     self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package}")
                 return None, None
             file = package
-        if self._folder.text(file, _LARGEST_TEXT) is None:
+        if self._folder.text(file, LARGEST_TEXT) is None:
             return None, None
         sha256 = self._folder.sha256(file)
         return file, ask_host(self._root, file, sha256, self._problems, degrade=self._degrade)

@@ -24,7 +24,7 @@ from manglecp.pack.model import (
 from manglecp.pack.problems import Problems, meant
 from manglecp.pack.sections import Section, read_toml
 
-__all__ = ["CATEGORIES", "FILE", "fill_params", "read_settings"]
+__all__ = ["CATEGORIES", "FILE", "fill_params", "is_name", "read_settings"]
 
 FILE: Final = "pack.toml"
 CATEGORIES: Final = (
@@ -73,6 +73,11 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     )
     whole.finish()
     return settings
+
+
+def is_name(text: str) -> bool:
+    """Whether a pack can be called that."""
+    return _NAME.fullmatch(text) is not None
 
 
 def default_name(folder_name: str) -> str:

@@ -1,0 +1,31 @@
+"""``manglecp new``: a pack to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from manglecp.cli import Trouble
+from manglecp.cli.outputs import write_lines
+
+__all__ = ["command"]
+
+
+@click.command("new")
+@click.argument("pack", metavar="PACK", type=click.Path(path_type=Path))
+def command(pack: Path) -> None:
+    """Write a small pack that runs into the folder PACK, which must not exist yet.
+
+    It has settings, one rule file for each level of trust, a skill and an action: change what is there.
+    """
+    from manglecp.pack.problems import PackError
+    from manglecp.pack.scaffold import INTENT, write_scaffold
+
+    try:
+        files = write_scaffold(pack)
+    except PackError as error:
+        raise Trouble("; ".join(problem.message for problem in error.problems)) from None
+    shown = click.format_filename(pack)
+    write_lines(f"{shown}/{file}" for file in files)
+    click.echo(f"try: manglecp check {shown} && manglecp intent {shown} {INTENT}", err=True)

@@ -1,0 +1,115 @@
+"""A pack to begin with: small enough to be read at once, whole enough to run.
+
+It is written under another name and then renamed, so that there is all of it or nothing, and what exists already is
+never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Final
+
+from manglecp.pack.problems import PackError, Problem
+from manglecp.pack.settings import is_name
+
+__all__ = ["INTENT", "TOOL", "write_scaffold"]
+
+INTENT: Final = "review"
+TOOL: Final = "measure_text"
+_FILES: Final = {
+    "pack.toml": """[pack]
+name = "{name}"
+version = "0.1.0"
+description = "Looks at drafts before they are published"
+
+[[intents]]
+name = "review"
+description = "Find out whether a draft is ready"
+optional_facts = ["draft"]
+""",
+    "rules/schema/drafts.mg": """# What clients may tell. Without a direction a predicate stays inside.
+Decl draft(Title, Status)
+  descr [
+    doc("A text that somebody is working on"),
+    arg(Title, "what it is called"),
+    arg(Status, "private, open or final"),
+    direction("input"),
+  ]
+  bound [/string, /string].
+""",
+    "rules/policy/privacy.mg": """# Policy decides over everything else.
+prohibited("measure_text", "private drafts are not looked at") :- draft(_, "private").
+""",
+    "rules/domain/tools.mg": """# A tool: when it is relevant, what it is for, and the actions that it consists of.
+relevant("measure_text", 80) :- intent("review").
+macro("measure_text", "Measure a text: its words, its sentences, the longest sentence").
+macro_step("measure_text", 1, "measure").
+
+# What an agent should know, once it matters.
+needs_skill("measure_text", "plain_style") :- draft(_, "final").
+""",
+    "skills/plain_style.md": """---
+name: Plain style
+description: What to look for before a text is published.
+---
+- One thought per sentence; more than 25 words are two thoughts.
+- Say who does what.
+""",
+    "actions.py": '''"""Actions: plain typed functions. They run in a process of their own that is locked in."""
+
+import re
+from typing import TypedDict
+
+from manglecp import action
+
+
+class Measures(TypedDict):
+    words: int
+    sentences: int
+    longest: str
+
+
+@action(effects=[], deterministic=True)
+def measure(text: str) -> Measures:
+    """Count the words and sentences of a text, and find its longest sentence."""
+    sentences = [part.strip() for part in re.split(r"(?<=[.!?])\\s+", text) if part.strip()]
+    longest = max(sentences, key=lambda sentence: len(sentence.split()), default="")
+    return {"words": len(text.split()), "sentences": len(sentences), "longest": longest}
+''',
+}
+
+
+def write_scaffold(folder: Path) -> tuple[str, ...]:
+    """Write a new pack; the names of its files. :class:`PackError` if there is something of that name already."""
+    target = folder.absolute()
+    name = target.name
+    if not is_name(name):
+        fix = "use letters, digits, '.', '_' and '-'"
+        raise PackError([Problem("", f"{name[:80]!r} is no name for a pack", fix=fix)])
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.parent / f".{name}-{secrets.token_hex(8)}"
+        draft.mkdir()
+    except OSError as error:
+        raise _failed(folder, error) from None
+    try:
+        for file, text in _FILES.items():
+            path = draft / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace("{name}", name), encoding="utf-8")
+        target.mkdir()  # only one of two who begin at once gets past this
+        os.replace(draft, target)  # noqa: PTH105  # of an empty folder, at once
+    except FileExistsError:
+        raise PackError([Problem("", f"{str(folder)[:300]!r} exists already", fix="choose another name")]) from None
+    except OSError as error:
+        raise _failed(folder, error) from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return tuple(_FILES)
+
+
+def _failed(folder: Path, error: OSError) -> PackError:
+    return PackError([Problem("", f"{str(folder)[:300]!r} cannot be written: {error.strerror}")])

@@ -1,0 +1,91 @@
+"""A pack that is being worked on: whoever watches it always has a version that works.
+
+An edit is noticed by a fingerprint of names, sizes and times, which is cheap enough to be looked at several times a
+second. It is taken before the pack is read: what changes while it is read is another edit, and noticed next time. A
+broken edit leaves the old version in its place and says what is wrong; a good one takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Generic, Literal, TypeVar
+
+from manglecp.pack.folder import DEEPEST, MOST_FILES, is_ignored
+from manglecp.pack.problems import PackError, Problem
+
+__all__ = ["Change", "Watched"]
+
+T = TypeVar("T")
+Change = Literal["none", "swapped", "broken"]
+Fingerprint = frozenset[tuple[str, int, int, int, int]]
+
+
+class Watched(Generic[T]):
+    """What ``load`` makes of a folder, kept up to date by :meth:`poll`. May be used by several threads."""
+
+    def __init__(self, folder: Path, load: Callable[[Path], T]) -> None:
+        """Load the first version; :class:`PackError` if there is none."""
+        self.folder: Final = folder
+        self._load = load
+        self._polling = threading.Lock()
+        self._seen = _fingerprint(folder)
+        self._state: tuple[T, tuple[Problem, ...]] = (load(folder), ())
+
+    @property
+    def current(self) -> T:
+        """The last version that works."""
+        return self._state[0]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the folder as it is now; nothing, if the current version is made from it."""
+        return self._state[1]
+
+    def poll(self) -> Change:
+        """Look whether the folder has changed since the last look, and load it if so."""
+        with self._polling:
+            seen = _fingerprint(self.folder)
+            if seen == self._seen:
+                return "none"
+            self._seen = seen
+            try:
+                loaded = self._load(self.folder)
+            except PackError as error:
+                self._state = (self.current, error.problems)
+                return "broken"
+            self._state = (loaded, ())
+            return "swapped"
+
+
+def _fingerprint(folder: Path) -> Fingerprint:
+    """What is in a folder as far as one can tell without reading it. What cannot be looked at is not in it."""
+    return frozenset(_entries(os.fspath(folder)))
+
+
+def _entries(root: str) -> Iterator[tuple[str, int, int, int, int]]:
+    waiting, count = [(root, 0)], 0
+    while waiting:
+        folder, depth = waiting.pop()
+        try:
+            with os.scandir(folder) as listed:
+                entries = [entry for entry in listed if not is_ignored(entry.name)]
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISDIR(found.st_mode):
+                if depth < DEEPEST:
+                    waiting.append((entry.path, depth + 1))
+                continue
+            count += 1
+            if count > MOST_FILES:  # no pack, and whoever reads it says so
+                return
+            # The time of the last change of the inode cannot be set back, unlike that of the content.
+            yield entry.path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

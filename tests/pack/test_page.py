@@ -1,0 +1,83 @@
+"""docs/reference/packs.md says what is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from manglecp.mangle.model import Result
+from manglecp.pack import asking, folder, reading, skills
+from manglecp.pack.model import AuthSettings, Disclosure, Limits, Settings
+from manglecp.pack.settings import CATEGORIES
+from manglecp.toolhost.externals import BATCH
+from tests.pack.folders import RULES, problems, read, write
+
+PAGE = Path(__file__).resolve().parents[2].joinpath("docs/reference/packs.md").read_text(encoding="utf-8")
+FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def fence(start: str) -> str:
+    found: list[str] = [body for _, body in FENCES if body.startswith(start)]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.fixture
+def incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rules = 'hit(I) :- similar_failure("disk full", 1, I).\n'
+    files = {
+        "pack.toml": '[params.root]\ndefault = ""\n',
+        "rules/a.mg": RULES.replace('"hello")', '"measure")') + rules,
+        "externals.py": fence("from collections.abc"),
+        "skills/har.md": fence("---"),
+        "actions.py": "from manglecp import action\n\n\n@action(effects=[])\ndef measure() -> int:\n    return 1\n",
+    }
+    return write(tmp_path / "incident", files)
+
+
+def test_the_programs_run(incident: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    exec(fence("from manglecp.pack.reading"), names)
+    assert re.fullmatch(r"incident [0-9a-f]{64} \['measure'\]\n", capsys.readouterr().out)
+    exec(fence("from manglecp.intent.domain"), names)
+    result = names["result"]
+    assert isinstance(result, Result)
+    assert result.query("hit(I)") == ['hit("INC-7")']
+    exec(fence("from pathlib"), names)
+    assert capsys.readouterr().out == ""
+    assert incident.is_dir()
+
+
+def test_the_skill_is_one(incident: Path) -> None:
+    skill = read(incident, {}).skills["har"]
+    assert skill.description == "What its entries mean: which to look at first"
+    assert [resource["type"] for resource in skill.resources] == ["text/html"]
+
+
+def test_the_error_is_told_like_that(tmp_path: Path) -> None:
+    text = "\n" * 10 + "[limits]\nmax_compute = 3\n"
+    (found,) = problems(tmp_path, {"rules/a.mg": RULES, "pack.toml": text})
+    assert found.render() + "\n" == fence("error:")
+
+
+def test_every_key_and_default_is_named() -> None:
+    rows = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith("|")]
+    table = {name: row[-1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    for section in (Settings, Limits, Disclosure, AuthSettings):
+        fields = set(section.__dataclass_fields__) - {"name", "domain", "params", "intents", "limits", "disclosure"}
+        assert fields - {"auth", "sandbox"} <= table.keys()
+    for limit in Limits.__dataclass_fields__:
+        assert table[limit].strip() == str(getattr(Limits(), limit))
+    assert table["inline_skill_tokens"].strip() == str(Disclosure().inline_skill_tokens)
+    assert all(f"`{category}`" in PAGE for category in CATEGORIES)
+
+
+def test_the_limits_are_those() -> None:
+    assert f"{folder.MOST_FILES:,}, {folder.DEEPEST}" in PAGE
+    assert f"batches of {BATCH:,}" in PAGE
+    assert f"has {asking.SECONDS:g} seconds" in PAGE
+    sizes = (reading.LARGEST_SETTINGS, reading.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, asking.MOST_OUTPUT)
+    assert sizes == (64 << 10, 16 << 20, 256 << 10, 1 << 30, 4 << 20)
