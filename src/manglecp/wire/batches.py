@@ -14,13 +14,14 @@ from typing import Any, Final
 
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
-from manglecp.mangle.values import Value
+from manglecp.mangle.values import Float, Value
 from manglecp.wire.checking import Accepts
 from manglecp.wire.facts import interval
 from manglecp.wire.faults import Fault
 from manglecp.wire.provenance import check_category, check_source
 from manglecp.wire.publishing import Published
 from manglecp.wire.shapes import Shape
+from manglecp.wire.texts import usual_instant
 from manglecp.wire.values import SAFE_INTEGER, to_value
 
 _ONCE: Final = frozenset({str, int, bool})
@@ -54,7 +55,11 @@ def read_batch(
             table.places.append(place)
             table.rows.append(args)
             if len(fact) > 2:
-                table.note(fact, now)
+                when = fact.get("t")
+                if when is not None:
+                    table.times.append((len(table.rows) - 1, when))
+                if len(fact) > 3 or when is None:
+                    _look(fact, now)
         found: list[Any] = [None] * (place + 1)
         for table in tables.values():
             for position, fact in zip(table.places, table.facts(accepts, now), strict=True):
@@ -85,17 +90,6 @@ class _Table:
         except KeyError:
             raise _Unusual from None
 
-    def note(self, fact: dict[str, Any], now: int) -> None:
-        """The other members of the last fact."""
-        when = fact.get("t")
-        if when is not None:
-            self.times.append((len(self.rows) - 1, when))
-        if len(fact) > 3 or "t" not in fact:
-            if "args" in fact and "named_args" in fact:
-                raise _Unusual
-            check_source(fact.get("source"), now)
-            check_category(fact.get("category"))
-
     def facts(self, accepts: Accepts, now: int) -> Iterable[Fact]:
         schema = self.entry.schema
         if set(map(len, self.rows)) != {schema.arity}:
@@ -118,11 +112,20 @@ class _Table:
             if type(when) is dict and len(when) == 1 and type(text := when.get("at")) is str:
                 between = instants.get(text)
                 if between is None:
-                    between = instants[text] = interval(when, schema, now)
+                    ns = usual_instant(text) if schema.temporal else None
+                    between = instants[text] = interval(when, schema, now) if ns is None else (ns, ns)
                 found[row] = between
             else:
                 found[row] = interval(when, schema, now)
         return found
+
+
+def _look(fact: dict[str, Any], now: int) -> None:
+    """At the members that few facts have."""
+    if "args" in fact and "named_args" in fact:
+        raise _Unusual
+    check_source(fact.get("source"), now)
+    check_category(fact.get("category"))
 
 
 def _read(column: tuple[Any, ...], shape: Shape) -> Sequence[Value]:
@@ -133,6 +136,8 @@ def _read(column: tuple[Any, ...], shape: Shape) -> Sequence[Value]:
         return column
     if only is int and shape.plain_number and min(column) >= -SAFE_INTEGER and max(column) <= SAFE_INTEGER:
         return column
+    if only is float and shape.plain_fraction:
+        return list(map(Float, column))
     if only in _ONCE:
         values = {data: _value(data, shape) for data in set(column)}
         return [values[data] for data in column]

@@ -151,6 +151,11 @@ class Shape:
         return self.number == "number" and int in self.whole_kinds
 
     @cached_property
+    def plain_fraction(self) -> bool:
+        """Is every JSON number with a fraction the float that it looks like, and does it fit?"""
+        return self.fraction and Float in self.whole_kinds
+
+    @cached_property
     def whole_kinds(self) -> frozenset[type]:
         """The kinds all of whose values fit."""
         whole: set[type] = set()

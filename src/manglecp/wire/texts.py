@@ -61,7 +61,7 @@ def read_time(text: str) -> Time:
 
 def read_instant(text: str) -> int:
     """RFC 3339 as nanoseconds since 1970."""
-    ns = _usual_instant(text)
+    ns = usual_instant(text)
     if ns is None:
         ns = parse_rfc3339(text.upper())
     if ns is None:
@@ -69,16 +69,17 @@ def read_instant(text: str) -> int:
     return _in_range(ns, "time")
 
 
-def _usual_instant(text: str) -> int | None:
-    """As nearly everybody writes it, ``2026-01-31T12:00:00.123Z``: the library reads that, and much else, quickly."""
+def usual_instant(text: str) -> int | None:
+    """As nearly everybody writes it, ``2026-01-31T12:00:00.123Z``; None for what needs a closer look.
+
+    The library reads that form quickly. It reads much else too, so the signs between the digits are looked at first.
+    """
     size = len(text)
-    if size < 20 or text[-1] != "Z" or text[10] != "T" or text[4] != "-" or text[7] != "-" or text[11:13] > "23":
+    if size < 20 or text[-1] != "Z" or text[10] != "T" or text[4] != "-" or text[7] != "-":
         return None
-    if (
-        text[13] != ":"
-        or text[16] != ":"
-        or (size > 20 and (size > 27 or text[19] != "." or not text[20:-1].isdigit()))
-    ):
+    if text[13] != ":" or text[16] != ":" or text[11:13] > "23" or not "1678" <= text[:4] <= "2261":
+        return None
+    if size > 20 and (size > 27 or text[19] != "." or not text[20:-1].isdigit()):
         return None
     try:
         since = datetime.fromisoformat(text) - _EPOCH
