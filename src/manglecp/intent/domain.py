@@ -7,6 +7,7 @@ A domain never changes; another edition of the pack is another domain with anoth
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,14 +47,26 @@ class Domain:
     warnings: tuple[Problem, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The predicates without which an intent is not evaluated."""
+    development: bool = False
+    """Is every answer checked against the contracts?"""
 
     @classmethod
-    def load(cls, pack: Pack, *, externals: Mapping[str, External] | None = None, facts: Iterable[Fact] = ()) -> Domain:
+    def load(
+        cls,
+        pack: Pack,
+        *,
+        externals: Mapping[str, External] | None = None,
+        facts: Iterable[Fact] = (),
+        development: bool | None = None,
+    ) -> Domain:
         """Analyse the rules, read the fact files, evaluate the base; a PackError tells everything that is wrong.
 
-        ``externals`` answer the external predicates, ``facts`` are what the server knows beyond the pack's files.
+        ``externals`` answer the external predicates, ``facts`` are what the server knows beyond the pack's files. In
+        ``development``, by default if MANGLECP_DEVELOPMENT is 1, every answer is checked against the contracts.
         """
-        return _Loader(pack, dict(externals or {}), list(facts)).load()
+        if development is None:
+            development = os.environ.get("MANGLECP_DEVELOPMENT") == "1"
+        return _Loader(pack, dict(externals or {}), list(facts)).load(development)
 
 
 class _Loader:
@@ -73,7 +86,7 @@ class _Loader:
             except ParseError:
                 continue
 
-    def load(self) -> Domain:
+    def load(self, development: bool) -> Domain:
         self.found += cross_check(self.pack, self.units)
         self._settings()
         self._externals()
@@ -97,6 +110,7 @@ class _Loader:
             digest=self._digest(),
             warnings=tuple(sorted(self.found, key=_place)),
             required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
+            development=development,
         )
 
     def _refuse(self) -> None:

@@ -122,7 +122,7 @@ def evaluate(
     _ask_policy(lookup, request, identity)
     rows = lookup.all("final_selected", 3)
     selected = sorted((Selected(*cast("tuple[str, int, Phase]", row)) for row in rows), key=_best_first)
-    return Evaluation(
+    evaluation = Evaluation(
         domain=domain,
         request=request,
         identity=identity,
@@ -135,6 +135,11 @@ def evaluate(
         limits=limits,
         lookup=lookup,
     )
+    if domain.development:
+        from manglecp.intent.contracts import verify  # it is built on this module
+
+        verify(evaluation)
+    return evaluation
 
 
 def _best_first(selected: Selected) -> tuple[int, str]:

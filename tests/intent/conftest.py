@@ -1,0 +1,14 @@
+"""Every answer of these tests is checked against contracts 1 to 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _development() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANGLECP_DEVELOPMENT", "1")
+        yield

@@ -1,0 +1,81 @@
+"""The checker of the contracts finds every kind of wrong answer, and is asked about every answer in development."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from manglecp.intent import contracts
+from manglecp.intent.contracts import ContractBroken, Said, broken_contracts, verify
+from manglecp.intent.domain import Domain
+from manglecp.intent.evaluation import Selected, evaluate
+from manglecp.intent.identity import ANONYMOUS
+from tests.intent.packs import clock, pack, request
+
+SAID = Said(
+    mandatory=frozenset({"core"}),
+    relevant={"extra": 60, "rival": 50, "banned": 90, "hungry": 40},
+    forbidden=frozenset({"banned"}),
+    conflicts=frozenset({("extra", "rival")}),
+    requires={"hungry": frozenset({"food"})},
+)
+RIGHT = {"core": 100, "extra": 60, "hungry": 40, "food": 80}
+
+
+def broken(**offered: int | None) -> list[str]:
+    """What is wrong with the right answer, changed like this."""
+    changed = {**RIGHT, **offered}
+    return broken_contracts(SAID, {tool: score for tool, score in changed.items() if score is not None})
+
+
+@pytest.mark.req("EVAL-13", "EVAL-14", "EVAL-15", "EVAL-16")
+def test_wrong_answers() -> None:
+    assert broken() == []
+    assert broken(stranger=50) == ["1: nothing speaks for stranger"]
+    assert broken(extra=61) == ["1: extra has the score 61 and not 60"]
+    assert broken(food=40) == ["1: food has the score 40 and not 80"]
+    assert broken(banned=90) == ["2: banned is forbidden"]
+    assert broken(rival=50) == ["3: extra and rival are rivals"]
+    assert broken(food=None) == ["4: hungry needs food"]
+    assert broken(hungry=None) == ["1: nothing speaks for food", "hungry is kept back for no reason"]
+    assert broken(core=None) == ["core is kept back for no reason"]
+    assert broken(extra=None) == []  # which rival stays is not asked here
+
+
+RULES = """\
+macro("a", "A."). macro_step("a", 1, "look"). relevant("a", 50).
+macro("b", "B."). macro_step("b", 1, "look"). mandatory("b"). requires("b", "c").
+macro("c", "C."). macro_step("c", 1, "look").
+macro("d", "D."). macro_step("d", 1, "look"). relevant("d", 120).
+macro("e", "E."). macro_step("e", 1, "look"). relevant("e", 90).
+"""
+
+
+def test_what_a_pack_says_is_read_off_its_own_facts() -> None:
+    rules = RULES.replace('relevant("d", 120).', 'relevant("d", N) :- intent(_), N = 120.')
+    given = pack(rules, policy='prohibited("e", "no").')
+    found = evaluate(Domain.load(given), request(), ANONYMOUS, clock=clock)
+    said = Said.of(found)
+    assert said.mandatory == {"b"}
+    assert said.relevant == {"a": 50, "d": 100, "e": 90}
+    assert said.forbidden == {"e"}
+    assert said.requires == {"b": {"c"}}
+    verify(found)
+    for wrong in (
+        (*found.selected, Selected("e", 90, "flesh")),
+        tuple(selected for selected in found.selected if selected.tool != "c"),
+        (*found.selected, found.selected[0]),
+    ):
+        with pytest.raises(ContractBroken):
+            verify(dataclasses.replace(found, selected=wrong))
+
+
+def test_in_development_every_answer_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = pack(RULES.replace("120", "100"))
+    monkeypatch.setattr(contracts, "broken_contracts", lambda *_: ["2: something"])
+    with pytest.raises(ContractBroken, match="2: something"):
+        evaluate(Domain.load(given), request(), ANONYMOUS, clock=clock)
+    assert evaluate(Domain.load(given, development=False), request(), ANONYMOUS, clock=clock).selected
+    monkeypatch.setenv("MANGLECP_DEVELOPMENT", "0")
+    assert evaluate(Domain.load(given), request(), ANONYMOUS, clock=clock).selected
