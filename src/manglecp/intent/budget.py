@@ -112,9 +112,9 @@ class _Path:
         """Every answer on the path, the first one included."""
         yield
         for name in self._order:
-            if self.tools[name].inline:
-                self._put(name, self.tools[name].changed(inline=frozenset()))
-                yield
+            for one in sorted(self.tools[name].inline):
+                if self._refer(name, one):
+                    yield
         for name in self._order:
             if self.tools[name].level == "full":
                 for left in range(self.tools[name].resources - 1, -1, -1):
@@ -131,6 +131,15 @@ class _Path:
                 for gone in self._dependents(name):
                     self._put(gone, None)
                 yield
+
+    def _refer(self, name: str, skill_id: str) -> bool:
+        """Refer to a skill in place of telling it, if that is shorter."""
+        tool, before = self.tools[name], self.total
+        self._put(name, tool.changed(inline=tool.inline - {skill_id}))
+        if self.total < before:
+            return True
+        self._put(name, tool)
+        return False
 
     def _put(self, name: str, tool: Shown | None) -> None:
         before = self.tools[name]

@@ -18,9 +18,9 @@ from manglecp.intent.tokens import Counter
 __all__ = ["MOST_INSTRUCTION_TOKENS", "instructions", "one_line", "resources", "summary", "uri"]
 
 MOST_INSTRUCTION_TOKENS: Final = 199
-MOST_SUMMARY_CHARACTERS: Final = 240
+MOST_SUMMARY_CHARACTERS: Final = 160
 
-_SENTENCE: Final = re.compile(r".+?(?:[.!?…。！？]+[\"')\]]*(?=\s|$)|$|(?=\n))", re.DOTALL)
+_SENTENCE: Final = re.compile(r".+?(?:[.!?…。！？]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|$|(?=\n))", re.DOTALL)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _SPACES: Final = re.compile(r"\s+")
 _MARKDOWN: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")

@@ -1,0 +1,145 @@
+"""The whole way: bytes, a request, an evaluation, definitions, an answer that fits, bytes.
+
+Everything that can be wrong with a request is an error message that answers it. What goes wrong in the server itself is
+one too, ``internal_error``, which tells the client nothing but that; the log has the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from manglecp.intent.budget import Fitted, at_first, fit
+from manglecp.intent.composition import Composer
+from manglecp.intent.coverage import rule_coverage
+from manglecp.intent.definition import Definition, Flaw
+from manglecp.intent.disclosure import capped, level_of, levels
+from manglecp.intent.domain import Domain
+from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.identity import Identity
+from manglecp.intent.kernel import PREDICATES
+from manglecp.intent.proof_hints import hints_wanted, proof_hints
+from manglecp.intent.tokens import counter
+from manglecp.wire.errors import WireError, invalid_type
+from manglecp.wire.messages import Message
+from manglecp.wire.messages.envelope import UNSET, Level
+from manglecp.wire.messages.intent import Diagnostics, IntentRequest, IntentResponse, IntentResult, ProofHints
+from manglecp.wire.receiving import receive
+from manglecp.wire.sending import encode
+
+__all__ = ["Answer", "answer_bytes", "respond"]
+
+_SPEAKING: Final = frozenset({"mandatory", "relevant", "requires"})
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the client is sent, and what the server keeps."""
+
+    response: IntentResponse
+    definitions: tuple[Definition, ...]
+    """Of the tools in the response, in their order."""
+    flaws: tuple[Flaw, ...] = ()
+    """Why selected tools are missing: what the rules say about them makes no tool. For whoever runs the server."""
+
+
+def respond(
+    domain: Domain, request: IntentRequest, identity: Identity, clock: Callable[[], int] = time.time_ns
+) -> Answer:
+    """The answer to a request; a :class:`WireError` if there is none."""
+    started = time.perf_counter_ns()
+    evaluation = evaluate(domain, request, identity, clock=clock)
+    disclosed, flaws = _disclosed(evaluation)
+    hints = proof_hints(evaluation, [one for one, _ in disclosed]) if hints_wanted(request.payload.options) else None
+    fitted = _fitted(evaluation, disclosed, {} if hints is None else _sources(hints))
+    definitions = tuple(shown.definition for shown in fitted.shown)
+    if hints is not None and len(definitions) < len(disclosed):
+        hints = proof_hints(evaluation, definitions)
+    result = IntentResult(
+        eval_time_used=evaluation.eval_time_used,
+        eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
+        macro_tools=fitted.tools,
+        proof_hints=UNSET if hints is None else hints,
+        required_skills=fitted.skills,
+        diagnostics=_diagnostics(evaluation, fitted),
+    )
+    return Answer(IntentResponse(id=request.id, payload=result), definitions, flaws)
+
+
+def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:
+    """The tools that are to be shown, best first: by score, preference and upgrade, then the cap (OPEN-21)."""
+    payload = evaluation.request.payload
+    settings, preference = evaluation.domain.pack.settings.disclosure, payload.options.disclosure_preference
+    wanted = [
+        one.tool
+        for one in evaluation.selected
+        # A tool that is left out by its score is composed only to see whether it is one that was asked for.
+        if evaluation.upgrades or level_of(one.score, settings, preference) is not None
+    ]
+    composed, flaws = Composer(evaluation).all(wanted)
+    for flaw in flaws:
+        _log.warning("a selected tool was left out: %s", flaw.message)
+    shown = levels(composed, settings, preference, evaluation.upgrades)
+    kept = capped([one for one in composed if one.tool in shown], payload.constraints.max_tools_returned)
+    return [(one, shown[one.tool]) for one in kept], tuple(flaws)
+
+
+def _fitted(
+    evaluation: Evaluation, tools: list[tuple[Definition, Level]], sources: dict[str, tuple[str, ...]]
+) -> Fitted:
+    """What of them goes into the budget (OPEN-22)."""
+    pack = evaluation.domain.pack
+    settings = pack.settings.disclosure
+    counting = counter(settings.tokens)
+    explained = [
+        (replace(tool, source_rules=sources[tool.macro_id]) if tool.macro_id in sources else tool, level)
+        for tool, level in tools
+    ]
+    first = at_first(explained, pack.skills, counting, settings.inline_skill_tokens)
+    budget = evaluation.request.payload.constraints.max_tokens_budget
+    return fit(first, pack.skills, counting, budget, evaluation.upgrades)
+
+
+def _sources(hints: ProofHints) -> dict[str, tuple[str, ...]]:
+    """The predicates that a tool's proof goes through, by macro_id; told to whoever asked why (TOOL-20). Those of the
+    kernel say little about the tool, and stand there only where the pack has none of its own."""
+    chains = {one.macro_id: one.rule_chain for one in hints.derivations}
+    return {
+        macro_id: tuple(name for name in chain if name not in PREDICATES)
+        or tuple(name for name in chain if name in _SPEAKING)
+        for macro_id, chain in chains.items()
+    }
+
+
+def _diagnostics(evaluation: Evaluation, fitted: Fitted) -> Diagnostics:
+    by = counter(evaluation.domain.pack.settings.disclosure.tokens).by
+    changes: dict[str, object] = {"tokens": {"count": fitted.tokens, "by": by}}
+    if evaluation.request.payload.options.rule_coverage:
+        changes["rule_coverage"] = rule_coverage(evaluation)
+    return msgspec.structs.replace(evaluation.diagnostics(), **changes)
+
+
+def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callable[[], int] = time.time_ns) -> bytes:
+    """The bytes that answer the bytes of an intent request, whatever they are."""
+    message: Message | None = None
+    try:
+        message = receive(data, domain.pack.settings.limits.max_message_bytes)
+        if not isinstance(message, IntentRequest):
+            raise invalid_type(_type(message), ("intent_request",), "is not answered here")
+        return encode(respond(domain, message, identity, clock).response)
+    except WireError as error:
+        return encode(error.answering(error.id if message is None else message.id))
+    except Exception:
+        _log.exception("an intent request could not be answered")
+        failure = WireError("internal_error", "The server failed on this request")
+        return encode(failure.answering(None if message is None else message.id))
+
+
+def _type(message: Message) -> str:
+    return str(message.__struct_config__.tag)
