@@ -115,6 +115,14 @@ def test_what_is_too_deep_does_not_depend_on_the_caller(depth: int) -> None:
     assert error.code == "malformed_message"
 
 
+@pytest.mark.parametrize("inside", [b'{"b":1,"b":2}', rb'{"b\u0022":1}'])
+def test_no_depth_is_too_deep_to_be_told_so(inside: bytes) -> None:
+    """Somewhere between what one reader bears and the next lies a depth that only one of them does."""
+    for depth in range(600, 1_100):
+        error, _ = answered(around(b'{"a":' * depth + inside + b"}" * depth))
+        assert error.code == "malformed_message"
+
+
 @pytest.mark.parametrize(
     ("member", "value"),
     [("type", "x" * 5_000_000), ("manglecp", "x" * 5_000_000), ("payload", {"x" * 5_000_000: 1})],

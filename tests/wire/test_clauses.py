@@ -150,6 +150,12 @@ def test_what_is_wrong_is_said_with_its_path(data: Any, path: str) -> None:
     assert fault.value.path == path
 
 
+def test_a_path_does_not_repeat_long_keys() -> None:
+    with pytest.raises(Fault) as fault:
+        read_clause(term({"type": "map", "entries": {"k" * 10_000: {"type": "variable", "name": ""}}}))
+    assert len(fault.value.path) < 100
+
+
 @pytest.mark.parametrize("depth", [101, 300, 5000])
 def test_depth_is_bounded(depth: int) -> None:
     data: dict[str, Any] = {"type": "wildcard"}

@@ -81,6 +81,16 @@ def test_every_schema_is_one_and_names_its_draft(type_: str) -> None:
 def test_the_schema_of_all_is_one() -> None:
     jsonschema_rs.meta.validate(all_schemas())
     assert len(all_schemas()["oneOf"]) == 10
+    assert "discriminator" not in json.dumps(all_schemas())  # a word of another standard
+
+
+@pytest.mark.req("WIRE-09")
+@pytest.mark.parametrize("type_", TYPES)
+def test_only_this_version_fits(type_: str) -> None:
+    document = next(d for path in EXAMPLES if (d := json.loads(path.read_text("utf-8"))).get("type") == type_)
+    assert jsonschema_rs.Draft202012Validator(schema(type_)).is_valid(document)
+    document["manglecp"] = "2026-03-draft"
+    assert not jsonschema_rs.Draft202012Validator(schema(type_)).is_valid(document)
 
 
 @given(messages)
