@@ -14,7 +14,7 @@ from manglecp.wire.messages import SUPPORTED_VERSIONS, Message
 from manglecp.wire.messages.envelope import FactObject, FactObjects
 from manglecp.wire.messages.manifest import MIN_MESSAGE_BYTES
 from manglecp.wire.messages.session import ErrorPayload
-from manglecp.wire.messages.tools import MacroTool, Safety
+from manglecp.wire.messages.tools import SIDE_EFFECTS, MacroTool, Safety
 
 __all__ = ["json_values", "message_of", "messages", "texts"]
 
@@ -36,6 +36,13 @@ _facts = st.fixed_dictionaries(
 _NARROWER = {
     "manglecp": st.sampled_from(SUPPORTED_VERSIONS),
     "max_message_bytes": st.integers(MIN_MESSAGE_BYTES, 2**63 - 1),
+    "conformance_level": st.integers(1, 3),
+    "affinities": st.dictionaries(texts, st.integers(0, 100), max_size=2),
+    "time_formats": st.sampled_from([("rfc3339",), ("rfc3339", "epoch_ms")]),
+    "extensions": st.dictionaries(texts.map(lambda text: f"x-a{text}"), json_values, max_size=2),
+    "percent": st.one_of(st.none(), st.integers(0, 100), st.floats(0, 100)),
+    "priority": st.one_of(st.integers(0, 100), st.floats(0, 100)),
+    "side_effects": st.lists(st.sampled_from([*SIDE_EFFECTS, "x-own"]), max_size=2).map(tuple),
 }
 """Members for which the schemas ask more than the structs do."""
 

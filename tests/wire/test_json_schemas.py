@@ -126,6 +126,13 @@ def test_no_message_fits_without_one_of_the_four_members(type_: str, member: str
         ("ErrorDetails", {"violations": [{"fact_index": 0}]}),
         ("MacroTool", {"macro_id": "m", "name": "n", "disclosure_level": "some"}),
         ("ManifestPayload", {}),
+        ("Protocol", {"conformance_level": 4}),
+        ("Domain", {"id": "d", "description": "d", "affinities": {"a": 101}}),
+        ("FactsProfile", {"time_formats": ["epoch_ms"]}),
+        ("FactsProfile", {"time_formats": ["rfc3339", "iso"]}),
+        ("ProgressPayload", {"status": "running", "percent": 101}),
+        ("ContextResource", {"uri": "u", "priority": -1}),
+        ("Safety", {"requires_user_confirmation": False, "side_effects": ["own"]}),
         ("StructuredClause", {"head": {"predicate": "p", "args": [{"type": "name"}]}}),
     ],
 )

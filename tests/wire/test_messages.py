@@ -9,12 +9,20 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, VERSION, Cancel, IntentRequest, InvokeResponse
+from manglecp.wire.messages import (
+    CLIENT_TYPES,
+    SERVER_TYPES,
+    VERSION,
+    Authenticate,
+    Cancel,
+    IntentRequest,
+    InvokeResponse,
+)
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.envelope import given as is_given
 from manglecp.wire.messages.intent import Intent, IntentPayload
 from manglecp.wire.messages.invocation import InvokeResult
-from manglecp.wire.messages.session import CancelPayload
+from manglecp.wire.messages.session import AuthenticatePayload, CancelPayload
 from manglecp.wire.messages.tools import MacroTool
 from manglecp.wire.receiving import receive, receive_from_server
 from manglecp.wire.sending import encode
@@ -84,3 +92,10 @@ def test_servers_send_all_four_parts_of_a_result_and_clients_need_only_one() -> 
     assert set(document["payload"]) == {"result", "state_delta", "observability", "next"}
     document["payload"] = {"result": {}}
     assert receive_from_server(json.dumps(document).encode(), 1 << 20) == message
+
+
+def test_a_token_is_not_printed() -> None:
+    message = Authenticate(id="c-1", payload=AuthenticatePayload(scheme="bearer", token="s3cret"))
+    assert "s3cret" not in repr(message)
+    assert f"{message}" == repr(message)
+    assert json.loads(encode(message))["payload"]["token"] == "s3cret"

@@ -14,6 +14,7 @@ Object: TypeAlias = dict[str, Any]
 Time: TypeAlias = str | int
 """RFC 3339 text or milliseconds since 1970; in requests also ``"now"``."""
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Percent: TypeAlias = Annotated[int | float, Meta(extra_json_schema={"minimum": 0, "maximum": 100})]
 RequestId: TypeAlias = Annotated[str, Meta(min_length=1)]
 """Chosen by the client, repeated in the answer (WIRE-03, WIRE-04)."""
 FactObject: TypeAlias = Annotated[Object, Meta(extra_json_schema={"$ref": "#/$defs/Fact"})]
@@ -50,6 +51,7 @@ __all__ = [
     "Message",
     "Object",
     "Part",
+    "Percent",
     "RequestId",
     "Time",
     "UnsetType",

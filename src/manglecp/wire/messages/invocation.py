@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from manglecp.wire.messages.envelope import UNSET, FactObject, Message, Object, Part, RequestId, Time, UnsetType
+from manglecp.wire.messages.envelope import (
+    UNSET,
+    FactObject,
+    Message,
+    Object,
+    Part,
+    Percent,
+    RequestId,
+    Time,
+    UnsetType,
+)
 
 
 class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
@@ -65,7 +75,7 @@ class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
 class ProgressPayload(Part, frozen=True, kw_only=True):
     status: Literal["started", "running", "finalizing"]
     detail: str | None = None
-    percent: int | float | None = None
+    percent: Percent | None = None
 
 
 class Progress(Message, frozen=True, kw_only=True, tag="progress"):

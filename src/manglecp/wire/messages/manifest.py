@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -12,12 +12,16 @@ MIN_MESSAGE_BYTES: Final = 1 << 24
 """What every server accepts, and so the least that it may publish (WIRE-21, WIRE-23)."""
 Direction = Literal["input", "output", "both"]
 ArgType = Literal["string", "number", "boolean", "any"]
+Affinity: TypeAlias = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": 100})]
+TimeFormat: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": ["rfc3339", "epoch_ms", "epoch_ns"]})]
+TimeFormats: TypeAlias = Annotated[tuple[TimeFormat, ...], Meta(extra_json_schema={"contains": {"const": "rfc3339"}})]
+Extensions: TypeAlias = Annotated[Object, Meta(extra_json_schema={"propertyNames": {"pattern": "^x-."}})]
 Status = Literal["ready", "booting", "degraded", "draining"]
 
 
 class Protocol(Part, frozen=True, kw_only=True):
     manglecp: str = VERSION
-    conformance_level: int = 3
+    conformance_level: Annotated[int, Meta(extra_json_schema={"enum": [1, 2, 3]})] = 3
     supported_versions: tuple[str, ...] = SUPPORTED_VERSIONS
 
 
@@ -25,7 +29,7 @@ class Domain(Part, frozen=True, kw_only=True):
     id: str
     description: str
     categories: tuple[str, ...] | UnsetType = UNSET
-    affinities: dict[str, int] | UnsetType = UNSET
+    affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
 class Endpoints(Part, frozen=True, kw_only=True):
@@ -51,7 +55,7 @@ class PredicateSchema(Part, frozen=True, kw_only=True):
 
 
 class FactsProfile(Part, frozen=True, kw_only=True):
-    time_formats: tuple[str, ...]
+    time_formats: TimeFormats
     predicates: tuple[PredicateSchema, ...] = ()
     schema_uri: str | None = None
 
@@ -99,7 +103,7 @@ class ManifestPayload(Part, frozen=True, kw_only=True):
     capabilities: Capabilities
     limits: ServerLimits
     auth: Auth
-    extensions: Object | UnsetType = UNSET
+    extensions: Extensions | UnsetType = UNSET
 
 
 class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):

@@ -34,6 +34,10 @@ class AuthenticatePayload(Part, frozen=True, kw_only=True):
     scheme: Literal["bearer", "oauth2", "api_key"]
     token: str
 
+    def __repr__(self) -> str:
+        """Without the token: what is printed ends up in logs."""
+        return f"AuthenticatePayload(scheme={self.scheme!r}, token=…)"
+
 
 class Authenticate(Message, frozen=True, kw_only=True, tag="authenticate"):
     id: RequestId

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from manglecp.wire.messages.envelope import UNSET, Level, Object, Part, UnsetType
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
+
+from manglecp.wire.messages.envelope import UNSET, Level, Object, Part, Percent, UnsetType
+
+SIDE_EFFECTS: Final = (
+    "none",
+    "filesystem",
+    "network",
+    "database",
+    "browser",
+    "process",
+    "payments",
+    "authentication",
+    "destructive",
+)
+"""The standard categories; others begin with ``x-``."""
+SideEffect: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"anyOf": [{"enum": list(SIDE_EFFECTS)}, {"pattern": "^x-."}]})
+]
 
 
 class SkillReference(Part, frozen=True, kw_only=True):
@@ -16,7 +36,7 @@ class SkillReference(Part, frozen=True, kw_only=True):
 class ContextResource(Part, frozen=True, kw_only=True):
     uri: str
     relevance: str | UnsetType = UNSET
-    priority: int | float | UnsetType = UNSET
+    priority: Percent | UnsetType = UNSET
 
 
 class ContextInjection(Part, frozen=True, kw_only=True):
@@ -27,7 +47,7 @@ class ContextInjection(Part, frozen=True, kw_only=True):
 
 class Safety(Part, frozen=True, kw_only=True):
     requires_user_confirmation: bool
-    side_effects: tuple[str, ...]
+    side_effects: tuple[SideEffect, ...]
     reversible: bool | UnsetType = UNSET
     idempotent: bool | UnsetType = UNSET
 
@@ -74,6 +94,7 @@ class Skill(Part, frozen=True, kw_only=True):
 
 
 __all__ = [
+    "SIDE_EFFECTS",
     "ContextInjection",
     "ContextResource",
     "MacroTool",
