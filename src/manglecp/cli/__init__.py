@@ -20,6 +20,8 @@ VERBS: Final = {
     "query": "Evaluate a program and print the facts that match an atom.",
     "check": "Find what is wrong with a program, without evaluating it.",
     "fmt": "Lay out files in the usual way.",
+    "new": "Write a small pack to begin with.",
+    "intent": "Declare an intent, and see which tools are proven for it.",
     "harness": "Make evidence of logs, and check the turns of an agent.",
     "issue": "Keep issues, claim them, and change them on the evidence of a turn.",
     "policy": "Show, pin, compare and promote policy packages.",

@@ -1,0 +1,116 @@
+"""Facts from the command line, as a client would send them.
+
+Facts are written in Mangle (``--fact``, ``.mg``) or are those of the protocol (``.json``). Whether the pack takes them
+is not looked at here: that is the business of whoever receives the request.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+
+from manglecp.cli.files import read, source_name
+from manglecp.cli.outputs import report
+from manglecp.mangle.builtins.calendar import parse_rfc3339
+from manglecp.mangle.errors import Diagnostic, MangleError, ParseError, ValueFault
+from manglecp.mangle.matching import head_interval
+from manglecp.mangle.parser import decode, parse
+from manglecp.mangle.source import Source, Span
+from manglecp.mangle.syntax import Clause, term_variables
+from manglecp.mangle.terms import evaluate
+from manglecp.mangle.text import instant_text
+from manglecp.mangle.values import INT_MAX, INT_MIN
+from manglecp.wire.values import to_json
+
+__all__ = ["given_facts", "value_of"]
+
+_MILLISECOND: Final = 1_000_000
+
+
+def value_of(text: str) -> Any:
+    """JSON if it is any, else the text itself: ``depth=quick`` needs no quotes."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:
+    """The evaluation time, and everything that is stated. ``now`` in a fact is that time."""
+    written: list[Any] = []
+    recorded_at: Any = None
+    programs = []
+    for file in files:
+        if file.endswith(".mg"):
+            programs.append(file)
+            continue
+        found, at = _recorded(file)
+        written += found
+        recorded_at = recorded_at or at
+    at = now or recorded_at or instant_text(time.time_ns() // _MILLISECOND * _MILLISECOND)
+    instant = parse_rfc3339(at.strip().upper()) if isinstance(at, str) else None
+    if instant is None or not INT_MIN < instant < INT_MAX:
+        raise click.BadParameter(f"{at!r} is not a time such as 2026-01-31T12:00:00Z.", param_hint="'--now'")
+    try:
+        for file in programs:
+            written += _stated(decode(source_name(file), read(file)), instant)
+        for text in facts:
+            written += _stated(Source("--fact", text.strip().removesuffix(".") + " ."), instant)
+    except MangleError as error:
+        report(error.diagnostics)
+        raise click.exceptions.Exit(2) from None
+    return instant_text(instant), written
+
+
+def _recorded(file: str) -> tuple[list[Any], Any]:
+    """Facts of the protocol: an array, or a request that has some, with its time."""
+    try:
+        document = json.loads(read(file))
+    except ValueError as error:
+        raise click.UsageError(f"{click.format_filename(file)} is no JSON: {error}") from None
+    payload = document.get("payload") if isinstance(document, dict) else None
+    found = payload.get("facts", []) if isinstance(payload, dict) else document
+    if not isinstance(found, list):
+        raise click.UsageError(f"{click.format_filename(file)} is neither an array of facts nor an intent_request")
+    return found, payload.get("eval_time") if isinstance(payload, dict) else None
+
+
+def _stated(source: Source, now: int) -> list[dict[str, Any]]:
+    """The facts of a text as the protocol writes them."""
+    unit = parse(source)
+    for declaration in unit.decls:
+        raise _wrong("facts have no declarations", declaration.span)
+    return [_fact(clause, now) for clause in unit.clauses]
+
+
+def _fact(clause: Clause, now: int) -> dict[str, Any]:
+    if not clause.is_fact:
+        raise _wrong("this is a rule, and clients state facts", clause.span)
+    try:
+        for arg in clause.head.args:
+            for variable in term_variables(arg):
+                raise ValueFault(f"a fact has no variables, found {variable.name}")
+        args = [to_json(evaluate(arg, {}, now)) for arg in clause.head.args]
+        fact: dict[str, Any] = {"pred": clause.head.predicate, "args": args}
+        if clause.annotation is not None:
+            fact["t"] = _time(*head_interval(clause.annotation, {}, now))
+    except ValueFault as fault:
+        raise _wrong(str(fault), clause.span) from None
+    return fact
+
+
+def _time(start: int, end: int) -> dict[str, str]:
+    if start == end:
+        return {"at": instant_text(start)}
+    return {
+        "start": "_" if start == INT_MIN else instant_text(start),
+        "end": "_" if end == INT_MAX else instant_text(end),
+    }
+
+
+def _wrong(message: str, span: Span | None) -> ParseError:
+    return ParseError([Diagnostic("parse", message, span)])

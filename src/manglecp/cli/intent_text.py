@@ -1,0 +1,175 @@
+"""The answer to an intent for people: a table of tools, then the best one, then what was asked about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from manglecp.cli.outputs import count
+from manglecp.intent.definition import Definition
+from manglecp.intent.responding import Answer
+from manglecp.mangle.text import instant_text
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.intent import ProofHints, RuleCoverage, WhyNot
+from manglecp.wire.messages.tools import MacroTool
+
+__all__ = ["lines", "refusal"]
+
+HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
+_SCORE: Final = 2
+
+
+def lines(answer: Answer, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
+    """``why`` if reasons were asked for, and not only about tools that are missing."""
+    result = answer.response.payload
+    tools = result.macro_tools
+    proven = {definition.macro_id: definition for definition in answer.definitions}
+    if tools:
+        yield from _table([_row(tool, proven[tool.macro_id]) for tool in tools], bold)
+        best = max(tools, key=lambda tool: proven[tool.macro_id].score)  # the first of equals
+        yield ""
+        yield from _described(proven[best.macro_id], bold)
+    else:
+        yield "No tool is proven for this intent."
+    hints = result.proof_hints
+    if hints is not UNSET:
+        if why:
+            yield from _why(hints, proven, bold)
+        for blocked in hints.why_not if hints.why_not is not UNSET else ():
+            yield from _why_not(blocked, bold)
+    if result.diagnostics is UNSET:
+        return
+    if result.diagnostics.rule_coverage is not UNSET:
+        yield from _coverage(result.diagnostics.rule_coverage, bold)
+    tokens = result.diagnostics.tokens
+    cost = f", {tokens['count']:,} tokens by {tokens['by']}" if tokens is not UNSET else ""
+    yield ""
+    yield f"{count(len(tools), 'tool')} at {result.eval_time_used}{cost}"
+
+
+def _row(tool: MacroTool, proven: Definition) -> tuple[str, ...]:
+    return (
+        tool.name,
+        tool.disclosure_level,
+        str(proven.score),
+        proven.phase,
+        ",".join(proven.safety.side_effects),
+        "-" if proven.expires_at is None else instant_text(proven.expires_at),
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]], bold: Callable[[str], str]) -> Iterator[str]:
+    widths = [max(len(row[n]) for row in (HEADINGS, *rows)) for n in range(len(HEADINGS))]
+
+    def laid_out(row: tuple[str, ...]) -> str:
+        cells = [
+            cell.rjust(w) if n == _SCORE else cell.ljust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        return "  ".join(cells).rstrip()
+
+    yield bold(laid_out(HEADINGS))
+    yield from map(laid_out, rows)
+
+
+def _described(tool: Definition, bold: Callable[[str], str]) -> Iterator[str]:
+    """What one needs to know to call it."""
+    yield f"{bold(tool.tool)}: {tool.description}"
+    yield from (f"  {line}" for line in tool.instructions.splitlines() if line)
+    required = tool.input_schema.get("required", ())
+    for name, schema in sorted(tool.input_schema.get("properties", {}).items()):
+        optional = "" if name in required else ", optional"
+        said = f": {schema['description']}" if "description" in schema else ""
+        yield f"  {name} ({schema.get('type', 'any')}{optional}){said}"
+    if tool.skills:
+        yield f"  skills: {', '.join(tool.skills)}"
+    yield from (f"  read {resource.uri}: {resource.relevance}" for resource in tool.resources)
+    if tool.safety.requires_user_confirmation:
+        yield "  a person has to confirm"
+
+
+def _why(hints: ProofHints, proven: Mapping[str, Definition], bold: Callable[[str], str]) -> Iterator[str]:
+    for derivation in hints.derivations:
+        yield ""
+        yield f"{bold('why ' + proven[derivation.macro_id].tool)}: {derivation.selected_by}, {derivation.score}"
+        yield f"  by {', '.join(derivation.rule_chain)}"
+        yield from (f"  {_fact(fact)}" for fact in derivation.supporting_facts)
+    if hints.excluded:
+        yield ""
+        yield bold("excluded")
+        yield from (f"  {each.candidate}, {each.excluded_by}: {each.reason}" for each in hints.excluded)
+    if hints.unmatched_facts:
+        yield ""
+        yield bold("facts that were not used")
+        yield from (f"  {fact.pred}: {fact.reason}" for fact in hints.unmatched_facts)
+
+
+def _why_not(blocked: WhyNot, bold: Callable[[str], str]) -> Iterator[str]:
+    yield ""
+    yield bold(f"why not {blocked.tool}")
+    if not blocked.known:
+        yield "  no tool of this name could serve this intent"
+        return
+    if blocked.would_unlock == ((),):
+        yield "  it is there"
+        return
+    yield from (f"  {reason}" for reason in blocked.blocked_by)
+    if blocked.would_unlock:
+        yield "  it would be there with"
+        for facts in blocked.would_unlock:
+            yield "    " + "\n      and ".join(_fact(fact) for fact in facts)
+        if not blocked.complete:
+            yield "  and maybe otherwise"
+    elif blocked.complete:
+        yield "  no fact that a client may state would bring it"
+    else:
+        yield "  no facts were found that would bring it and may be told"
+
+
+def _coverage(coverage: RuleCoverage, bold: Callable[[str], str]) -> Iterator[str]:
+    yield ""
+    yield (
+        f"{bold('rules')}: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
+        f"{coverage.rules_inapplicable} for other intents"
+    )
+    for rule in coverage.dormant_details:
+        missing = f", without {', '.join(rule.missing_predicates)}" if rule.missing_predicates else ""
+        yield f"  {rule.rule}: {rule.status.replace('_', ' ')}{missing}"
+
+
+def _fact(fact: Mapping[str, Any]) -> str:
+    """A fact of the protocol, as ``--fact`` takes it; what may be anything is ``_``."""
+    args = ", ".join(_argument(arg) for arg in fact.get("args", ()))
+    return f"{fact['pred']}({args}){_annotation(fact.get('t'))}"
+
+
+def _argument(arg: Any) -> str:
+    if arg is None:
+        return "_"
+    if isinstance(arg, dict):
+        if "_var" in arg:
+            return str(arg["_var"])
+        if set(arg) == {"_type", "value"}:
+            return str(arg["value"])
+    return json.dumps(arg, ensure_ascii=False)
+
+
+def _annotation(t: Any) -> str:
+    if not isinstance(t, dict):
+        return ""
+    return f"@[{t['at']}]" if "at" in t else f"@[{t.get('start')}, {t.get('end')}]"
+
+
+def refusal(error: WireError) -> Iterator[str]:
+    """An error of the protocol: what, where, and what would help."""
+    yield f"error[{error.code}]: {error.message}"
+    details = error.details or {}
+    for violation in details.get("violations", ()):
+        yield f"  fact {violation['fact_index']}, {violation['predicate']}: {violation['message']}"
+        if "suggestion" in violation:
+            yield f"    {violation['suggestion']}"
+    for name in details.get("missing_facts", ()):
+        yield f"  missing: {name}"
+    if "suggestion" in details:
+        yield f"  {details['suggestion']}"
