@@ -1,0 +1,3 @@
+Decl phase_step(Phase, Layer)
+  descr [doc("A step of the plan."), direction("input")]
+  bound [/number, /string].

@@ -1,0 +1,7 @@
+from manglecp import action
+
+
+@action(effects=[])
+def look() -> str:
+    """Look at the console."""
+    return ""

@@ -1,0 +1,80 @@
+"""The examples of the specification, field by field, from packs that were written for them.
+
+Left out are what no two servers share: ``macro_id``, ``eval_duration_ms`` and the counts in ``diagnostics``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import ANONYMOUS
+from manglecp.intent.responding import answer_bytes
+from manglecp.pack.reading import read_pack
+
+PACKS = Path(__file__).parent / "seed_packs"
+
+
+def expected(name: str) -> Any:
+    return json.loads((PACKS / "expected" / f"{name}.json").read_text("utf-8"))
+
+
+def clock() -> int:
+    raise AssertionError("the request says when it is")
+
+
+def answer(pack: str, request: Any, clock: Any = clock) -> Any:
+    domain = Domain.load(read_pack(PACKS / pack))
+    return json.loads(answer_bytes(domain, msgspec.json.encode(request), ANONYMOUS, clock))
+
+
+@pytest.mark.req("ERR-01", "ERR-35", "ERR-38")
+def test_the_error_of_seed_004() -> None:
+    assert answer("observe", expected("observe-request"), lambda: 0) == expected("observe-error")
+
+
+@pytest.mark.req("EVAL-25", "EVAL-26", "EVAL-27", "EVAL-29", "EVAL-34", "TOOL-05", "TOOL-06", "TOOL-19")
+def test_the_intent_of_the_companion() -> None:
+    given = answer("release_desk", expected("release_desk-request"))
+    wanted = expected("release_desk-response")
+    for message in given, wanted:
+        assert isinstance(message["payload"].pop("eval_duration_ms"), int)
+        counts = message["payload"].pop("diagnostics")
+        assert counts["phases_completed"] == 6
+        assert all(counts[name] > 0 for name in ("facts_evaluated", "facts_derived", "rules_fired"))
+        ids = [tool.pop("macro_id") for tool in message["payload"]["macro_tools"]]
+        assert len(set(ids)) == 2
+        assert all(name.startswith("m-") for name in ids)
+    assert given == wanted
+
+
+@pytest.mark.req("EVAL-31", "TOOL-19")
+def test_ten_minutes_after_the_failure_the_tools_of_the_companion_are_gone() -> None:
+    request = expected("release_desk-request")
+    request["payload"]["eval_time"] = "2026-03-02T09:25:00Z"
+    assert answer("release_desk", request)["payload"]["macro_tools"] == []
+
+
+@pytest.mark.req("TOOL-05", "TOOL-10", "TOOL-12", "TOOL-20", "SKILL-05", "SKILL-09", "SKILL-10", "SKILL-13")
+def test_the_tool_of_seed_003() -> None:
+    request = {
+        "type": "intent_request",
+        "id": "r-1",
+        "manglecp": "2026-02-draft",
+        "payload": {
+            "intent": {"name": "implement"},
+            "facts": [{"pred": "phase_step", "args": [2, "backend"]}],
+            "eval_time": "2026-02-19T14:30:05Z",
+            "options": {"include_proof_hints": True},
+        },
+    }
+    (given,) = answer("feature", request)["payload"]["macro_tools"]
+    wanted = expected("feature-tool")
+    for tool in given, wanted:
+        assert tool.pop("macro_id")
+    assert given == wanted
