@@ -21,10 +21,12 @@ setup-bench:
 
 .PHONY: demo
 DEMO := .venv/bin/manglecp eval examples/first/incident.mg --now 2026-01-15T12:00:00Z
-demo: setup-run ## evaluate a small program of rules, show what follows from it, and why
+demo: setup-run ## what follows from a small program of rules, why, and which tools a pack proves
 	$(DEMO) --time
 	@echo
 	$(DEMO) --explain 'offered(/rollback,/payments)'
+	@echo
+	.venv/bin/manglecp intent examples/incident diagnose_error --facts examples/incident/recorded/diagnose_error.json --degrade
 
 .PHONY: test
 test: setup-dev ## everything that has to hold: lint, types, import contract, docs, tests with coverage
