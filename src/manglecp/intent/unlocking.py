@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from manglecp.intent.redaction import Sight
 from manglecp.mangle.errors import EvalError
 from manglecp.mangle.explain.candidates import Candidates
-from manglecp.mangle.explain.hypotheses import Assumed, Exhausted
+from manglecp.mangle.explain.hypotheses import Assumed, Effort, Exhausted
 from manglecp.mangle.explain.prover import Prover
 from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.explain.unlock import Unlock
@@ -70,7 +70,7 @@ class Unlocking:
         if not named:
             found = self._search(Fact("named", (tool,)))
             good = [one for one in found[0] if self._holds(offered, one)]
-            if good:
+            if good or not found[0]:  # what is not named is not offered either
                 return self._told(good, found[1] and len(good) == len(found[0]))
         return self._told(*self._search(offered))
 
@@ -141,12 +141,26 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
     return all(g is None or g == s for g, s in zip(general["args"], special["args"], strict=True))
 
 
+class _Effort(Effort):
+    """Spent when the time is up, too."""
+
+    def __init__(self, steps: int, deadline: float) -> None:
+        super().__init__(steps)
+        self.deadline = deadline
+
+    def spend(self, steps: int = 1) -> None:
+        if monotonic() > self.deadline:
+            raise Exhausted
+        super().spend(steps)
+
+
 class _Search(Unlock):
     """The engine's search, until the time is up."""
 
     def __init__(self, prover: Prover, goal: Fact, over: Collection[Key], deadline: float) -> None:
         super().__init__(prover, goal, over, most_tries=MOST_TRIES)
         self.deadline = deadline
+        self.effort = _Effort(self.effort.steps, deadline)
 
     def _unlocks(self, added: Assumed) -> bool:
         if monotonic() > self.deadline:
