@@ -246,7 +246,7 @@ def test_auth_is_the_packs_or_the_servers() -> None:
     ] == {"required": True, "schemes": ["oauth2"], "token_url": "https://desk.example/token"}
 
 
-@pytest.mark.req("MANI-27", "CONF-12", "MANI-30")
+@pytest.mark.req("MANI-27", "CONF-12")
 def test_extensions() -> None:
     found = sent(status="degraded", extensions={"x-degraded": "the index is being rebuilt"})["payload"]["extensions"]
     assert {"x-why_not", "x-rule_coverage", "x-structured_facts", "x-pack_digest", "x-degraded"} == set(found)
