@@ -119,6 +119,28 @@ def test_coverage_tells_what_became_of_the_rules(intent: Run) -> None:
     assert "rule_coverage" in document(intent("observe", "--coverage", "--json"))["payload"]["diagnostics"]
 
 
+def test_nothing_that_a_page_wrote_reaches_the_terminal_unseen(intent: Run, write: Write) -> None:
+    odd = "a\x1b[31m\x9b31m\u202eb\nc"
+    said: list[dict[str, Any]] = [
+        {"pred": "console_event", "args": ["s", "error", odd, "2026-02-19T14:30:00Z"]},
+        {"pred": "network_request", "args": ["r", "GET", "/x", 404], "t": {"at": "2026-02-19T14:30:00Z"}},
+    ]
+    common = ["diagnose_error", "--now", "2026-02-19T14:30:00Z", "--why"]
+    shown = intent(*common, "--facts", str(write("facts.json", json.dumps(said))))
+    assert '  console_event("s", "error", "a\\u001b[31m\\u009b31m\\u202eb\\nc", ' in shown.stdout
+    said[0]["pred"] = f"bad{odd}"
+    refused = intent(*common, "--facts", str(write("facts.json", json.dumps(said))))
+    assert refused.exit_code == 1
+    assert not {"\x1b", "\x9b", "\u202e"} & set(shown.stdout + refused.stderr)
+
+
+def test_headings_are_bold_at_a_terminal(intent: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manglecp.cli.intent._bold", lambda: lambda text: f"<{text}>")
+    shown = intent("observe", "--why-not", "reboot").stdout
+    assert shown.startswith("<TOOL ")
+    assert "\n<why not reboot>\n" in shown
+
+
 # --- what can be asked -----------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from manglecp.cli.outputs import count
 from manglecp.intent.definition import Definition
 from manglecp.intent.responding import Answer
+from manglecp.intent.visible import shown
 from manglecp.mangle.text import instant_text
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
@@ -21,28 +22,42 @@ HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 _SCORE: Final = 2
 
 
+class _Heading(str):
+    """A line that people at a terminal see in bold."""
+
+    __slots__ = ()
+
+
 def lines(answer: Answer, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
-    """``why`` if reasons were asked for, and not only about tools that are missing."""
+    """``why`` if reasons were asked for, and not only about tools that are missing.
+
+    Facts may hold what a page wrote to its console, so whatever is not seen is written out.
+    """
+    for line in _answered(answer, why):
+        yield bold(shown(line)) if isinstance(line, _Heading) else shown(line)
+
+
+def _answered(answer: Answer, why: bool) -> Iterator[str]:
     result = answer.response.payload
     tools = result.macro_tools
     proven = {definition.macro_id: definition for definition in answer.definitions}
     if tools:
-        yield from _table([_row(tool, proven[tool.macro_id]) for tool in tools], bold)
+        yield from _table([_row(tool, proven[tool.macro_id]) for tool in tools])
         best = max(tools, key=lambda tool: proven[tool.macro_id].score)  # the first of equals
         yield ""
-        yield from _described(proven[best.macro_id], bold)
+        yield from _described(proven[best.macro_id])
     else:
         yield "No tool is proven for this intent."
     hints = result.proof_hints
     if hints is not UNSET:
         if why:
-            yield from _why(hints, proven, bold)
+            yield from _why(hints, proven)
         for blocked in hints.why_not if hints.why_not is not UNSET else ():
-            yield from _why_not(blocked, bold)
+            yield from _why_not(blocked)
     if result.diagnostics is UNSET:
         return
     if result.diagnostics.rule_coverage is not UNSET:
-        yield from _coverage(result.diagnostics.rule_coverage, bold)
+        yield from _coverage(result.diagnostics.rule_coverage)
     tokens = result.diagnostics.tokens
     cost = f", {tokens['count']:,} tokens by {tokens['by']}" if tokens is not UNSET else ""
     yield ""
@@ -60,7 +75,7 @@ def _row(tool: MacroTool, proven: Definition) -> tuple[str, ...]:
     )
 
 
-def _table(rows: Sequence[tuple[str, ...]], bold: Callable[[str], str]) -> Iterator[str]:
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(len(row[n]) for row in (HEADINGS, *rows)) for n in range(len(HEADINGS))]
 
     def laid_out(row: tuple[str, ...]) -> str:
@@ -69,13 +84,13 @@ def _table(rows: Sequence[tuple[str, ...]], bold: Callable[[str], str]) -> Itera
         ]
         return "  ".join(cells).rstrip()
 
-    yield bold(laid_out(HEADINGS))
+    yield _Heading(laid_out(HEADINGS))
     yield from map(laid_out, rows)
 
 
-def _described(tool: Definition, bold: Callable[[str], str]) -> Iterator[str]:
+def _described(tool: Definition) -> Iterator[str]:
     """What one needs to know to call it."""
-    yield f"{bold(tool.tool)}: {tool.description}"
+    yield _Heading(f"{tool.tool}: {tool.description}")
     yield from (f"  {line}" for line in tool.instructions.splitlines() if line)
     required = tool.input_schema.get("required", ())
     for name, schema in sorted(tool.input_schema.get("properties", {}).items()):
@@ -89,25 +104,26 @@ def _described(tool: Definition, bold: Callable[[str], str]) -> Iterator[str]:
         yield "  a person has to confirm"
 
 
-def _why(hints: ProofHints, proven: Mapping[str, Definition], bold: Callable[[str], str]) -> Iterator[str]:
+def _why(hints: ProofHints, proven: Mapping[str, Definition]) -> Iterator[str]:
     for derivation in hints.derivations:
         yield ""
-        yield f"{bold('why ' + proven[derivation.macro_id].tool)}: {derivation.selected_by}, {derivation.score}"
+        name = proven[derivation.macro_id].tool
+        yield _Heading(f"why {name}: {derivation.selected_by}, {derivation.score}")
         yield f"  by {', '.join(derivation.rule_chain)}"
         yield from (f"  {_fact(fact)}" for fact in derivation.supporting_facts)
     if hints.excluded:
         yield ""
-        yield bold("excluded")
+        yield _Heading("excluded")
         yield from (f"  {each.candidate}, {each.excluded_by}: {each.reason}" for each in hints.excluded)
     if hints.unmatched_facts:
         yield ""
-        yield bold("facts that were not used")
+        yield _Heading("facts that were not used")
         yield from (f"  {fact.pred}: {fact.reason}" for fact in hints.unmatched_facts)
 
 
-def _why_not(blocked: WhyNot, bold: Callable[[str], str]) -> Iterator[str]:
+def _why_not(blocked: WhyNot) -> Iterator[str]:
     yield ""
-    yield bold(f"why not {blocked.tool}")
+    yield _Heading(f"why not {blocked.tool}")
     if not blocked.known:
         yield "  no tool of this name could serve this intent"
         return
@@ -127,10 +143,10 @@ def _why_not(blocked: WhyNot, bold: Callable[[str], str]) -> Iterator[str]:
         yield "  no facts were found that would bring it and may be told"
 
 
-def _coverage(coverage: RuleCoverage, bold: Callable[[str], str]) -> Iterator[str]:
+def _coverage(coverage: RuleCoverage) -> Iterator[str]:
     yield ""
-    yield (
-        f"{bold('rules')}: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
+    yield _Heading(
+        f"rules: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
         f"{coverage.rules_inapplicable} for other intents"
     )
     for rule in coverage.dormant_details:
@@ -163,6 +179,10 @@ def _annotation(t: Any) -> str:
 
 def refusal(error: WireError) -> Iterator[str]:
     """An error of the protocol: what, where, and what would help."""
+    yield from map(shown, _refused(error))
+
+
+def _refused(error: WireError) -> Iterator[str]:
     yield f"error[{error.code}]: {error.message}"
     details = error.details or {}
     for violation in details.get("violations", ()):
