@@ -481,7 +481,7 @@ def test_no_facts() -> None:
 # --- out -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("DATA-36", "DATA-41", "DATA-45")
+@pytest.mark.req("DATA-36")
 def test_what_goes_out_can_be_sent_back() -> None:
     facts = [
         Fact("console_event", ("a", "b", "c", 1), (NOW, NOW + 5)),
