@@ -30,7 +30,6 @@ __all__ = ["StructuredClause", "fact_object", "ordinary_facts", "read_clause", "
 
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
-_LONGEST_STEP: Final = 40
 _WILDCARD: Final = Variable("_")
 
 
@@ -176,7 +175,7 @@ def _term(term: AnyTerm, depth: int) -> Term:
         case ListTerm(elements=elements):
             return Apply("fn:list", tuple(_part(e, depth, "elements", i) for i, e in enumerate(elements)))
         case MapTerm(entries=entries):
-            pairs = ((key, _part(entry, depth, "entries", key[:_LONGEST_STEP])) for key, entry in entries.items())
+            pairs = ((key, _part(entry, depth, "entries", key)) for key, entry in entries.items())
             return Apply("fn:map", tuple(item for pair in pairs for item in pair))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
+
+_LONGEST: Final = 40
+"""Characters of what was sent that are repeated at once."""
 
 
 class Fault(Exception):
@@ -21,10 +24,14 @@ class Fault(Exception):
 
     @property
     def path(self) -> str:
-        """``$.args[1]``"""
-        return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps)
+        """``$.args[1]``; a key that is long is cut."""
+        return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{_cut(step)}" for step in self.steps)
 
 
-def shown(text: str, longest: int = 40) -> str:
+def shown(text: str, longest: int = _LONGEST) -> str:
     """A text as a message quotes it."""
-    return f"'{text}'" if len(text) <= longest else f"'{text[:longest]}…'"
+    return f"'{_cut(text, longest)}'"
+
+
+def _cut(text: str, longest: int = _LONGEST) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"
