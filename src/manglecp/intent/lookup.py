@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from manglecp.mangle.engine.rows import all_rows, rows_with
+from manglecp.mangle.engine.rows import all_rows, finder
 from manglecp.mangle.model import Result
 from manglecp.mangle.values import Value, order_key
 
@@ -16,20 +16,23 @@ Row: TypeAlias = tuple[Value, ...]
 class Lookup:
     """Rows of the predicates of one result. All answers are sorted, so that nothing depends on hash order."""
 
-    __slots__ = ("_result",)
+    __slots__ = ("_find", "_result")
 
     def __init__(self, result: Result) -> None:
         self._result = result
+        self._find = finder(result)
 
     def rows(self, predicate: str, arity: int, first: Value) -> list[Row]:
         """The facts whose first argument this is."""
-        found = rows_with(self._result, (predicate, arity), first)
+        found = self._find((predicate, arity), first)
         return sorted(found, key=_row_order) if len(found) > 1 else found
 
     def one(self, predicate: str, arity: int, first: Value) -> Row | None:
         """The least of them: what counts where a predicate is single-valued."""
-        found = rows_with(self._result, (predicate, arity), first)
-        return min(found, key=_row_order) if found else None
+        found = self._find((predicate, arity), first)
+        if len(found) > 1:
+            return min(found, key=_row_order)
+        return found[0] if found else None
 
     def all(self, predicate: str, arity: int) -> list[Row]:
         """Every fact of a predicate; for predicates of which a request has few."""
@@ -37,7 +40,7 @@ class Lookup:
 
     def holds(self, predicate: str, *args: Value) -> bool:
         """Is there this very fact?"""
-        found = rows_with(self._result, (predicate, len(args)), args[0])
+        found = self._find((predicate, len(args)), args[0])
         return args in found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from manglecp.mangle.engine.base import EngineModel
 from manglecp.mangle.engine.views import FactTuple
@@ -10,25 +11,39 @@ from manglecp.mangle.model import Result
 from manglecp.mangle.packages import Key
 from manglecp.mangle.values import Value
 
+Finder: TypeAlias = Callable[[Key, Value], list[FactTuple]]
+
 
 def rows_with(result: Result, key: Key, value: Value, column: int = 0) -> list[FactTuple]:
-    """The facts of a predicate that have this value in this column; temporal ones end with their two instants.
+    """The facts of a predicate that have this value in this column."""
+    return finder(result, column)(key, value)
 
-    In no particular order. The cost follows the number of matches, not the size of the relation.
+
+def finder(result: Result, column: int = 0) -> Finder:
+    """A function that gives the facts of a predicate that have a value in this column, for whoever asks often.
+
+    Temporal facts end with their two instants. In no particular order. The cost follows the number of matches, not the
+    size of the relation.
     """
     model = result.model
     assert isinstance(model, EngineModel)
-    number = model.evaluation.compiled.ids.get(key)
-    if number is None:
-        return []
-    view = model.evaluation.views[number]
-    found: list[FactTuple] = []
-    if view.base.facts:
-        below: Iterable[FactTuple] = view.base.index((column,)).get(value, ())
-        found += [fact for fact in below if fact not in view.removed] if view.removed else below
-    if view.facts:
-        found += view.index((column,)).get(value, ())
-    return found
+    columns = (column,)
+    ids, views = model.evaluation.compiled.ids, model.evaluation.views
+
+    def find(key: Key, value: Value) -> list[FactTuple]:
+        number = ids.get(key)
+        if number is None:
+            return []
+        view = views[number]
+        found: list[FactTuple] = []
+        if view.base.facts:
+            below: Iterable[FactTuple] = view.base.index(columns).get(value, ())
+            found += [fact for fact in below if fact not in view.removed] if view.removed else below
+        if view.facts:
+            found += view.index(columns).get(value, ())
+        return found
+
+    return find
 
 
 def all_rows(result: Result, key: Key) -> list[FactTuple]:
