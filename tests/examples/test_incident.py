@@ -171,7 +171,20 @@ def test_who_may_fix_is_a_matter_of_policy(domain: Domain) -> None:
 def test_protected_files_are_never_changed(domain: Domain, file: str) -> None:
     request = recorded("fix_error")
     request["payload"]["facts"].append({"pred": "fix_candidate", "args": [file, "add_route /api/x"]})
-    assert "apply_fix" not in tools(ask(domain, request, KIM))
+    assert tools(ask(domain, request, KIM)) == {}
+
+
+@pytest.mark.req("SEC-04")
+def test_a_file_has_one_name(domain: Domain) -> None:
+    request = recorded("fix_error")
+    request["payload"]["facts"].append(
+        {"pred": "fix_candidate", "args": ["app/../deploy/prod.toml", "add_route /api/x"]}
+    )
+    with pytest.raises(WireError) as refused:
+        ask(domain, request, KIM)
+    assert refused.value.code == "invalid_facts"
+    assert refused.value.details is not None
+    assert {wrong["issue"] for wrong in refused.value.details["violations"]} == {"policy_violation"}
 
 
 @pytest.mark.req("EVAL-41")
@@ -221,7 +234,9 @@ def run(tool: Definition, workspace: Path, before: Callable[[int], None] = lambd
                 inputs[argument.param] = given[argument.value]
         before(step.number)
         results[step.number] = call(PACK, step.action, workspace, **inputs)
-    return results[max(results)]
+    if not tool.results:
+        return results[max(results)]
+    return {key: pointed(results[step], pointer) for key, step, pointer in tool.results}
 
 
 def test_from_an_error_to_its_cause(domain: Domain, tmp_path: Path) -> None:
@@ -247,7 +262,9 @@ def test_from_a_cause_to_its_fix(domain: Domain, tmp_path: Path) -> None:
 
     with pytest.raises(Refused, match="changed meanwhile"):
         run(apply, tmp_path, meddle)
-    assert run(apply, tmp_path) == {"routes": ["/api/users"]}
+    made = run(apply, tmp_path)
+    assert set(made) == {"diff", "routes"}
+    assert made["routes"] == ["/api/users"]
     (undo,) = (step.undo for step in apply.steps if step.undo is not None)
     assert undo.action == "replace_file"
 

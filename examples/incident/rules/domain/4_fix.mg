@@ -16,7 +16,6 @@ macro("propose_fix", "Shows the change as a unified diff, and changes nothing.")
 macro("apply_fix", "Makes the change in the workspace. The file as it was is kept, so that it can be put back.").
 macro_summary("propose_fix", "Show the change as a diff.").
 macro_summary("apply_fix", "Make the change.").
-idempotent("propose_fix").
 reversible("apply_fix").
 
 macro_step(Tool, 1, "propose_patch") :- fixing(Tool).
@@ -36,6 +35,9 @@ undo_out("apply_fix", 2, "expected", "/digest").
 macro_step("apply_fix", 3, "check_routes").
 arg_value("apply_fix", 3, "file", File) :- next_file(File).
 on_error("apply_fix", 3, "undo").
+
+macro_result(Tool, "diff", 1, "/diff") :- fixing(Tool).
+macro_result("apply_fix", "routes", 3, "/routes").
 
 needs_skill(Tool, "small-changes") :- fixing(Tool), intent("fix_error").
 instruction(Tool, 1, Text) :- fixing(Tool), diagnosed_error(_, Cause), meaning(Cause, Text).

@@ -8,10 +8,17 @@ intent_denied("fixing needs to know who asks") :- intent("fix_error"), client_tr
 prohibited("apply_fix", "the permission fix is missing") :-
   intent("fix_error"),
   !client_permission("fix").
-prohibited("apply_fix", "the file is protected") :-
+prohibited(Tool, "the file is protected") :-
+  opens_file(Tool),
   fix_candidate(File, _),
   protected_path(Prefix),
   :string:starts_with(File, Prefix).
+opens_file("propose_fix"). opens_file("apply_fix").
+
+# A name goes by its first letters, so there must not be two ways to write it.
+fact_denied("fix_candidate", "a file is named without ..") :-
+  fix_candidate(File, _),
+  :string:contains(File, "..").
 
 # Whoever may fix still asks a person, whatever the actions say about themselves.
 needs_confirmation("apply_fix").
