@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Iterable
 from typing import Any
 
@@ -176,6 +178,23 @@ def test_undoing_and_results() -> None:
 def test_an_action_that_takes_anything_takes_what_it_does_not_name() -> None:
     made = composed('macro_step("t", 1, "loose"). arg_value("t", 1, "b", [1, 2]).')
     assert made.steps[0].arguments == (call("a"), Argument("b", "value", [1, 2]))
+
+
+def test_what_clients_freeze_into_chains_does_not_pile_up() -> None:
+    rules = TOOL + 'macro_step("t", 1, "look"). arg_value("t", 1, "path", Word) :- seen(Word).'
+    domain = Domain.load(pack(rules, schema=SCHEMA, actions=ACTIONS))
+    tracemalloc.start()
+    try:
+        for n in range(50):
+            text = f"{n} " * 50_000
+            evaluation = evaluate(domain, request(facts=[("seen", text)]), ANONYMOUS, clock=clock)
+            assert compose(evaluation, "t").steps[0].arguments[0].value == text
+            del evaluation, text
+        gc.collect()
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < 1_000_000, "fifty texts of 150 KB were frozen"
 
 
 # --- flaws -----------------------------------------------------------------------------------------------------------

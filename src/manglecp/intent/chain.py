@@ -1,15 +1,12 @@
 """What a macro-tool does when it is invoked: its steps, where their arguments come from, its result, its interface.
 
-It is read off derived facts and depends on nothing else, so equal facts about a tool give an equal chain. Most tools of
-a pack are the same for every request: chains are kept, under the very facts that they were built from. Nothing of one
-request can therefore reach another, unless both have proven it.
-
-Of several values of a single-valued predicate the least counts (D21); rows come sorted, so that is the first.
+It is read off derived facts and depends on nothing else, so equal facts about a tool give an equal chain. Of several
+values of a single-valued predicate the least counts (D21); rows come sorted, so that is the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
@@ -22,7 +19,7 @@ from manglecp.intent.visible import name_problem
 from manglecp.mangle.values import Value
 from manglecp.pack.model import ActionDescription
 
-__all__ = ["PREDICATES", "Chain", "Kept", "Rows", "chain"]
+__all__ = ["PREDICATES", "Chain", "Rows", "chain"]
 
 Row: TypeAlias = tuple[Value, ...]
 Rows: TypeAlias = Mapping[str, Sequence[Row]]
@@ -231,25 +228,3 @@ def _refuse_cycles(steps: Sequence[Step]) -> None:
             raise Flaw(f"step {waiting[0].number} waits for itself")
         done.update(step.number for step in ready)
         waiting = [step for step in waiting if step.number not in done]
-
-
-class Kept:
-    """Chains by the facts that they were built from, at most so many."""
-
-    def __init__(self, most: int = 4096) -> None:
-        self._most = most
-        self._known: dict[Any, Chain | Flaw] = {}
-
-    def get(self, key: Any, build: Callable[[], Chain]) -> Chain:
-        found = self._known.get(key)
-        if found is None:
-            try:
-                found = build()
-            except Flaw as flaw:
-                found = flaw
-            if len(self._known) >= self._most:
-                self._known.clear()
-            self._known[key] = found
-        if isinstance(found, Flaw):
-            raise Flaw(found.message, found.fix)
-        return found

@@ -1,28 +1,45 @@
 """From derived facts to the definition of a macro-tool. Rules decided everything; this only reads.
 
-Which predicates say what is in ``rules/0_vocabulary.mg``. The chain has a module of its own. Text, context, safety and
-validity are added here, because they may differ between requests that prove the same chain.
+Which predicates say what is in ``rules/0_vocabulary.mg``. Equal facts about a tool make an equal definition, and most
+tools of a pack are the same for every request. So definitions are kept, under the very facts that they were made from:
+nothing of one request can reach another unless both have proven it. What depends on the whole evaluation (score,
+window, which other tools there are) is filled in each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from manglecp.intent import context
-from manglecp.intent.chain import PREDICATES, Chain, Kept, chain
+from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.safety import safety
 from manglecp.intent.tokens import counter
 from manglecp.intent.validity import validity
 from manglecp.intent.visible import shown
+from manglecp.mangle.engine.rows import finder
+from manglecp.mangle.values import part_size
 
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Selected
 
 __all__ = ["Composer", "compose"]
 
-_kept: Final = Kept()
+_AROUND: Final = {
+    "macro": 2,
+    "macro_summary": 2,
+    "instruction": 3,
+    "needs_skill": 2,
+    "needs_resource": 4,
+    "needs_confirmation": 1,
+    "reversible": 1,
+    "idempotent": 1,
+    "requires": 2,
+}
+"""What is said about a tool beside its chain."""
+_KEYS: Final = (*PREDICATES.items(), *_AROUND.items())
 
 
 def compose(evaluation: Evaluation, tool: str) -> Definition:
@@ -30,36 +47,75 @@ def compose(evaluation: Evaluation, tool: str) -> Definition:
     return Composer(evaluation).compose(tool)
 
 
+class _Kept:
+    """Definitions and flaws by what they were made from. Not many, and no large ones: clients have a say in it."""
+
+    MOST: Final = 2048
+    LARGEST: Final = 1000
+    """Parts of the values in the facts; sixteen characters are one."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Definition | Flaw] = {}
+
+    def get(self, key: Any) -> Definition | Flaw | None:
+        return self._known.get(key)
+
+    def put(self, key: Any, made: Definition | Flaw) -> None:
+        if sum(part_size(value) for rows in key[2:] for row in rows for value in row) > self.LARGEST:
+            return
+        if len(self._known) >= self.MOST:
+            self._known.clear()
+        self._known[key] = made
+
+
+_kept: Final = _Kept()
+
+
 class Composer:
     """For all tools of one evaluation."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
-        self._lookup = evaluation.lookup
-        self._pack = evaluation.domain.pack
+        self._find = finder(evaluation.result)
         self._selected: dict[str, Selected] = {one.tool: one for one in evaluation.selected}
-        self._counter = counter(self._pack.settings.disclosure.tokens)
 
     def compose(self, tool: str) -> Definition:
-        try:
-            return self._definition(self._selected[tool])
-        except Flaw as flaw:
-            raise Flaw(f"{shown(tool)}: {flaw.message}", flaw.fix) from None
-
-    def _definition(self, selected: Selected) -> Definition:
-        tool, lookup = selected.tool, self._lookup
-        links = self._chain(tool)
-        description = self._text("macro", tool)
-        instructions = [str(text) for _, _, text in lookup.rows("instruction", 3, tool)]
-        skills = tuple(str(skill) for _, skill in lookup.rows("needs_skill", 2, tool) if skill in self._pack.skills)
-        wanted = cast("list[tuple[str, str, str, int]]", lookup.rows("needs_resource", 4, tool))
-        needed = [str(name) for _, name in lookup.rows("requires", 2, tool)]
+        selected = self._selected[tool]
+        find = self._find
+        # The facts as they are found, in whatever order: another order only costs another entry.
+        key = (self.evaluation.domain.digest, tool, *[tuple(find(one, tool)) for one in _KEYS])
+        made = _kept.get(key)
+        if made is None:
+            try:
+                made = self._made(tool)
+            except Flaw as flaw:
+                made = Flaw(f"{shown(tool)}: {flaw.message}", flaw.fix)
+            _kept.put(key, made)
+        if isinstance(made, Flaw):
+            raise Flaw(made.message, made.fix)
         not_before, expires_at = validity(self.evaluation, tool)
+        return replace(
+            made,
+            not_before=not_before,
+            expires_at=expires_at,
+            score=selected.score,
+            phase=selected.phase,
+            requires=tuple(name for name in made.requires if name in self._selected),
+        )
+
+    def _made(self, tool: str) -> Definition:
+        """All that the facts about the tool say."""
+        pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup
+        rows: dict[str, Any] = {name: lookup.rows(name, arity, tool) for name, arity in _KEYS}
+        links = chain(tool, rows, pack.actions)
+        description = _text(rows["macro"])
+        instructions = [shown(text) for _, _, text in rows["instruction"]]
+        wanted = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])
         return Definition(
             tool=tool,
             macro_id=links.macro_id,
             description=description,
-            summary=context.one_line(self._text("macro_summary", tool) or description),
+            summary=context.one_line(_text(rows["macro_summary"]) or description),
             steps=links.steps,
             ordered=links.ordered,
             input_schema=links.input_schema,
@@ -68,29 +124,15 @@ class Composer:
             safety=safety(
                 links.side_effects,
                 links.actions,
-                needs_confirmation=lookup.holds("needs_confirmation", tool),
-                reversible=lookup.holds("reversible", tool),
-                idempotent=lookup.holds("idempotent", tool),
+                needs_confirmation=bool(rows["needs_confirmation"]),
+                reversible=bool(rows["reversible"]),
+                idempotent=bool(rows["idempotent"]),
             ),
-            not_before=not_before,
-            expires_at=expires_at,
-            instructions=context.instructions(map(shown, instructions), self._counter) if instructions else "",
-            skills=skills,
+            instructions=context.instructions(instructions, counter(pack.settings.disclosure.tokens)),
+            skills=tuple(skill for _, skill in rows["needs_skill"] if skill in pack.skills),
             resources=context.resources((shown(uri), shown(why), priority) for _, uri, why, priority in wanted),
-            score=selected.score,
-            phase=selected.phase,
-            requires=tuple(name for name in needed if name in self._selected),
+            requires=tuple(name for _, name in rows["requires"]),
         )
-
-    def _chain(self, tool: str) -> Chain:
-        lookup = self._lookup
-        rows = {name: tuple(lookup.rows(name, arity, tool)) for name, arity in PREDICATES.items()}
-        key = (self.evaluation.domain.digest, tool, *rows.values())
-        return _kept.get(key, lambda: chain(tool, rows, self._pack.actions))
-
-    def _text(self, predicate: str, tool: str) -> str:
-        row = self._lookup.one(predicate, 2, tool)
-        return "" if row is None else shown(str(row[1]))
 
     def all(self, tools: Iterable[str]) -> tuple[list[Definition], list[Flaw]]:
         """The tools with what they require, as far as they can be composed, and what is wrong with the rest. Whoever
@@ -113,3 +155,8 @@ class Composer:
             for tool in gone:
                 del definitions[tool]
         return list(definitions.values()), [flaws[tool] for tool in sorted(flaws)]
+
+
+def _text(rows: list[Any]) -> str:
+    """Of several texts the least counts."""
+    return shown(rows[0][1]) if rows else ""
