@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from manglecp.mangle.source import Trust
+from manglecp.pack import folder
 from manglecp.pack.problems import PackError
 from manglecp.pack.reading import read_pack
 from tests.pack.folders import ACTIONS, RULES, SKILL, SMALL, WHOLE, problem, problems, read, write
 
 
 def test_a_whole_pack_is_read(tmp_path: Path) -> None:
-    folder = tmp_path / "greeter"
-    pack = read(folder, WHOLE, root="/srv")
+    place = tmp_path / "greeter"
+    pack = read(place, WHOLE, root="/srv")
     assert pack.name == "greeter"
     assert [(source.name, source.trust) for source in pack.sources] == [
         ("rules/domain/tools.mg", Trust.DOMAIN),
@@ -23,12 +24,12 @@ def test_a_whole_pack_is_read(tmp_path: Path) -> None:
         ("rules/schema/words.mg", Trust.SCHEMA),
     ]
     assert pack.sources[0].text == RULES
-    assert pack.fact_files == (str(folder / "facts/language.csv"),)
+    assert pack.fact_files == (str(place / "facts/language.csv"),)
     assert list(pack.skills) == ["greeting"]
     assert list(pack.actions) == ["hello"]
     assert pack.params == {"root": "/srv"}
-    assert pack.folder == str(folder)
-    assert pack.actions_file == str(folder / "actions.py")
+    assert pack.folder == str(place)
+    assert pack.actions_file == str(place / "actions.py")
     assert pack.warnings == ()
 
 
@@ -105,10 +106,10 @@ class TestLinks:
     @pytest.mark.parametrize("place", ["rules/x.mg", "facts/x.csv", "skills/x.md", "actions.py", "pack.toml", "data"])
     def test_a_link_out_of_the_pack_is_refused(self, tmp_path: Path, place: str) -> None:
         secret = write(tmp_path, {"secret": "hunter2 = 1"}) / "secret"
-        folder = write(tmp_path / "pack", {"rules/greet.mg": RULES})
-        (folder / place).parent.mkdir(exist_ok=True)
-        (folder / place).symlink_to(secret)
-        found = problem(folder, {})
+        pack = write(tmp_path / "pack", {"rules/greet.mg": RULES})
+        (pack / place).parent.mkdir(exist_ok=True)
+        (pack / place).symlink_to(secret)
+        found = problem(pack, {})
         assert (found.file, found.message) == (place, "the link leads out of the pack")
 
     @pytest.mark.parametrize(
@@ -148,9 +149,8 @@ def test_folders_are_not_walked_without_end(tmp_path: Path) -> None:
     assert problem(tmp_path, {}).message == "folders are nested more than 16 deep"
 
 
-def test_too_many_files_are_no_pack(tmp_path: Path) -> None:
-    write(tmp_path, SMALL)
-    (tmp_path / "data").mkdir()
-    for number in range(10_000):
-        (tmp_path / f"data/{number}").touch()
-    assert problem(tmp_path, {}).message == "the folder has more than 10,000 files"
+def test_too_many_files_are_no_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder.MOST_FILES == 10_000
+    monkeypatch.setattr(folder, "MOST_FILES", 5)
+    assert read(tmp_path, {**SMALL, "data/1": "", "data/2": "", "data/3": ""}).name
+    assert problem(tmp_path, {"data/4": ""}).message == "the folder has more than 5 files"

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,10 +53,10 @@ def ask_host(
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        output, code = _output(process, time.monotonic() + seconds)
     except OSError as error:
         problems.add(file, f"no host can be started to describe it: {error.strerror}")
         return None
-    output, code = _output(process, time.monotonic() + seconds)
     if len(output) > MOST_OUTPUT:
         problems.add(file, f"its description has more than {MOST_OUTPUT:,} bytes")
     elif code is None:
@@ -70,9 +71,8 @@ def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, i
     assert process.stdout is not None
     output = bytearray()
     ended = False
-    pidfd = os.pidfd_open(process.pid)
     try:
-        with process.stdout as stream, selectors.DefaultSelector() as selector:
+        with process.stdout as stream, _pidfd(process) as pidfd, selectors.DefaultSelector() as selector:
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ)
             selector.register(pidfd, selectors.EVENT_READ)
@@ -82,11 +82,20 @@ def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, i
                 if (ended or stream.fileno() in ready) and not _take(stream.fileno(), output) and not ended:
                     selector.unregister(stream)
     finally:
-        os.close(pidfd)
         with contextlib.suppress(ProcessLookupError):  # before its leader is waited for, while the number is its own
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
     return bytes(output), code if ended else None
+
+
+@contextlib.contextmanager
+def _pidfd(process: subprocess.Popen[bytes]) -> Iterator[int]:
+    """A descriptor that tells of the end of a process."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _take(descriptor: int, output: bytearray) -> bool:

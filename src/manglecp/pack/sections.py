@@ -18,7 +18,10 @@ from manglecp.pack.toml_places import Path, Places
 __all__ = ["Section", "read_toml"]
 
 _PLACE: Final = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
-_MANY_DOTS: Final = re.compile(r"""(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){24}""")
+# Possessive, and only from where a part begins: this is looked for in any text, and must not take long either.
+_MANY_DOTS: Final = re.compile(
+    r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){24}"""
+)
 _KINDS: Final = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table"}
 _DEFAULT = TypeVar("_DEFAULT")
 LONGEST: Final = 2_000
