@@ -29,7 +29,7 @@ def decode(data: bytes) -> JSON:
     """The JSON value that the bytes say, or a :class:`Fault`."""
     try:
         decoded: JSON = _decoder.decode(data)
-        settled = _as_many_keys(data, decoded)
+        repeated = None if _as_many_keys(data, decoded) else _repeated(data)
     except UnicodeDecodeError as error:
         raise Fault(f"not UTF-8: byte {error.object[error.start]:#04x}") from None
     except RecursionError:
@@ -37,7 +37,7 @@ def decode(data: bytes) -> JSON:
     except ValueError as error:
         reason = str(error).removeprefix("JSON is malformed: ")
         raise Fault(f"not JSON: {reason}", "write one JSON value, such as an object in braces") from None
-    if not settled and (repeated := _repeated(data)) is not None:
+    if repeated is not None:
         raise Fault(f"an object has the key {shown(repeated)} twice", "keep one of the two")
     return decoded
 

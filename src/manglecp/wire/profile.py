@@ -16,7 +16,7 @@ from manglecp.mangle.packages import Key
 from manglecp.mangle.types import STRING
 from manglecp.wire.batches import read_batch
 from manglecp.wire.checking import Checking
-from manglecp.wire.errors import Violation, WireError, refused_facts
+from manglecp.wire.errors import Violation, refused_facts, too_many_facts
 from manglecp.wire.facts import write_fact
 from manglecp.wire.messages.manifest import Direction, PredicateSchema
 from manglecp.wire.provenance import Category
@@ -64,14 +64,13 @@ class Profile:
     # --- in --------------------------------------------------------------------------------------------------------
 
     def read(self, facts: list[Any], now: int, *, limit: int | None = None, required: Iterable[str] = ()) -> list[Fact]:
-        """The facts of a request, each once, in the order they came; a :class:`WireError` that tells all that is wrong.
+        """The facts of a request, each once, in the order they came; a ``WireError`` that tells all that is wrong.
 
         ``now`` is the evaluation time, ``limit`` how many facts a request may have, ``required`` the predicates of
         which there must be at least one fact.
         """
         if limit is not None and len(facts) > limit:
-            message = f"{len(facts)} facts are more than the {limit} that a request may have"
-            raise WireError("too_many_facts", message, {"limit": limit, "actual": len(facts)})
+            raise too_many_facts(len(facts), limit)
         found = read_batch(facts, self._batched, self._accepts, now)
         violations: list[Violation] = []
         if found is None:

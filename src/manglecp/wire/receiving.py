@@ -127,8 +127,6 @@ def _object(data: bytes) -> dict[str, Any]:
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."
         raise malformed(f"The message cannot be read: {fault.message}", fault.path, suggestion) from None
-    except RecursionError:
-        raise _too_deep() from None
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")
     _check_depth(decoded)
@@ -143,11 +141,7 @@ def _check_depth(decoded: dict[str, Any]) -> None:
         level = [item for items in inside for item in items if type(item) in _CONTAINERS]
         if not level:
             return
-    raise _too_deep()
-
-
-def _too_deep() -> WireError:
-    return malformed(f"The message is nested more than {MAX_DEPTH} deep", "$")
+    raise malformed(f"The message is nested more than {MAX_DEPTH} deep", "$")
 
 
 def _wrong(member: str, wanted: str, envelope: dict[str, Any]) -> str:
