@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -129,6 +130,27 @@ def test_a_fact_file_speaks_for_the_domain_only(tmp_path: Path, fact: str) -> No
 def test_a_constant_that_names_nothing(rules: str, told: str) -> None:
     (found,) = complaints(TOOL + rules)
     assert found.startswith(f"rules/domain/domain.mg:{told}")
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ('macro_step("see", 2, "count").', "look and count take 'path'|count and look take 'path'"),
+        ('arg_step("see", 1, "path", 1, "/x").', "step"),
+        ('arg_step("see", 1, "path", 7, "/x").', "step"),
+        ('macro_result("see", "k", 9, "").', "step"),
+        ('arg_value("see", 1, "path", "x").\nmacro_result("see", "k", 1, "no pointer").', "JSON Pointer"),
+    ],
+)
+def test_a_tool_that_no_request_can_change_has_to_be_whole(rules: str, told: str) -> None:
+    count = action("count", params={"path": {"type": "integer"}})
+    (found,) = Domain.load(pack(TOOL + rules, actions=["look", count])).warnings
+    assert found.place == "rules/domain/domain.mg:1:7"
+    assert found.message.startswith("the tool 'see' is never offered: ")
+    assert re.search(told, found.message)
+    # what a request may still change is not judged
+    more = '\narg_value("see", 1, "path", X) :- intent(X).'
+    assert Domain.load(pack(TOOL + rules + more, actions=["look", count])).warnings == ()
 
 
 def test_what_variables_stand_for_is_not_guessed() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from manglecp.intent.cross_checks import cross_check
 from manglecp.intent.kernel import CLOSED, OWNERS, SINGLE_VALUED, kernel_sources
+from manglecp.intent.settled import flawed_tools
 from manglecp.mangle.engine import Base
 from manglecp.mangle.errors import MangleError, ParseError
 from manglecp.mangle.externals import External
@@ -101,6 +102,7 @@ class _Loader:
         base = self._base(program, facts)
         self._refuse()
         assert base is not None
+        self.found += flawed_tools(self.pack, base, [clause for unit in self.units for clause in unit.clauses])
         self._single_values(base)
         return Domain(
             pack=self.pack,

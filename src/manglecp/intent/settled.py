@@ -1,0 +1,54 @@
+"""Tools that no request can change are put together when a pack is loaded, so that a flaw is told then.
+
+A tool is settled if only facts say what its chain is: no rule of the pack could add a step or an argument to it. What
+depends on a request is put together when it is proven, and a flaw keeps the tool out of that answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from manglecp.intent.chain import PREDICATES, chain
+from manglecp.intent.definition import Flaw
+from manglecp.mangle.engine import Base
+from manglecp.mangle.errors import Diagnostic
+from manglecp.mangle.packages import Key
+from manglecp.mangle.parser import argument_span
+from manglecp.mangle.syntax import Clause, Variable
+from manglecp.mangle.values import Value, order_key
+from manglecp.pack.model import Pack
+from manglecp.pack.problems import Problem
+
+__all__ = ["flawed_tools"]
+
+
+def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Problem]:
+    """The settled tools whose facts make no chain."""
+    open_tools = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
+    if None in open_tools:
+        return  # some rule may speak of any tool
+    for clause in clauses:
+        tool = _tool(clause)
+        if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in open_tools:
+            continue
+        open_tools.add(tool)  # once is enough
+        rows = {name: _rows(base, (name, arity), tool) for name, arity in PREDICATES.items()}
+        if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
+            continue  # never offered, and told elsewhere
+        try:
+            chain(tool, rows, pack.actions)
+        except Flaw as flaw:
+            span = argument_span(clause.head, 0)
+            message = f"the tool {tool!r} is never offered: {flaw.message}"
+            yield Problem.of(Diagnostic("analysis", message, span, None, flaw.fix, "warning"))
+
+
+def _tool(clause: Clause) -> object:
+    """The tool that a clause speaks of; None if it may be any."""
+    first = clause.head.args[0] if clause.head.args else None
+    return None if isinstance(first, Variable) else first
+
+
+def _rows(base: Base, key: Key, tool: str) -> list[tuple[Value, ...]]:
+    found: Iterable[tuple[Value, ...]] = base.layer.facts[base.compiled.ids[key]].index((0,)).get(tool, ())
+    return sorted(found, key=lambda row: [order_key(value) for value in row])
