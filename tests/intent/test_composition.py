@@ -231,6 +231,7 @@ def test_what_clients_freeze_into_chains_does_not_pile_up() -> None:
 def test_what_makes_no_tool_is_left_out_with_what_needs_it_and_the_rest_stays(rules: str, message: str) -> None:
     odd = action("odd", params={"path": {"type": "integer"}})
     more = """
+    on_error("t", 1, "stop") :- intent("some other"). # a request could change it, so loading does not judge it
     mandatory("needy"). macro("needy", "Needs it."). macro_step("needy", 1, "look"). requires("needy", "t").
     mandatory("neediest"). macro("neediest", "Needs that."). macro_step("neediest", 1, "look").
     requires("neediest", "needy").

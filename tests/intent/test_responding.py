@@ -17,7 +17,7 @@ from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responding import answer_bytes, respond
 from manglecp.pack.model import Limits
 from tests.intent.answering import asked, tools
-from tests.intent.packs import NOW_TEXT, SCHEMA, Case, cases, clock, pack, request
+from tests.intent.packs import NOW_TEXT, SCHEMA, Case, action, cases, clock, pack, request
 
 RULES = """
 mandatory("look_around") :- intent("observe").
@@ -184,7 +184,11 @@ def test_what_one_request_proved_does_not_show_in_the_next() -> None:
 
 
 def test_tools_of_packs_that_name_them_alike_do_not_meet() -> None:
-    other = Domain.load(pack(RULES.replace('"look"', '"gaze"'), schema=SCHEMA, actions=("gaze",)))
-    mine = tools(DOMAIN)["look_around"]["macro_id"]
-    assert tools(other)["look_around"]["macro_id"] != mine
-    assert tools(DOMAIN)["look_around"]["macro_id"] == mine
+    rules = RULES.replace('arg_value("look_around", 1, "path", Word) :- seen(Word).', "")
+    one = Domain.load(pack(rules, schema=SCHEMA))
+    other = Domain.load(pack(rules, schema=SCHEMA, actions=[action("look", params={"where": {"type": "string"}})]))
+    mine, theirs = tools(one)["look_around"], tools(other)["look_around"]
+    assert mine["input_schema"]["properties"].keys() == {"path", "depth"}
+    assert theirs["input_schema"]["properties"].keys() == {"where"}
+    assert mine["macro_id"] != theirs["macro_id"]
+    assert tools(one)["look_around"] == mine
