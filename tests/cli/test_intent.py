@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,23 @@ def test_now_goes_before_the_time_of_a_recorded_request(intent: Run) -> None:
     assert "1 tool at 2026-02-19T14:45:00Z" in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("eval_time", "shown"),
+    [('"2026-01-15T13:00:00+01:00"', "2026-01-15T12:00:00Z"), ("1768478400000", "2026-01-15T12:00:00Z")],
+)
+def test_the_time_of_a_recorded_request(intent: Run, write: Write, eval_time: str, shown: str) -> None:
+    request = write("request.json", f'{{"payload": {{"facts": [], "eval_time": {eval_time}}}}}')
+    assert f"1 tool at {shown}, " in intent("observe", "--facts", str(request)).stdout
+
+
+@pytest.mark.parametrize("eval_time", ["null", '"now"'])
+def test_the_clock_goes_for_a_request_without_time(intent: Run, write: Write, eval_time: str) -> None:
+    request = write("request.json", f'{{"payload": {{"facts": [], "eval_time": {eval_time}}}}}')
+    before = time.strftime("%Y-%m-%dT", time.gmtime())
+    used = document(intent("observe", "--facts", str(request), "--json"))["payload"]["eval_time_used"]
+    assert before <= used <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
+
+
 def test_limits_and_levels(intent: Run) -> None:
     ask = ["diagnose_error", "--facts", DIAGNOSE]
     assert [row[1] for row in rows(intent(*ask, "--level", "full"))] == ["full"] * 3
@@ -310,6 +328,21 @@ def test_files_that_hold_no_facts(intent: Run, write: Write, content: str) -> No
     shown = intent("observe", "--facts", str(write("facts.json", content)))
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert "facts.json" in shown.stderr
+
+
+@pytest.mark.parametrize("odd", ['["\\ud800"]', "[NaN]", "[1e999]", "[" * 5000 + "]" * 5000, "[{}]", "[null]"])
+def test_what_no_client_could_send_is_refused_like_any_message(intent: Run, write: Write, odd: str) -> None:
+    facts = write("facts.json", f'[{{"pred": "current_url", "args": {odd}}}]')
+    shown = intent("observe", "--facts", str(facts))
+    assert shown.exit_code in (1, 2)
+    assert shown.stdout == ""
+    assert "rror" in shown.stderr
+
+
+def test_bytes_that_are_no_text(intent: Run) -> None:
+    shown = intent("observe", "--param", "a=\udcff")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith("error[malformed_message]: ")
 
 
 def test_a_pack_that_cannot_be_used(run: Run, folder: Path) -> None:

@@ -199,7 +199,7 @@ def _message(payload: dict[str, Any], most: int) -> IntentRequest:
     from manglecp.wire.receiving import receive
 
     envelope = {"type": "intent_request", "id": "shell", "manglecp": VERSION, "payload": payload}
-    message = receive(json_text(envelope).encode(), most)
+    message = receive(json_text(envelope).encode(errors="surrogatepass"), most)
     assert isinstance(message, IntentRequest)
     return message
 

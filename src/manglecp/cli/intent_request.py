@@ -6,7 +6,6 @@ is not looked at here: that is the business of whoever receives the request.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -15,7 +14,6 @@ import click
 
 from manglecp.cli.files import read, source_name
 from manglecp.cli.outputs import report
-from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.errors import Diagnostic, MangleError, ParseError, ValueFault
 from manglecp.mangle.matching import head_interval
 from manglecp.mangle.parser import decode, parse
@@ -24,6 +22,9 @@ from manglecp.mangle.syntax import Clause, term_variables
 from manglecp.mangle.terms import evaluate
 from manglecp.mangle.text import instant_text
 from manglecp.mangle.values import INT_MAX, INT_MIN
+from manglecp.wire.decoding import decode as decode_json
+from manglecp.wire.faults import Fault
+from manglecp.wire.texts import instant_of_milliseconds, read_instant
 from manglecp.wire.values import to_json
 
 __all__ = ["given_facts", "value_of"]
@@ -34,8 +35,8 @@ _MILLISECOND: Final = 1_000_000
 def value_of(text: str) -> Any:
     """JSON if it is any, else the text itself: ``depth=quick`` needs no quotes."""
     try:
-        return json.loads(text)
-    except ValueError:
+        return decode_json(text.encode())
+    except (Fault, UnicodeEncodeError):
         return text
 
 
@@ -51,10 +52,7 @@ def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> 
         found, at = _recorded(file)
         written += found
         recorded_at = recorded_at or at
-    at = now or recorded_at or instant_text(time.time_ns() // _MILLISECOND * _MILLISECOND)
-    instant = parse_rfc3339(at.strip().upper()) if isinstance(at, str) else None
-    if instant is None or not INT_MIN < instant < INT_MAX:
-        raise click.BadParameter(f"{at!r} is not a time such as 2026-01-31T12:00:00Z.", param_hint="'--now'")
+    instant = _instant(now or recorded_at or "now")
     try:
         for file in programs:
             written += _stated(decode(source_name(file), read(file)), instant)
@@ -66,12 +64,23 @@ def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> 
     return instant_text(instant), written
 
 
+def _instant(at: Any) -> int:
+    """A time as requests give it: text, milliseconds, or the clock."""
+    if at == "now":
+        return time.time_ns() // _MILLISECOND * _MILLISECOND
+    try:
+        return instant_of_milliseconds(at) if type(at) is int else read_instant(str(at).strip().upper())
+    except Fault:
+        message = f"{at!r} is not a time such as 2026-01-31T12:00:00Z."
+        raise click.BadParameter(message, param_hint="'--now'") from None
+
+
 def _recorded(file: str) -> tuple[list[Any], Any]:
     """Facts of the protocol: an array, or a request that has some, with its time."""
     try:
-        document = json.loads(read(file))
-    except ValueError as error:
-        raise click.UsageError(f"{click.format_filename(file)} is no JSON: {error}") from None
+        document = decode_json(read(file))
+    except Fault as fault:
+        raise click.UsageError(f"{click.format_filename(file)}: {fault}") from None
     payload = document.get("payload") if isinstance(document, dict) else None
     found = payload.get("facts", []) if isinstance(payload, dict) else document
     if not isinstance(found, list):
