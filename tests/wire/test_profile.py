@@ -138,6 +138,18 @@ def test_everything_is_told_at_once() -> None:
     ]
 
 
+def test_there_is_an_end_to_what_is_told() -> None:
+    """All of a thousand; of ten thousand no more than that, so that the answer does not outgrow its request."""
+    most = refused(*[{"pred": "ready", "args": [n]} for n in range(999)])
+    assert most.message == "999 fact validation errors"
+    endless = refused(*[event(1, 2, 3, "x") for _ in range(10_000)])
+    assert endless.details is not None
+    assert len(endless.details["violations"]) == 1_000
+    assert endless.message == "at least 1000 fact validation errors"
+    found = violation({"pred": "current_url", "named_args": {f"key{n}": n for n in range(1_000)}})
+    assert found["message"].endswith("'key4' and 995 more unknown")
+
+
 # --- predicates ------------------------------------------------------------------------------------------------------
 
 

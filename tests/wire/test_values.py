@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manglecp.mangle.generic_types import row_accepts
 from manglecp.mangle.types import (
     BYTES,
     DURATION,
@@ -24,6 +25,7 @@ from manglecp.mangle.types import (
     StructType,
     Type,
     Union,
+    Vocabulary,
     parts,
 )
 from manglecp.mangle.values import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
@@ -81,6 +83,12 @@ def test_a_shape_accepts_the_members_of_its_bound(value: Value, type_: Type) -> 
     """Maps aside: a map is asked by key, so that its bound says more about keys than which ones it has."""
     if is_member(value, type_):
         assert Shape(type_).accepts(value)
+
+
+@given(values, types)
+def test_a_shape_and_the_engine_accept_the_same(value: Value, type_: Type) -> None:
+    """What the wire has let through is not looked at again."""
+    assert Shape(type_).accepts(value) == row_accepts((type_,), (Vocabulary([type_]).value(value),))
 
 
 @given(documents, types)

@@ -36,6 +36,10 @@ _JSON_TYPES: Final[Mapping[type, str]] = {
 }
 
 
+def _some(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 class Checking:
     """The check of one request: ``facts`` and ``violations`` fill while :meth:`check` is called."""
 
@@ -176,9 +180,7 @@ class Checking:
         missing = [f"'{name}'" for name in names if name not in data]
         unknown = [shown(key) for key in data if key not in names]
         if missing or unknown:
-            parts = [f"{', '.join(missing)} missing"] * bool(missing) + [f"{', '.join(unknown)} unknown"] * bool(
-                unknown
-            )
+            parts = [f"{_some(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
             message = f"{subject} takes the arguments ({', '.join(names)}): {'; '.join(parts)}"
             self._wrong("invalid_named_args", message, path="$.named_args")
             return None, []

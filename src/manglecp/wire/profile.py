@@ -24,6 +24,8 @@ from manglecp.wire.publishing import UPGRADE, Published, published
 from manglecp.wire.schemas import Schema, Schemas
 from manglecp.wire.shapes import Shape
 
+MOST_VIOLATIONS: Final = 1_000
+"""Where looking for more ends: nobody reads them, and an answer must not be many times as long as its request."""
 TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
 """What a time may be written as (DATA-30)."""
 
@@ -77,13 +79,18 @@ class Profile:
             found, violations = self.check(facts, now)
         missing = _missing(facts, required)
         if violations or missing:
-            raise refused_facts(violations, missing)
+            error = refused_facts(violations, missing)
+            if len(violations) >= MOST_VIOLATIONS:
+                error.message = f"at least {error.message}"
+            raise error
         return list(dict.fromkeys(found))  # DATA-42
 
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
-        """The facts that are right, and everything that is wrong with the others."""
+        """The facts that are right, and what is wrong with the others: everything, unless there is no end to it."""
         checking = Checking(self._vocabulary, self._accepts, now)
         for index, fact in enumerate(facts):
+            if len(checking.violations) >= MOST_VIOLATIONS:
+                break
             checking.check(index, fact)
         return checking.facts, checking.violations
 
