@@ -14,6 +14,7 @@ from manglecp.intent.definition import Flaw
 from manglecp.intent.domain import Domain
 from manglecp.intent.input_schema import Exposed, input_schema
 from manglecp.intent.visible import LONGEST_NAME, hidden, name_problem, shown
+from manglecp.pack.problems import PackError
 from tests.intent.answering import asked, tools
 from tests.intent.packs import SCHEMA, action, pack, skill
 
@@ -105,6 +106,15 @@ def test_a_tool_with_such_a_name_is_never_offered(name: str) -> None:
     domain = Domain.load(pack(rules, schema=SCHEMA))
     assert tools(domain, facts=[("seen", name)]).keys() == {"fine"}
     assert tools(domain, facts=[("seen", "ok")]).keys() == {"fine", "ok"}
+
+
+@pytest.mark.req("TOOL-03")
+@pytest.mark.parametrize("name", ["x" * 65, "re\\u{200b}ad", "re\\u{0435}d", "\\u{202e}etaler"])
+def test_a_pack_that_names_a_tool_like_that_is_refused(name: str) -> None:
+    rules = f'macro("{name}", "Does it."). macro_step("{name}", 1, "look") :- intent("observe").'
+    with pytest.raises(PackError, match=r"rules/domain/domain.mg:1:7: the name of the tool (has|mixes)") as caught:
+        Domain.load(pack(rules))
+    assert not invisible(str(caught.value))
 
 
 # --- whole answers ---------------------------------------------------------------------------------------------------

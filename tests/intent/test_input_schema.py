@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manglecp.intent.definition import Flaw
-from manglecp.intent.input_schema import Exposed, input_schema
+from manglecp.intent.input_schema import Exposed, input_schema, result_schema
 
 TEXT = {"type": "string"}
 
@@ -73,6 +73,7 @@ def test_two_steps_may_share_a_name_if_their_schemas_are_equal() -> None:
     made = input_schema([first, second], {})
     assert made["properties"]["path"]["description"] == "To read."
     assert made["required"] == ["path"], "one of them needs it"
+    assert input_schema([second, first], {})["required"] == ["path"], "whichever comes first"
 
 
 def test_two_steps_with_different_schemas_under_one_name_are_a_flaw_unless_it_is_declared() -> None:
@@ -86,12 +87,15 @@ def test_two_steps_with_different_schemas_under_one_name_are_a_flaw_unless_it_is
 
 # --- references ------------------------------------------------------------------------------------------------------
 
-TREE = {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}}
+
+def tree(under: str = "$defs") -> dict[str, Any]:
+    """A schema that refers to itself."""
+    return {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": f"#/{under}/Tree"}}}}
 
 
 def test_definitions_come_along_as_far_as_they_are_needed() -> None:
     pair = {"type": "array", "prefixItems": [{"$ref": "#/$defs/Leaf"}]}
-    defs = {"Tree": TREE, "Leaf": TEXT, "Pair": pair, "Unused": {}}
+    defs = {"Tree": tree(), "Leaf": TEXT, "Pair": pair, "Unused": {}}
     root = {"anyOf": [{"$ref": "#/$defs/Tree"}, {"$ref": "#/$defs/Pair"}]}
     made = input_schema([exposed("root", root, defs=defs)], {})
     assert list(made["$defs"]) == ["Leaf", "Pair", "Tree"]
@@ -142,6 +146,8 @@ def test_schemas_that_are_none_or_refer_elsewhere_are_flaws(schema: dict[str, An
         input_schema([exposed("x", schema)], {})
     with pytest.raises(Flaw):
         input_schema([], {"x": schema})
+    with pytest.raises(Flaw):
+        result_schema({"type": "object", "properties": {"y": schema}})
 
 
 @pytest.mark.parametrize("schema", [True, [], "string", 3, None])
@@ -156,6 +162,18 @@ def test_a_schema_that_is_nested_very_deep_is_a_flaw() -> None:
         schema = {"not": schema}
     with pytest.raises(Flaw, match="nested"):
         input_schema([exposed("x", schema)], {})
+
+
+@pytest.mark.req("TOOL-10")
+def test_the_schema_of_a_result_may_refer_to_itself_only() -> None:
+    made = result_schema({"$ref": "#/definitions/Tree", "definitions": {"Tree": tree("definitions"), "Unused": {}}})
+    assert made["$defs"].keys() == {"Tree"}
+    assert jsonschema_rs.is_valid(made, {"below": [{"below": []}]})
+    assert not jsonschema_rs.is_valid(made, {"below": [1]})
+    wrong: list[Any] = [3, [], "text", {"$ref": "#/$defs/Missing"}]
+    for one in wrong:
+        with pytest.raises(Flaw):
+            result_schema(one)
 
 
 # --- generated -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from manglecp.intent.definition import Argument, Flaw, Step, Undo
-from manglecp.intent.input_schema import Exposed, checked, input_schema
+from manglecp.intent.input_schema import Exposed, input_schema, result_schema
 from manglecp.intent.macro_id import macro_id
 from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.intent.safety import side_effects
@@ -89,9 +89,7 @@ class _Builder:
         schema = input_schema(self.exposed, self.declared, {str(name) for _, name in self.rows["optional_param"]})
         results = self._results(numbers)
         effects = side_effects(str(effect) for _, effect in self.rows["macro_effect"])
-        output = next((_plain(schema) for _, schema in self.rows["macro_output"]), None)
-        if output is not None and not isinstance(output, dict):
-            raise Flaw("macro_output is no object", 'write a map such as {"type": "object"}')
+        output = next((result_schema(_plain(schema)) for _, schema in self.rows["macro_output"]), None)
         identity = macro_id(
             self.tool, steps, ordered=ordered, results=results, input_schema=schema, side_effects=effects
         )
@@ -101,7 +99,7 @@ class _Builder:
             ordered=ordered,
             results=results,
             input_schema=schema,
-            output_schema=None if output is None else checked(output),
+            output_schema=output,
             side_effects=effects,
             actions=tuple(self._action(step.action) for step in steps),
         )

@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from manglecp.intent.definition import Flaw
-from manglecp.intent.input_schema import input_schema
+from manglecp.intent.input_schema import input_schema, result_schema
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.plain_json import NotPlain, plain
+from manglecp.intent.visible import name_problem
 from manglecp.mangle.errors import Diagnostic, ValueFault
 from manglecp.mangle.packages import Key
 from manglecp.mangle.parser import argument_span
@@ -128,9 +129,12 @@ class _Check:
             value = args[column]
             if value is None:
                 continue
-            name = args[1] if arity > 2 and isinstance(args[1], str) else "result"
+            name = args[1] if isinstance(args[1], str) else "value"
             try:
-                input_schema((), {name: plain(value)})
+                if arity > 2:
+                    input_schema((), {name: plain(value)})
+                else:
+                    result_schema(plain(value))
             except (Flaw, NotPlain) as flaw:
                 fix = flaw.fix if isinstance(flaw, Flaw) else None
                 self._say(clause, column, str(flaw), fix)
@@ -150,7 +154,10 @@ class _Check:
                     self._say(clause, column, f"nothing says that there is a tool {tool!r}", fix, error=False)
         for clause, args in self._each("macro", 2):
             tool = args[0]
-            if isinstance(tool, str) and not self._said_of(tool, "macro_step", 3):
+            problem = name_problem(tool) if isinstance(tool, str) else None
+            if problem is not None:
+                self._say(clause, 0, f"the name of the tool {problem}", None)
+            elif isinstance(tool, str) and not self._said_of(tool, "macro_step", 3):
                 fix = f'write macro_step("{tool}", 1, "an action").'
                 self._say(clause, 0, f"the tool {tool!r} has no step and is never offered", fix, error=False)
 

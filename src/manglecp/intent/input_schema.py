@@ -24,7 +24,7 @@ import msgspec
 from manglecp.intent.definition import Flaw
 from manglecp.intent.visible import hidden, shown
 
-__all__ = ["Exposed", "checked", "input_schema"]
+__all__ = ["Exposed", "input_schema", "result_schema"]
 
 _TEXTS: Final = frozenset({"title", "description", "examples", "$comment"})
 """Keywords that restrict nothing."""
@@ -78,7 +78,19 @@ def input_schema(
     result["additionalProperties"] = False
     if definitions.found:
         result["$defs"] = dict(sorted(definitions.found.items()))
-    return checked(result)
+    return _checked(result)
+
+
+def result_schema(schema: Any) -> dict[str, Any]:
+    """The declared schema of a result, which may refer to what it defines itself."""
+    if not isinstance(schema, dict):
+        raise Flaw("the schema of the result is no object", 'write a map such as {"type": "object"}')
+    definitions = _Definitions()
+    outer = {key: part for key, part in schema.items() if key not in ("$defs", "definitions")}
+    result = definitions.carried(outer, Exposed("result", "result", "result", schema))
+    if definitions.found:
+        result["$defs"] = dict(sorted(definitions.found.items()))
+    return _checked(result)
 
 
 def _property(one: Exposed) -> dict[str, Any]:
@@ -154,7 +166,7 @@ def _seen(data: Any) -> Any:
     return data
 
 
-def checked(schema: dict[str, Any]) -> dict[str, Any]:
+def _checked(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema, if it is one."""
     problem = _problem(msgspec.json.encode(schema))
     if problem is not None:
