@@ -12,6 +12,7 @@ import pytest
 
 SCRIPT: Final = Path(__file__).with_name("_deterministic.py")
 LANGUAGE: Final = Path(__file__).with_name("_deterministic_language.py")
+INTENT: Final = Path(__file__).with_name("_deterministic_intent.py")
 ROOT: Final = Path(__file__).parents[2]
 ZONES: Final = ("UTC", "Asia/Kathmandu", "America/St_Johns")
 LOCALES: Final = ("C", "C.UTF-8", "de_DE.UTF-8", "tr_TR.UTF-8")
@@ -51,3 +52,15 @@ def test_every_conformance_program() -> None:
     assert len(first) > 5_000
     for seed in (2, 3):
         assert output(seed, seed, LANGUAGE).splitlines() == first
+
+
+@pytest.mark.req("EVAL-18", "CONF-14")
+def test_every_answer_to_an_intent() -> None:
+    """Tools, hints, what would unlock a tool and coverage, byte by byte but for durations."""
+    first = output(0, 0, INTENT).splitlines()
+    assert len(first) == 13
+    assert first[-1] == b"1 answer to 100 requests"
+    for part in (b'"would_unlock":[[{', b'"dormant_details":[{', b'"excluded":[{', b'"tree":{'):
+        assert any(part in line for line in first), part
+    for seed in (1, 2, 3):
+        assert output(seed, seed, INTENT).splitlines() == first

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from manglecp.intent.coverage import rule_coverage
 from manglecp.intent.domain import Domain
 from manglecp.wire.messages.intent import RuleCoverage
+from tests.intent.answering import asked
 from tests.intent.hinting import AUDITOR, USER, coverage, domain, evaluated, text_of, tools
 from tests.intent.packs import Case, cases
 
@@ -127,3 +128,26 @@ def test_details_are_sorted() -> None:
     found = coverage(domain(rules)).dormant_details
     assert len(found) == 4
     assert _ordered((one.rule, one.status, one.missing_predicates) for one in found)
+
+
+# --- in an answer ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("COV-01")
+def test_it_is_in_the_diagnostics_if_asked_for_and_only_then() -> None:
+    asking = {"x-rule_coverage": True}
+    assert "rule_coverage" not in asked(domain(RULES))["diagnostics"]
+    found = asked(domain(RULES), options=asking)["diagnostics"]
+    assert found["rule_coverage"]["rules_fired"] == found["rules_fired"]
+
+
+@pytest.mark.req("COV-02")
+def test_nothing_else_in_the_answer_depends_on_it() -> None:
+    """So that no client can come to depend on it."""
+    without, found = (
+        asked(domain(RULES), facts=[("seen", "red")], options={"x-rule_coverage": wanted}) for wanted in (False, True)
+    )
+    del found["diagnostics"]["rule_coverage"]
+    assert found.pop("eval_duration_ms") >= 0
+    assert without.pop("eval_duration_ms") >= 0
+    assert found == without

@@ -12,6 +12,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.proof_hints import DEEPEST, MOST_NODES, hints_wanted
 from manglecp.wire.messages.intent import Derivation, Options, ProofTree
+from tests.intent.answering import asked
 from tests.intent.hinting import AUDITOR, USER, domain, evaluated, hints, hints_of, nodes, text_of, tools
 from tests.intent.packs import Case, cases
 
@@ -300,3 +301,30 @@ def test_random_packs(case: Case) -> None:
     for one in told.derivations:  # what was left out is not needed for anything to speak for the tool
         again = evaluated(source, case.intent, one.supporting_facts, who)
         assert again.lookup.rows("named", 1, one.macro_id.removeprefix("m-"))
+
+
+# --- in an answer ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("PROOF-01", "EVAL-28")
+def test_an_answer_has_hints_only_if_they_were_asked_for() -> None:
+    assert "proof_hints" not in asked(domain(RULES), facts=FACTS)
+    assert "proof_hints" in asked(domain(RULES), facts=FACTS, options={"include_proof_hints": True})
+
+
+def test_nothing_is_explained_that_was_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request without hints pays nothing for them."""
+    monkeypatch.setattr("manglecp.mangle.model.Result.explainer", property(lambda _: pytest.fail("it was explained")))
+    assert asked(domain(RULES), facts=FACTS)["macro_tools"]
+
+
+@pytest.mark.req("PROOF-02", "PROOF-03", "PROOF-06")
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_derivations_are_those_of_the_tools_in_the_answer(most: int) -> None:
+    options = {"include_proof_hints": True}
+    found = asked(domain(RULES), facts=FACTS, options=options, constraints={"max_tools_returned": most})
+    told = found["proof_hints"]
+    assert [one["macro_id"] for one in told["derivations"]] == [one["macro_id"] for one in found["macro_tools"]]
+    assert {"macro_id", "selected_by", "score", "supporting_facts", "rule_chain"} <= told["derivations"][0].keys()
+    left_out = {one["candidate"] for one in told["excluded"] if one["excluded_by"] == "output"}
+    assert left_out == {"fetch", "audit", "report"} - {one["name"] for one in found["macro_tools"]}

@@ -113,14 +113,22 @@ class WhyNots:
     def _speaking(self, tool: str) -> Iterator[tuple[Shape, Row]]:
         """The rules that could speak for the tool under this intent, and what is known when they do."""
         for key in _SPEAK_FOR:
-            for shape in self.prover.instances.shapes.get(key, ()):
-                if self.sight.hides(key, shape.rule.clause) or not self._applies(shape):
+            for shape in self._shapes(key):
+                if not self._applies(shape):
                     continue
                 first = shape.rule.head.args[0]
                 start = {} if isinstance(first, Apply) else shape.fix((0,), (tool,))
                 if start is None or (isinstance(first, Variable | Apply) and not self._is_tool(tool, shape, start)):
                     continue
                 yield shape, start
+
+    def _shapes(self, key: Key) -> list[Shape]:
+        """The rules for a predicate that may be spoken of, by what they say: their order in files means nothing."""
+        shapes = self.prover.instances.shapes.get(key, ())
+        return sorted(
+            (shape for shape in shapes if not self.sight.hides(key, shape.rule.clause)),
+            key=lambda shape: shape.order_text,
+        )
 
     def _is_tool(self, tool: str, shape: Shape, start: Row) -> bool:
         """Does a rule for many tools mean this one? What no request can change has to agree."""
@@ -207,8 +215,8 @@ class WhyNots:
         key = premise.atom.key
         if key in seen:
             return
-        for below in self.prover.instances.shapes.get(key, ()):
-            if self.sight.hides(key, below.rule.clause) or not self._applies(below):
+        for below in self._shapes(key):
+            if not self._applies(below):
                 continue
             known = [i for i in below.fixable if _value(premise, i, row) is not None]
             begin = below.fix(known, [_value(premise, i, row) for i in known])
