@@ -13,9 +13,9 @@ from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, OWNERS, POLICY, PR
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Trust
-from manglecp.pack.model import ExternalDescription, IntentSettings, Pack
+from manglecp.pack.model import ExternalDescription, IntentSettings, Limits, Pack
 from manglecp.pack.problems import PackError, Problem
-from tests.intent.packs import action, pack
+from tests.intent.packs import SCHEMA, action, pack
 
 TOOL = 'macro("see", "See.").\nmacro_step("see", 1, "look").\n'
 
@@ -283,6 +283,15 @@ def test_bad_fact_files(tmp_path: Path) -> None:
     found = complaints(TOOL, fact_files=[str(file), str(tmp_path / "none.mg")])
     assert len(found) == 2
     assert any("cannot be read" in text for text in found)
+
+
+@pytest.mark.req("MANI-24")
+def test_the_interval_limit_holds_for_the_base_too() -> None:
+    facts = [Fact("logged", ("x",), (n * 10**10, n * 10**10)) for n in range(1_200)]
+    given = pack(schema="Decl logged(X) temporal bound [/string].", limits=Limits(max_intervals_per_atom=1_200))
+    Domain.load(given, facts=facts)
+    with pytest.raises(PackError, match="limit of 1199 intervals"):
+        Domain.load(pack(schema=SCHEMA, limits=Limits(max_intervals_per_atom=1_199)), facts=facts)
 
 
 @pytest.mark.req("EVAL-19")

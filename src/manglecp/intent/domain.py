@@ -20,6 +20,7 @@ from manglecp.mangle.engine import Base
 from manglecp.mangle.errors import MangleError, ParseError
 from manglecp.mangle.externals import External
 from manglecp.mangle.facts import Fact
+from manglecp.mangle.limits import Limits
 from manglecp.mangle.packages import resolve
 from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
@@ -204,7 +205,8 @@ class _Loader:
         if permits:
             facts.append(Fact("permitted_only", ()))
         try:
-            return program.base(facts, externals=self.externals)
+            limits = Limits(intervals=self.pack.settings.limits.max_intervals_per_atom)
+            return program.base(facts, externals=self.externals, limits=limits)
         except MangleError as error:
             self.found += map(Problem.of, error.diagnostics)
             return None
