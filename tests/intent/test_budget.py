@@ -204,6 +204,21 @@ def test_a_thousand_tools_are_fitted_in_one_pass() -> None:
     assert counted.calls <= 5 * len(many), "each form of a tool is counted once"
 
 
+class Steep:
+    """To this one a whole is more than the sum of its parts."""
+
+    by = "squares"
+
+    def count(self, text: bytes) -> int:
+        return len(text) ** 2 // 1000
+
+
+@given(answers(), budgets)
+def test_the_whole_has_to_fit_whatever_the_parts_come_to(tools: tuple[Shown, ...], budget: int) -> None:
+    fitted = fit(tools, SKILLS, Steep(), budget)
+    assert fitted.tokens <= budget or not fitted.shown
+
+
 class Counting:
     by = "calls"
 
