@@ -113,6 +113,26 @@ def test_a_dependency_rests_on_the_tool_that_needs_it() -> None:
     assert needs.type == "server"
 
 
+def test_what_makes_a_tool_mandatory_stands_once() -> None:
+    facts = [one.fact for one in nodes(tree_of("fetch", domain(RULES)))]
+    assert facts.count('mandatory("fetch")') == 1
+
+
+@pytest.mark.req("PROOF-09")
+def test_what_rests_on_policy_is_left_out_of_chain_tree_and_facts() -> None:
+    rules = tools("fetch") + 'relevant("fetch", 50) :- cleared(_), measured(_, _).'
+    source = domain(rules, "cleared(W) :- moonlit(W). moonlit(W) :- seen(W).")
+    facts = [("seen", "x"), ("measured", "cpu", 1)]
+    told = about("fetch", source, facts=facts, identity=USER)
+    assert told.supporting_facts == ({"pred": "measured", "args": ["cpu", 1]},)
+    assert told.rule_chain == ("final_selected", "chosen", "candidate", "relevant")
+    for word in ("cleared", "moonlit", "seen"):
+        assert word not in text_of(told)
+    shown = about("fetch", source, facts=facts, identity=AUDITOR)
+    assert shown.rule_chain[-2:] == ("cleared", "moonlit")
+    assert len(shown.supporting_facts) == 2
+
+
 def test_what_the_server_says_of_the_client_is_the_servers() -> None:
     rules = tools("fetch") + 'relevant("fetch", 50) :- client_permission("x"), client("kim").'
     who = Identity("kim", frozenset({"x"}), "user")

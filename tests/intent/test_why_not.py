@@ -66,6 +66,17 @@ def test_a_comparison_that_fails_is_told_without_values() -> None:
     assert answer.blocked_by == ("relevant asks for other values",)
 
 
+def test_the_order_of_rules_does_not_matter() -> None:
+    clauses = [
+        'relevant("a", 50) :- seen("x").',
+        'relevant("a", 40) :- measured(_, 1).',
+        'relevant("a", 60) :- verdict(_).',
+    ]
+    answers = [why_not(domain(tools("a") + " ".join(order)), "a") for order in (clauses, clauses[::-1])]
+    assert answers[0] == answers[1]
+    assert len(answers[0].blocked_by) == 3
+
+
 def test_a_tool_that_lost_says_so() -> None:
     rules = tools("a", "b") + 'relevant("a", 50). relevant("b", 60). conflicts("a", "b").'
     assert why_not(domain(rules), "a").blocked_by == ("conflict: yields to b",)
@@ -186,6 +197,13 @@ def test_facts_that_only_policy_reads_are_not_told() -> None:
     assert answer.would_unlock == ()
     assert "sesame" not in text_of(answer)
     assert why_not(domain(rules, policy), "a", identity=AUDITOR).would_unlock == ((fact("seen", "open sesame"),),)
+
+
+def test_a_predicate_that_belongs_to_policy_is_not_told_even_where_clients_may_say_it() -> None:
+    schema = 'Decl waiver(Code) descr [owner("policy"), direction("input")] bound [/string].'
+    source = domain(tools("a") + 'relevant("a", 50) :- waiver("w").', schema=schema)
+    assert why_not(source, "a", identity=USER).would_unlock == ()
+    assert why_not(source, "a", identity=AUDITOR).would_unlock == ((fact("waiver", "w"),),)
 
 
 def test_a_tool_for_which_only_policy_speaks_is_unknown() -> None:
