@@ -55,3 +55,8 @@ def test_contents_do_not_run_together(tmp_path: Path) -> None:
     first = read(tmp_path / "a", {"rules/a.mg": "p(1).\n", "x": "ab", "y": "c"}).digest
     second = read(tmp_path / "b", {"rules/a.mg": "p(1).\n", "x": "a", "y": "bc"}).digest
     assert first != second
+
+
+def test_params_do_not_run_together(tmp_path: Path) -> None:
+    write(tmp_path, {"rules/a.mg": "p(1).\n", "pack.toml": '[params.a]\ndefault = ""\n[params.b]\ndefault = ""\n'})
+    assert read_pack(tmp_path, {"a": "paramb"}).digest != read_pack(tmp_path, {"b": "paramb"}).digest

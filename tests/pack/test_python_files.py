@@ -198,3 +198,16 @@ def test_what_a_forged_listing_leaves_out_is_taken_carefully(tmp_path: Path) -> 
     action = read(tmp_path, {**SMALL, "actions.py": forged('"tier": -1, "idempotent": 1, "timeout": "x"')}).actions["f"]
     assert (action.tier, action.mutates, action.reversible, action.idempotent) == (3, True, False, False)
     assert action.timeout is None
+
+
+def test_two_versions_of_an_action_cannot_have_one_name(tmp_path: Path) -> None:
+    source = "from manglecp import action\n" + "".join(
+        f"@action(effects=[], version={number})\ndef f() -> int: ...\nf{number} = f\n" for number in (1, 2)
+    )
+    found = problem(tmp_path, {**SMALL, "actions.py": source})
+    assert found.message == "f: two functions have that name"
+
+
+def test_a_listing_of_another_file_is_not_taken(tmp_path: Path) -> None:
+    source = ACTIONS + "\nfrom manglecp.toolhost.plugin import Plugin\nPlugin.sha256 = '0' * 64\n"
+    assert problem(tmp_path, {**SMALL, "actions.py": source}).message == "its host did not describe it"
