@@ -7,13 +7,12 @@ expression recognises the whole fact.
 
 from __future__ import annotations
 
-import gc
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from manglecp.mangle.collector import collector_paused
 from manglecp.mangle.errors import Diagnostic, ParseError
 from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
 from manglecp.mangle.source import Source, Span, Trust
@@ -57,7 +56,7 @@ _Node = TypeVar("_Node")
 
 def parse(source: Source) -> Unit:
     """The syntax tree of a source, or a :class:`ParseError` with everything that is wrong in it."""
-    with collector_paused() if len(source.text) > LONG_TEXT else nullcontext():
+    with collector_paused(len(source.text) > LONG_TEXT):
         return Parser(source).unit()
 
 
@@ -71,18 +70,6 @@ def parse_premise(source: Source) -> Premise:
     if parser.lex.kind != "end":
         parser.lex.fail(f"one premise is enough, found {parser.found()}")
     return premise
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """A tree has no cycles: the collector would only walk the growing tree again and again (40 % of the time)."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:

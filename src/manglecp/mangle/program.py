@@ -7,13 +7,13 @@ Loading goes through three stages, and each reports everything it finds before t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.mangle import printer, syntax
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.clauses import ClauseCheck
+from manglecp.mangle.collector import collector_paused
 from manglecp.mangle.declarations import Predicate, check_ownership, collect
 from manglecp.mangle.errors import (
     AnalysisError,
@@ -24,7 +24,7 @@ from manglecp.mangle.errors import (
     nearest,
 )
 from manglecp.mangle.packages import Key, resolve
-from manglecp.mangle.parser import LONG_TEXT, collector_paused, parse
+from manglecp.mangle.parser import LONG_TEXT, parse
 from manglecp.mangle.source import Source, Trust
 from manglecp.mangle.stratify import Component, Dependencies
 from manglecp.mangle.syntax import Apply, Atom, Clause, Premise, Unit, Variable, term_variables
@@ -102,7 +102,7 @@ class Program:
         """
         sources = list(sources)
         long = sum(len(source.text) for source in sources) > LONG_TEXT
-        with collector_paused() if long else nullcontext():
+        with collector_paused(long):
             return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
 
     def base(

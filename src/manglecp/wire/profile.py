@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from manglecp.mangle.acceptance import Acceptance
+from manglecp.mangle.collector import collector_paused
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.packages import Key
@@ -29,6 +30,7 @@ MOST_VIOLATIONS: Final = 1_000
 TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
 """What a time may be written as (DATA-30)."""
 
+_MANY: Final = 500
 _UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), ("macro_id",)), "input", ("string",))
 
 
@@ -73,7 +75,8 @@ class Profile:
         """
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
-        found = read_batch(facts, self._batched, self._accepts, now)
+        with collector_paused(len(facts) > _MANY):
+            found = read_batch(facts, self._batched, self._accepts, now)
         violations: list[Violation] = []
         if found is None:
             found, violations = self.check(facts, now)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from manglecp.mangle.collector import collector_paused
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.decoding import decode
 from manglecp.wire.errors import WireError, did_you_mean, invalid_type, malformed, too_large, unsupported_version
@@ -36,6 +37,7 @@ MAX_DEPTH: Final = 256
 
 M = TypeVar("M", bound=Message)
 _CONTAINERS: Final = frozenset({dict, list})
+_LONG: Final = 65_536
 _BOM: Final = b"\xef\xbb\xbf"
 _FAULT: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
@@ -123,13 +125,15 @@ def _object(data: bytes) -> dict[str, Any]:
     if data.startswith(_BOM):
         raise malformed("The message begins with a byte order mark", "$", "Send UTF-8 without one.")
     try:
-        decoded = decode(data)
+        with collector_paused(len(data) > _LONG):
+            decoded = decode(data)
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."
         raise malformed(f"The message cannot be read: {fault.message}", fault.path, suggestion) from None
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")
-    _check_depth(decoded)
+    with collector_paused(len(data) > _LONG):
+        _check_depth(decoded)
     return decoded
 
 

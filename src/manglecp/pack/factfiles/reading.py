@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from manglecp.mangle.collector import collector_paused
 from manglecp.mangle.errors import Diagnostic, ParseError
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.parser import collector_paused
 from manglecp.mangle.program import Program
 from manglecp.pack.factfiles.csv_table import read_csv
 from manglecp.pack.factfiles.jsonl import read_jsonl
