@@ -9,6 +9,19 @@ Three ideas:
   budget, is rendering. What a tool is does not depend on it.
 * **Everything can be asked why.** Proof hints, exclusions, what would unlock a tool: all read off the same evaluation.
 
-identity     who asks
-definition   a macro-tool as it was proven
+Data meets the modules in this order:
+
+    kernel, cross_checks, settled      the rules, and what a pack may not get wrong    when a pack is loaded
+    domain, manifest                   a pack ready to be asked, and what it tells of itself
+    evaluation (identity, lookup)      a request becomes facts, facts an answer        for each request
+    composition (chain, input_schema,  the answer becomes definitions
+      safety, context, validity,
+      macro_id, plain_json)
+    disclosure, budget, tokens         how much of each is shown
+    rendering, visible                 definitions as they travel
+    proof_hints, exclusions, why_not,  why
+      unlocking, coverage, redaction
+    responding                         the whole way, bytes to bytes
+
+`definition` is a macro-tool as it was proven; `contracts` checks answers independently of the rules.
 """

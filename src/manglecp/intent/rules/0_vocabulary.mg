@@ -204,6 +204,9 @@ Decl strength(Tool, Score) descr [doc("The best of them.")] bound [/string, /num
 Decl rivals(A, B) descr [doc("The two are in conflict, in either order.")] bound [/string, /string].
 Decl loses_to(Tool, Other) descr [doc("The other rival is better.")] bound [/string, /string].
 Decl gone(Tool) descr [doc("The tool lost, or needs a loser.")] bound [/string].
+Decl may_run(Tool, Action)
+  descr [doc("The action is a step of the tool, or takes one back.")]
+  bound [/string, /string].
 Decl kept(Tool) descr [doc("The tool is chosen.")] bound [/string].
 Decl needed(Tool) descr [doc("A chosen tool needs it.")] bound [/string].
 Decl worth(Tool, Score) descr [doc("A score of an offered tool.")] bound [/string, /number].
