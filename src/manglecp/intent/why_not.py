@@ -184,7 +184,7 @@ class WhyNots:
         if known is None:
             self._applying[key] = True  # in a recursion nothing speaks against it
             shapes = self.prover.instances.shapes.get(key, ())
-            known = not shapes or bool(self.solver.index(key, ()).get(())) or any(map(self._applies, shapes))
+            known = not shapes or bool(self.solver.index(key, ()).get((), ())) or any(map(self._applies, shapes))
             self._applying[key] = known
         return known
 
@@ -261,7 +261,7 @@ class WhyNots:
         name = self._name(key[0])
         if premise.negated:
             return f"{head} is held back by {name}"
-        there = bool(self.solver.index(key, ()).get(()))
+        there = bool(self.solver.index(key, ()).get((), ()))
         return f"{head} needs {name}, and {'no such fact fits' if there else 'there is no such fact'}"
 
     def _name(self, predicate: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -81,6 +81,12 @@ class Facts(Protocol):
     def __len__(self) -> int: ...
 
 
+class Index(Protocol):
+    """The facts of one predicate by what they have at some positions."""
+
+    def get(self, wanted: Args, default: Sequence[Timed], /) -> Sequence[Timed]: ...
+
+
 Origin: TypeAlias = LiteralType["given", "server", "session", "external"]
 """Where a fact that was not derived came from: the program, the base, the request, a Python callable."""
 
@@ -116,6 +122,13 @@ class EvaluatedModel(ABC):
     def derived(self, key: Key) -> Iterable[Timed]:
         """The same before coalescing: as given and derived."""
         return self._with_answers(key, self.stored_as_derived(key))
+
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:  # noqa: ARG002
+        """The same facts, or with ``raw`` those before coalescing, by what they have at some positions.
+
+        None where whoever asks has to make an index.
+        """
+        return None
 
     def _with_answers(self, key: Key, stored: Iterable[Timed]) -> Iterable[Timed]:
         if key not in self._asked:

@@ -312,6 +312,9 @@ class Chain:
 
     derived = facts
 
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> None:
+        """It has none of its own."""
+
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Chain:
         raise AssertionError((added, limits))  # what holds is explained without adding facts
 

@@ -11,13 +11,14 @@ from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.evaluation import Evaluation, Layer
 from manglecp.mangle.engine.integrity import check_constraints
 from manglecp.mangle.engine.interpreter import as_fact
+from manglecp.mangle.engine.lookup import LookUp
 from manglecp.mangle.engine.views import NOTHING, FactTuple, View
 from manglecp.mangle.engine.watch import Cancellation
 from manglecp.mangle.externals import Externals, check_names
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Timed
-from manglecp.mangle.model import EvaluatedModel, Origin, Result, stated
+from manglecp.mangle.model import EvaluatedModel, Index, Origin, Result, stated
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import GivenFact, Program
 from manglecp.mangle.values import INT_MAX, INT_MIN
@@ -181,8 +182,22 @@ class EngineModel(EvaluatedModel):
                 return stored
             given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # some may have lost
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
+        return ViewFacts(self._raw(i), temporal=True)
+
+    def _raw(self, i: int) -> View:
+        """A temporal relation as given and derived."""
         view = self.evaluation.raw.get(i)
-        return ViewFacts(View(self.evaluation.base.raw.get(i, NOTHING)) if view is None else view, temporal=True)
+        return View(self.evaluation.base.raw.get(i, NOTHING)) if view is None else view
+
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
+        i = self.evaluation.compiled.ids.get(key)
+        if i is None or key in self._asked:
+            return None
+        temporal = self.evaluation.compiled.temporal[i]
+        if raw and not temporal and self.program.predicates[key].merge is not None:
+            return None  # what was given and lost is listed too
+        view = self._raw(i) if raw and temporal else self.evaluation.views[i]
+        return LookUp(view, positions, key[1], temporal)
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EngineModel:
         compiled = self.evaluation.compiled

@@ -110,7 +110,8 @@ class Use:
         left = {fact for fact in wanted if not self._is_merger(fact.key)}
         for shapes in self.instances.shapes.values():
             for shape in shapes:
-                if any(isinstance(p, Atomic) and p.atom.key in {f.key for f in left} for p in shape.rule.premises):
+                keys = {fact.key for fact in left}
+                if any(isinstance(p, Atomic) and p.atom.key in keys for p in shape.rule.premises):
                     for instance in self._all(shape):
                         left.difference_update(_rests_on(instance))
         return [
@@ -179,15 +180,15 @@ class Use:
         """Is there a fact for this premise alone? A deferred predicate has some if it has rules."""
         key = premise.atom.key
         if self.solver.predicate(key).deferred:
-            return key in self.solver.rules or bool(self.solver.index(key, ()).get(()))
+            return key in self.solver.rules or bool(self.solver.index(key, ()).get((), ()))
         try:
-            return bool(self.solver.solve(premise, row))
+            return self.solver.can_solve(premise, row)
         except (ValueFault, EvalError):
-            return bool(self.solver.index(key, ()).get(()))  # it needs values from other premises
+            return bool(self.solver.index(key, ()).get((), ()))  # it needs values from other premises
 
     def _is_for_another(self, premise: Atomic, selector: str | None, constants: Row) -> bool:
         """Does the premise ask for a value of the selector, when the selector has only others?"""
-        if premise.atom.predicate != selector or not self.solver.index(premise.atom.key, ()).get(()):
+        if premise.atom.predicate != selector or not self.solver.index(premise.atom.key, ()).get((), ()):
             return False
         names = [arg.name for arg in premise.atom.args if isinstance(arg, Variable)]
         known = {name: constants[name] for name in names if name in constants}

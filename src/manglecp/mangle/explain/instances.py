@@ -13,13 +13,12 @@ from typing import TypeAlias
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.covers import NO_DEMAND, Demand, demand, free_ends, useful
-from manglecp.mangle.explain.shape import Shape
+from manglecp.mangle.explain.shape import Shape, shapes_of
 from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.explain.wording import premise_text
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
 from manglecp.mangle.matching import Args, Matcher, Row, Timed, head_interval
-from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Literal, Transform, Variable
 from manglecp.mangle.values import Time, Value, order_key
@@ -89,9 +88,7 @@ class Instances:
 
     def __init__(self, solver: Finished) -> None:
         self.solver = solver
-        self.shapes: dict[Key, list[Shape]] = {}
-        for rule in solver.program.rules:
-            self.shapes.setdefault(rule.head.key, []).append(Shape(rule, solver.program.predicates))
+        self.shapes = shapes_of(solver.program)
         self._known: dict[tuple[int, Args], Mapping[Timed, list[Derived]]] = {}
 
     def of(self, fact: Fact) -> Iterator[Instance]:

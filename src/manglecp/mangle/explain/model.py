@@ -8,7 +8,7 @@ from typing import Protocol
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Timed
-from manglecp.mangle.model import Origin
+from manglecp.mangle.model import Index, Origin
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Program
 
@@ -32,6 +32,12 @@ class Model(Protocol):
         """The facts as given and derived, before coalescing; for a plain predicate the same as :meth:`facts`.
 
         For a predicate that merges its facts, given ones that lost may be listed too.
+        """
+
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
+        """The facts, or with ``raw`` those before coalescing, by what they have at some positions.
+
+        None where whoever asks has to make an index.
         """
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:

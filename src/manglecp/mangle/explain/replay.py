@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from manglecp.mangle.declarations import Merge
 from manglecp.mangle.explain.instances import Instance, Instances
-from manglecp.mangle.explain.solver import Finished, Index
+from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Args, Matcher, Row, Timed
-from manglecp.mangle.model import Relation, program_facts
+from manglecp.mangle.model import Index, Relation, program_facts
 from manglecp.mangle.naive import NaiveEvaluation, Solving
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Rule

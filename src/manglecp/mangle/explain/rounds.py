@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import Finished, Index
+from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Args, Matcher, Timed
+from manglecp.mangle.model import Index
 from manglecp.mangle.packages import Key
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Literal

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.matching import Args, Row, unify
 from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Rule
+from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import (
     Apply,
     Atom,
@@ -201,6 +203,21 @@ class Shape:
             bound |= {v.name for v in premise_variables(premise) if not v.anonymous}
             before.append(bound)
         return before
+
+
+_KNOWN: Final[WeakKeyDictionary[Program, Mapping[Key, list[Shape]]]] = WeakKeyDictionary()
+"""They hold nothing of the program itself, so that they go when it goes."""
+
+
+def shapes_of(program: Program) -> Mapping[Key, list[Shape]]:
+    """The rules of a program by what they derive; the same ones for every result of it."""
+    known = _KNOWN.get(program)
+    if known is None:  # two threads may both make them; they make the same
+        shapes: dict[Key, list[Shape]] = {}
+        for rule in program.rules:
+            shapes.setdefault(rule.head.key, []).append(Shape(rule, program.predicates))
+        known = _KNOWN[program] = shapes
+    return known
 
 
 def unifies(head: Atom, args: Args) -> bool:

@@ -1,28 +1,25 @@
 """Premises answered by a model that is finished.
 
 The naive evaluator already knows what every premise means. Here it meets relations that no longer change, so each
-look-up is answered by an index that stays, and neighbouring premises that only look up plain facts are joined in the
-order that leaves least to do. Everything else, time above all, keeps the running order of the rule, which is part of
-its meaning.
+look-up is answered by an index that stays (the model's own, where it has one), and neighbouring premises that only look
+up plain facts are joined in the order that leaves least to do. Everything else, time above all, keeps the running order
+of the rule, which is part of its meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.model import Model
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
 from manglecp.mangle.matching import Args, Matcher, Row, Timed
-from manglecp.mangle.model import Relation
+from manglecp.mangle.model import Index, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Literal, Premise, Variable
-
-Index: TypeAlias = Mapping[Args, Sequence[Timed]]
 
 
 class Finished(NaiveEvaluation):
@@ -57,6 +54,9 @@ class Finished(NaiveEvaluation):
         return index
 
     def _build(self, key: Key, positions: tuple[int, ...], raw: bool) -> Index:
+        own = self.model.index(key, positions, raw=raw)
+        if own is not None:
+            return own
         index: dict[Args, list[Timed]] = {}
         for fact in self.model.derived(key) if raw else self.model.facts(key):
             index.setdefault(tuple([fact[0][i] for i in positions]), []).append(fact)
@@ -79,7 +79,7 @@ class Finished(NaiveEvaluation):
             inputs = tuple(fact.args[i] for i in self.predicate(fact.key).inputs())
             return fact.args in self.ask(fact.key, inputs)
         if fact.interval is None:
-            return bool(self.index(fact.key, tuple(range(fact.key[1]))).get(fact.args))
+            return bool(self.index(fact.key, tuple(range(fact.key[1]))).get(fact.args, ()))
         start, end = fact.interval
         return any(s <= start and end <= e for s, e in self.intervals(fact.key, fact.args))
 
@@ -122,13 +122,22 @@ class Finished(NaiveEvaluation):
         assert isinstance(premise, Literal)
         solved: list[Row] = []
         for row in rows:
-            matcher, facts = self.look_up(premise, row)
-            matches = (new for args, at in facts if (new := matcher.match(row, args, at)) is not None)
+            matches = self._matches(premise, row)
             if not premise.negated:
                 solved.extend(matches)
             elif next(matches, None) is None:
                 solved.append(row)
         return solved
+
+    def _matches(self, premise: Literal, row: Row) -> Iterator[Row]:
+        matcher, facts = self.look_up(premise, row)
+        return (new for args, at in facts if (new := matcher.match(row, args, at)) is not None)
+
+    def can_solve(self, premise: Literal, row: Row) -> bool:
+        """Is there a row that a positive premise makes of one row? Where facts tell, the first one does."""
+        if self.is_stored(premise):
+            return next(self._matches(premise, row), None) is not None
+        return bool(self.solve(premise, row))
 
     def solve(self, premise: Premise, row: Row) -> list[Row]:
         """The rows that one premise makes of one row."""

@@ -19,7 +19,7 @@ from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Row, Timed
-from manglecp.mangle.model import Origin, Relation, program_facts
+from manglecp.mangle.model import Index, Origin, Relation, program_facts
 from manglecp.mangle.naive import NaiveEvaluation, Solving
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Rule
@@ -68,6 +68,8 @@ class Ground:
 
     def derived(self, key: Key) -> int:
         """How many facts count against the limit."""
+        if key not in self.solver.rules and self.solver.predicate(key).merge is None:
+            return 0
         count = self._derived.get(key)
         if count is None:
             given = set(self.given(key))
@@ -210,6 +212,9 @@ class TrialModel:
             return self.model.derived(key)
         facts = self.trial.relation(key).facts
         return ((args, interval) for args, intervals in facts.items() for interval in intervals)
+
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
+        return None if key in self.trial.affected else self.model.index(key, positions, raw=raw)
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
         return self.model.with_facts((*self.trial.added, *added), limits)
