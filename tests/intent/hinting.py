@@ -14,7 +14,7 @@ from manglecp.intent.definition import Definition, SafetyData
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import ANONYMOUS, Identity
-from manglecp.intent.proof_hints import proof_hints
+from manglecp.intent.proof_hints import Hints
 from manglecp.pack.model import Pack
 from manglecp.wire.messages.intent import ProofHints, ProofTree, RuleCoverage, WhyNot
 from tests.intent.packs import clock, pack, request
@@ -63,7 +63,7 @@ def defined(tool: str) -> Definition:
 def hints_of(evaluation: Evaluation, returned: Iterable[str] | None = None) -> ProofHints:
     """The hints of an answer that returns all selected tools, or only some."""
     names = [one.tool for one in evaluation.selected] if returned is None else returned
-    return proof_hints(evaluation, [defined(name) for name in names])
+    return Hints(evaluation).about([defined(name) for name in names])
 
 
 def hints(*args: Any, **more: Any) -> ProofHints:

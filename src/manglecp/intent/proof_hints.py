@@ -29,7 +29,7 @@ from manglecp.wire.messages.intent import Derivation, Exclusion, Options, ProofH
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Selected
 
-__all__ = ["hints_wanted", "proof_hints"]
+__all__ = ["Hints", "hints_wanted"]
 
 MOST_NODES: Final = 100
 """A tree with more nodes is cut."""
@@ -56,12 +56,9 @@ def hints_wanted(options: Options) -> bool:
     return options.include_proof_hints or bool(options.why_not)
 
 
-def proof_hints(evaluation: Evaluation, definitions: Sequence[Definition]) -> ProofHints:
-    """The hints for an answer that returns these tools."""
-    return _Hints(evaluation).about(definitions)
+class Hints:
+    """The hints of one evaluation. How a tool came about is found once, whoever asks first."""
 
-
-class _Hints:
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
         self.result = evaluation.result
@@ -70,13 +67,14 @@ class _Hints:
         limit = evaluation.result.model.limits.seconds
         spent = evaluation.duration_ns / 1e9
         self.deadline = monotonic() + (_NO_LIMIT if limit is None else max(limit - spent, 0.0))
+        self._derivations: dict[str, Derivation] = {}
 
     def about(self, definitions: Sequence[Definition]) -> ProofHints:
-        selected = {one.tool: one for one in self.evaluation.selected}
+        """The hints for an answer that returns these tools."""
         exclusions = Exclusions(self.evaluation, self.sight, {definition.tool for definition in definitions})
         asked = self.evaluation.request.payload.options.why_not
         return ProofHints(
-            derivations=tuple(self._derivation(d.macro_id, selected[d.tool]) for d in definitions),
+            derivations=self.derivations(definitions),
             excluded=tuple(
                 Exclusion(candidate=self.sight.text(tool), excluded_by=phase, reason=reason)
                 for tool, phase, reason in exclusions.all()
@@ -86,6 +84,14 @@ class _Hints:
         )
 
     # --- derivations -----------------------------------------------------------------------------------------------
+
+    def derivations(self, definitions: Sequence[Definition]) -> tuple[Derivation, ...]:
+        """How these tools came about."""
+        selected = {one.tool: one for one in self.evaluation.selected}
+        for one in definitions:
+            if one.tool not in self._derivations:
+                self._derivations[one.tool] = self._derivation(one.macro_id, selected[one.tool])
+        return tuple(self._derivations[one.tool] for one in definitions)
 
     def _derivation(self, macro_id: str, selected: Selected) -> Derivation:
         goal = Fact("final_selected", (selected.tool, selected.score, selected.phase))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,12 +23,12 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import Identity
 from manglecp.intent.kernel import PREDICATES
-from manglecp.intent.proof_hints import hints_wanted, proof_hints
+from manglecp.intent.proof_hints import Hints, hints_wanted
 from manglecp.intent.tokens import counter
 from manglecp.wire.errors import WireError, invalid_type
 from manglecp.wire.messages import Message
 from manglecp.wire.messages.envelope import UNSET, Level
-from manglecp.wire.messages.intent import Diagnostics, IntentRequest, IntentResponse, IntentResult, ProofHints
+from manglecp.wire.messages.intent import Derivation, Diagnostics, IntentRequest, IntentResponse, IntentResult
 from manglecp.wire.receiving import receive
 from manglecp.wire.sending import encode
 
@@ -56,16 +56,16 @@ def respond(
     started = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
     disclosed, flaws = _disclosed(evaluation)
-    hints = proof_hints(evaluation, [one for one, _ in disclosed]) if hints_wanted(request.payload.options) else None
-    fitted = _fitted(evaluation, disclosed, {} if hints is None else _sources(hints))
+    hints = Hints(evaluation) if hints_wanted(request.payload.options) else None
+    sources = {} if hints is None else _sources(hints.derivations([one for one, _ in disclosed]))
+    fitted = _fitted(evaluation, disclosed, sources)
     definitions = tuple(shown.definition for shown in fitted.shown)
-    if hints is not None and len(definitions) < len(disclosed):
-        hints = proof_hints(evaluation, definitions)
+    told = UNSET if hints is None else hints.about(definitions)
     result = IntentResult(
         eval_time_used=evaluation.eval_time_used,
         eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
         macro_tools=fitted.tools,
-        proof_hints=UNSET if hints is None else hints,
+        proof_hints=told,
         required_skills=fitted.skills,
         diagnostics=_diagnostics(evaluation, fitted),
     )
@@ -106,10 +106,10 @@ def _fitted(
     return fit(first, pack.skills, counting, budget, evaluation.upgrades)
 
 
-def _sources(hints: ProofHints) -> dict[str, tuple[str, ...]]:
+def _sources(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
     """The predicates that a tool's proof goes through, by macro_id; told to whoever asked why (TOOL-20). Those of the
     kernel say little about the tool, and stand there only where the pack has none of its own."""
-    chains = {one.macro_id: one.rule_chain for one in hints.derivations}
+    chains = {one.macro_id: one.rule_chain for one in derivations}
     return {
         macro_id: tuple(name for name in chain if name not in PREDICATES)
         or tuple(name for name in chain if name in _SPEAKING)
