@@ -102,6 +102,46 @@ def test_a_fact_file_speaks_for_the_domain_only(tmp_path: Path, fact: str) -> No
         Domain.load(pack(TOOL), facts=[Fact("skill", ("x",))])
 
 
+PROTECTED = {
+    "a declaration": {"schema": 'Decl guarded(P) descr [owner("policy")] bound [/string].'},
+    "a rule": {"policy": 'guarded(P) :- skill(P).\nprohibited("see", "guarded") :- guarded("x").'},
+    "a fact": {"policy": 'guarded("etc").'},
+    "a fact of the schema": {"schema": 'guarded("etc").'},
+}
+
+
+@pytest.mark.req("EVAL-41")
+@pytest.mark.parametrize("parts", PROTECTED.values(), ids=PROTECTED)
+def test_facts_do_not_add_to_what_policy_owns(tmp_path: Path, parts: dict[str, str]) -> None:
+    file = tmp_path / "facts.mg"
+    file.write_text('guarded("x").')
+    (told,) = complaints(TOOL, fact_files=[str(file)], **parts)
+    assert re.search("guarded belongs to (policy|schema), a fact file may not add to it", told)
+    with pytest.raises(PackError, match="guarded belongs to"):
+        Domain.load(pack(TOOL, **parts), facts=[Fact("guarded", ("x",))])  # type: ignore[arg-type]
+
+
+def test_facts_add_to_what_the_domain_owns(tmp_path: Path) -> None:
+    file = tmp_path / "facts.mg"
+    file.write_text('known("q").')
+    policy = 'prohibited("see", "known") :- known("q").'
+    loaded = Domain.load(pack(TOOL + 'known("z").', policy=policy, fact_files=[str(file)]))
+    assert loaded.base.derived > Domain.load(pack(TOOL + 'known("z").', policy=policy)).base.derived
+
+
+@pytest.mark.req("EVAL-41")
+@pytest.mark.parametrize("direction", ["input", "both"])
+def test_clients_do_not_state_what_policy_owns(direction: str) -> None:
+    declared = f'Decl guarded(P) descr [direction("{direction}"), owner("policy")] bound [/string].'
+    (told,) = complaints(TOOL, schema=declared)
+    assert told.startswith("rules/schema/schema.mg:1:24 guarded belongs to policy, so that no client may state it")
+    declared = f'Decl guarded(P) descr [direction("{direction}")] bound [/string].'
+    (told,) = complaints(TOOL, schema=declared, policy='guarded("etc").')
+    assert "guarded belongs to policy, so that no client may state it" in told
+    Domain.load(pack(TOOL, schema=declared.replace(direction, "output"), policy='guarded("etc").'))
+    Domain.load(pack(TOOL, schema=declared, policy='prohibited("see", "guarded") :- guarded("etc").'))
+
+
 # --- names that have to exist ----------------------------------------------------------------------------------------
 
 

@@ -15,13 +15,14 @@ from typing import Any
 
 from manglecp.intent.cross_checks import cross_check
 from manglecp.intent.kernel import CLOSED, OWNERS, SINGLE_VALUED, kernel_sources
+from manglecp.intent.ownership import owners, published_above
 from manglecp.intent.settled import flawed_tools
 from manglecp.mangle.engine import Base
 from manglecp.mangle.errors import MangleError, ParseError
 from manglecp.mangle.externals import External
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
-from manglecp.mangle.packages import resolve
+from manglecp.mangle.packages import Key, resolve
 from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source, Trust
@@ -99,7 +100,9 @@ class _Loader:
         self.found += map(Problem.of, program.warnings)
         ruled = {rule.head.key for rule in program.rules}
         self.found += map(Problem.of, publishing.problems(program.predicates, CLOSED, ruled))
-        facts = self._facts(program)
+        owned = owners(program)
+        self.found += map(Problem.of, published_above(program, owned))
+        facts = self._facts(program, owned)
         base = self._base(program, facts)
         self._refuse()
         assert base is not None
@@ -172,10 +175,10 @@ class _Loader:
             self.found += map(Problem.of, error.diagnostics)
             return None
 
-    def _facts(self, program: Program) -> list[Fact]:
+    def _facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
         """The facts of files, and those that were handed over; both speak for the domain and for nobody above it."""
         found = list(self.given)
-        self._owned(self.given, "the server's facts")
+        self._owned(self.given, "the server's facts", owned)
         for name in self.pack.fact_files:
             path = Path(name)
             inside = self.pack.folder and path.is_relative_to(self.pack.folder)
@@ -188,14 +191,14 @@ class _Loader:
             except OSError as error:
                 self.found.append(Problem(shown, f"cannot be read: {error.strerror}"))
                 continue
-            self._owned(read, shown)
+            self._owned(read, shown, owned)
             found += read
         return found
 
-    def _owned(self, facts: Iterable[Fact], file: str) -> None:
-        for name in sorted({fact.predicate for fact in facts}):
-            owner = OWNERS.get(name, Trust.DOMAIN)
-            if owner < Trust.DOMAIN:
+    def _owned(self, facts: Iterable[Fact], file: str, owned: Mapping[Key, Trust]) -> None:
+        for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
+            owner = owned.get((name, arity))
+            if owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
                 self.found.append(Problem(file, message, fix="write it in a rule file of that level"))
 
