@@ -140,3 +140,32 @@ def test_settings_of_a_pack(run: Run, folder: Path, write: Write) -> None:
     assert run("check", "sight", "--set", "root=/tmp").exit_code == 0
     assert run("check", "sight", "--set", "root").exit_code == 2
     assert run("check", "-", "--set", "root=/tmp", stdin="p(1).").exit_code == 2
+
+
+def test_nothing_that_is_wrong_hides_anything_else(run: Run, folder: Path, write: Write) -> None:
+    """Settings, rules and fact files are read whatever becomes of the others."""
+    wrong = RULES + "Decl size(N) bound [/number].\nsize(1).\nbig(N) :- size(M).\n"
+    a_pack(folder, write, wrong, '[pack]\nnmae = "sight"\n')
+    folder.joinpath("sight/facts").mkdir()
+    write("sight/facts/size.csv", "n\n1\nmany\n")
+    shown = run("check", "sight")
+    assert shown.exit_code == 1
+    assert "pack.toml:2:" in shown.stderr
+    assert "rules/domain/see.mg:6:" in shown.stderr
+    assert "facts/size.csv:3" in shown.stderr
+    write("sight/pack.toml", '[pack]\nname = "sight"\n')
+    shown = run("check", "sight")
+    assert "rules/domain/see.mg:6:" in shown.stderr
+    assert "facts/size.csv:3" in shown.stderr
+
+
+def test_what_a_broken_part_could_have_said_is_not_missed(run: Run, folder: Path, write: Write) -> None:
+    a_pack(folder, write, RULES + 'needs_skill("see", "seeing").\narg_value("see", 1, "path", "/").\n')
+    folder.joinpath("sight/skills").mkdir()
+    write("sight/skills/seeing.md", b"\xff")
+    write("sight/actions.py", "def look(:\n")
+    document = json.loads(run("check", "sight", "--json").stdout)
+    assert [d["file"] for d in document["diagnostics"]] == ["actions.py", "skills/seeing.md"]
+    write("sight/rules/domain/see.mg", RULES + "p(X) :- q(X).\n")
+    document = json.loads(run("check", "sight", "--json").stdout)
+    assert [d["file"] for d in document["diagnostics"]] == ["actions.py", "rules/domain/see.mg", "skills/seeing.md"]

@@ -65,26 +65,20 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
 
 
 def _check_pack(folder: str, params: Sequence[str], as_json: bool) -> int:
-    from manglecp.intent.domain import Domain
-    from manglecp.pack.problems import PackError
-    from manglecp.pack.reading import read_pack
+    from manglecp.intent.survey import survey
 
-    problems: tuple[Problem, ...]
     checked = Path(folder).resolve().name
     about: dict[str, Any] = {}
-    try:
-        with Progress("checking"):
-            pack = read_pack(Path(folder), dict(map(_setting, params)))
-            domain = Domain.load(pack)
-        problems = domain.warnings
+    with Progress("checking"):
+        domain, problems = survey(Path(folder), dict(map(_setting, params)))
+    if domain is not None:
+        pack = domain.pack
         rules = sum(
             rule.head.span is not None and rule.head.span.source in pack.sources for rule in domain.program.rules
         )
         parts = [(rules, "rule"), (len(pack.actions), "action"), (len(pack.skills), "skill")]
         checked = f"{pack.name}, {', '.join(count(number, noun) for number, noun in parts)}"
         about = {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest}
-    except PackError as error:
-        problems = error.problems
     errors = sum(problem.severity == "error" for problem in problems)
     if as_json:
         document = {"ok": not errors, **about, "diagnostics": [_problem_as_json(problem) for problem in problems]}

@@ -17,6 +17,7 @@ from manglecp.intent.cross_checks import cross_check
 from manglecp.intent.kernel import CLOSED, OWNERS, SINGLE_VALUED, kernel_sources
 from manglecp.intent.ownership import owners, published_above
 from manglecp.intent.settled import flawed_tools
+from manglecp.mangle.declarations import collect
 from manglecp.mangle.engine import Base
 from manglecp.mangle.errors import MangleError, ParseError
 from manglecp.mangle.externals import External
@@ -95,6 +96,7 @@ class _Loader:
         self._externals()
         program = self._program()
         if program is None:
+            self._facts(self._declared(), {})
             self._refuse()
         assert program is not None
         self.found += map(Problem.of, program.warnings)
@@ -174,6 +176,12 @@ class _Loader:
         except MangleError as error:
             self.found += map(Problem.of, error.diagnostics)
             return None
+
+    def _declared(self) -> Program:
+        """The declarations alone, which are enough to read fact files when the rules are wrong."""
+        kernel, _ = resolve(map(parse, kernel_sources()))
+        predicates, _, _ = collect([decl for unit in kernel for decl in unit.decls] + self.decls, ())
+        return Program(predicates, (), (), (), ())
 
     def _facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
         """The facts of files, and those that were handed over; both speak for the domain and for nobody above it."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.mangle.errors import Diagnostic, nearest
+
+if TYPE_CHECKING:  # packs hold their warnings
+    from manglecp.pack.model import Pack
 
 __all__ = ["PackError", "Problem", "Problems", "meant"]
 
@@ -52,10 +55,11 @@ class Problem:
 
 
 class PackError(Exception):
-    """A pack that cannot be used."""
+    """A pack that cannot be used. ``partial`` is what could be read of it, for whoever looks for more that is wrong."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], partial: Pack | None = None) -> None:
         self.problems = tuple(problems)
+        self.partial = partial
         super().__init__(self.problems)
 
     def __str__(self) -> str:
@@ -92,13 +96,13 @@ class Problems:
     def warnings(self) -> tuple[Problem, ...]:
         return tuple(problem for problem in self._sorted() if problem.severity == "warning")
 
-    def refuse(self) -> None:
-        """Raise if there is an error."""
+    def refuse(self, partial: Pack | None = None) -> None:
+        """Raise if there is an error. ``partial`` is what was read all the same."""
         if self.any_error:
             found = self._sorted()
             if len(found) > _MOST:
                 found = [*found[:_MOST], Problem("", f"and {len(found) - _MOST} more")]
-            raise PackError(found)
+            raise PackError(found, partial)
 
     def _sorted(self) -> list[Problem]:
         return sorted(self._found, key=lambda problem: (problem.file, problem.line or 0, problem.column or 0))

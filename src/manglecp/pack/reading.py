@@ -70,8 +70,7 @@ class _Reading:
         if not sources and not facts and not self._problems.any_error:
             self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
         digest = self._folder.digest(params)
-        self._refuse(sources)
-        return Pack(
+        pack = Pack(
             settings=settings,
             sources=sources,
             fact_files=facts,
@@ -87,16 +86,18 @@ class _Reading:
             externals_sha256=None if externals_file is None else self._folder.sha256(externals_file),
             warnings=self._problems.warnings,
         )
+        self._refuse(pack)
+        return pack
 
-    def _refuse(self, sources: tuple[Source, ...]) -> None:
+    def _refuse(self, pack: Pack) -> None:
         """If the pack is refused, also for what its rules would be refused for."""
         if self._problems.any_error:
-            for source in sources:
+            for source in pack.sources:
                 try:
                     parse(source)
                 except ParseError as error:
                     self._problems.note(error.diagnostics)
-        self._problems.refuse()
+        self._problems.refuse(pack)
 
     def _look_at_names(self) -> None:
         """Nothing that looks like a part of the pack may be silently passed over."""
