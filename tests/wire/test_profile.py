@@ -331,10 +331,10 @@ def test_numbers_that_are_not_whole_and_exact(number: Any) -> None:
     ("argument", "expected", "actual", "message"),
     [
         (7, "string", "number", "expects string, got the number '7'"),
-        (None, "string", "null", "expects string: null stands for any value, and a fact states a particular one"),
+        (None, "string", "any", "expects string: null stands for any value, and a fact states a particular one"),
         (True, "string", "boolean", "expects string, got the name '/true'"),
-        ({"_var": "X"}, "string", "object", "expects string: a variable cannot stand in a fact"),
-        ({"_type": "name", "value": "x"}, "string", "object", "expects string: 'x' is not a name"),
+        ({"_var": "X"}, "string", "any", "expects string: a variable cannot stand in a fact"),
+        ({"_type": "name", "value": "x"}, "string", "any", "expects string: 'x' is not a name"),
     ],
 )
 def test_what_was_expected_and_what_was_found(argument: Any, expected: str, actual: str, message: str) -> None:
@@ -345,7 +345,26 @@ def test_what_was_expected_and_what_was_found(argument: Any, expected: str, actu
 
 def test_the_bound_is_told_where_the_type_says_too_little() -> None:
     found = violation({"pred": "reading", "args": ["s", 1, True, "a", T, 1]})
-    assert (found["expected_type"], found["actual_type"], found["suggestion"]) == ("/name", "string", "write '/a'")
+    assert "expects /name: " in found["message"]
+    assert found["suggestion"] == "write '/a'"
+
+
+@pytest.mark.req("ERR-36")
+@pytest.mark.parametrize(
+    ("position", "argument", "types"),
+    [
+        (0, [1], ("string", "any")),
+        (1, "1", ("number", "string")),
+        (2, "true", ("boolean", "string")),
+        (3, "a", ("string", "string")),
+        (5, None, ("any", "any")),
+    ],
+)
+def test_types_are_told_in_the_words_of_the_manifest(position: int, argument: Any, types: tuple[str, str]) -> None:
+    args: list[Any] = ["s", 1, True, "/a", T, 1]
+    args[position] = argument
+    found = violation({"pred": "reading", "args": args})
+    assert (found["expected_type"], found["actual_type"]) == types
 
 
 @pytest.mark.req("DATA-17", "DATA-22", "DATA-23")

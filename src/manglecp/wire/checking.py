@@ -16,6 +16,7 @@ from manglecp.mangle.values import Value
 from manglecp.wire.errors import Violation
 from manglecp.wire.facts import interval
 from manglecp.wire.faults import Fault, shown
+from manglecp.wire.messages.manifest import ArgType
 from manglecp.wire.provenance import check_category, check_source
 from manglecp.wire.publishing import LONGEST_NAME, RESERVED_PREFIX, Published, is_name
 from manglecp.wire.values import describe, to_value
@@ -25,15 +26,8 @@ Vocabulary: TypeAlias = Mapping[str, Mapping[int, Published]]
 Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]
 
 _MOST_SUGGESTIONS: Final = 20  # looking for a similar name takes a while, and a request may have many wrong ones
-_JSON_TYPES: Final[Mapping[type, str]] = {
-    type(None): "null",
-    bool: "boolean",
-    int: "number",
-    float: "number",
-    str: "string",
-    list: "array",
-    dict: "object",
-}
+_ARG_TYPES: Final[Mapping[type, ArgType]] = {bool: "boolean", int: "number", float: "number", str: "string"}
+"""What stands there, in the manifest's words; everything else is ``any``."""
 
 
 def _some(names: list[str], most: int = 5) -> str:
@@ -209,13 +203,14 @@ class Checking:
         return args
 
     def _wrong_type(self, entry: Published, position: int, data: Any, found: Value | Fault) -> None:
-        expected: str = entry.arg_types[position]
-        actual = _JSON_TYPES[type(data)] if type(data) in _JSON_TYPES else type(data).__name__
+        expected = entry.arg_types[position]
+        actual = _ARG_TYPES.get(type(data), "any")
+        said: str = expected
         if expected in ("any", actual):  # what is declared says more than the type in the manifest
-            expected = str(entry.schema.shapes[position])
+            said = str(entry.schema.shapes[position])
         names = entry.schema.arg_names
         place = f"Argument {position + 1}" if names is None else f"Argument {position + 1} ({names[position]})"
-        message = f"{place} of predicate '{self._predicate}' expects {expected}"
+        message = f"{place} of predicate '{self._predicate}' expects {said}"
         if isinstance(found, Fault):
             message += f": {found.message}"
             path, fix = found.inside("args", position).path if found.steps else None, found.fix
