@@ -59,6 +59,21 @@ def test_what_is_refused(data: bytes, message: str) -> None:
     assert refused.value.message.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("data", "path"),
+    [
+        (b'{"a": 1, "a": 2}', "$"),
+        (b'[{"a": 1}, {"b": [0, {"c": [], "x": 1, "x": 2}]}, {"a": 1, "a": 2}]', "$[1].b[1]"),
+        (b'{"a": {"b": 1, "b": 2}, "a": 1}', "$"),
+        (b'{"a": {"b": {}}, "c": [[], [{}, {"b": 1, "b": 2}]]}', "$.c[1][1]"),
+    ],
+)
+def test_the_way_to_the_object_that_has_a_key_twice(data: bytes, path: str) -> None:
+    with pytest.raises(Fault) as refused:
+        decode(data)
+    assert refused.value.path == path
+
+
 def test_the_same_key_in_two_objects_is_fine() -> None:
     assert decode(b'[{"a": 1}, {"a": {"a": "a"}}]') == [{"a": 1}, {"a": {"a": "a"}}]
 

@@ -326,19 +326,32 @@ def test_no_invalid_utf8(bad: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "path", "id_"),
     [
-        b'{"type": "cancel", "type": "intent_request"}',
-        sent(envelope()).replace(b'"name": "observe"', b'"name": "observe", "n\\u0061me": "fix"'),
-        sent(envelope(payload={"intent": {"name": "a"}, "facts": [0]})).replace(
-            b"0]", b'{"pred":"p","pred":"q","args":[]}]'
+        (b'{"id": "c-1", "type": "cancel", "type": "intent_request"}', "$", None),
+        (b'{"id": "c-1", "type": "cancel", "manglecp": "", "manglecp": ""}', "$", None),
+        (b'{"id": "c-1", "id": "c-2", "type": "intent_request"}', "$", None),
+        (b'{"id": "c-1", "type": "intent_request", "payload": {}, "payload": {}}', "$", "c-1"),
+        (
+            sent(envelope()).replace(b'"name": "observe"', b'"name": "observe", "n\\u0061me": "fix"'),
+            "$.payload.intent",
+            "c-1",
+        ),
+        (
+            sent(envelope(payload={"intent": {"name": "a"}, "facts": [0]})).replace(
+                b"0]", b'{"pred":"p","pred":"q","args":[]}]'
+            ),
+            "$.payload.facts[0]",
+            "c-1",
         ),
     ],
 )
-def test_no_key_twice(data: bytes) -> None:
+def test_no_key_twice(data: bytes, path: str, id_: str | None) -> None:
     error = refused(data)
     assert error.code == "malformed_message"
     assert "twice" in error.message
+    assert error.details is not None
+    assert (error.details["path"], error.id) == (path, id_)
 
 
 # --- size and depth --------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -29,7 +31,7 @@ def decode(data: bytes) -> JSON:
     """The JSON value that the bytes say, or a :class:`Fault`."""
     try:
         decoded: JSON = _decoder.decode(data)
-        repeated = None if _as_many_keys(data, decoded) else _repeated(data)
+        repeated = None if _as_many_keys(data, decoded) else _repeated(json.loads(data, object_pairs_hook=_Object))
     except UnicodeDecodeError as error:
         raise Fault(f"not UTF-8: byte {error.object[error.start]:#04x}") from None
     except RecursionError:
@@ -38,8 +40,16 @@ def decode(data: bytes) -> JSON:
         reason = str(error).removeprefix("JSON is malformed: ")
         raise Fault(f"not JSON: {reason}", "write one JSON value, such as an object in braces") from None
     if repeated is not None:
-        raise Fault(f"an object has the key {shown(repeated)} twice", "keep one of the two")
+        raise repeated
     return decoded
+
+
+class Repeated(Fault):
+    """A key stands twice in one object. ``sure`` is what the outermost object says once."""
+
+    def __init__(self, key: str, sure: Mapping[str, Any]) -> None:
+        super().__init__(f"an object has the key {shown(key)} twice", "keep one of the two")
+        self.sure = sure
 
 
 def _as_many_keys(data: bytes, decoded: JSON) -> bool:
@@ -53,16 +63,38 @@ def _key_ends(data: bytes) -> int:
     return data.translate(None, _SPACE).count(_KEY_END)
 
 
-def _repeated(data: bytes) -> str | None:
-    """The first key that stands twice in one object. Counting only says that it is worth looking."""
-    found: list[str] = []
+class _Object(dict[str, Any]):
+    """An object that knows which keys stood in it more than once."""
 
-    def look(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                found.append(key)
-            seen.add(key)
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        count = Counter(key for key, _ in pairs) if len(self) < len(pairs) else {}
+        self.twice = [key for key, times in count.items() if times > 1]
 
-    json.loads(data, object_pairs_hook=look)
-    return found[0] if found else None
+
+def _repeated(document: Any) -> Repeated | None:
+    """The first object, from the outside, in which a key stands twice. Counting only says that it is worth looking."""
+    path: list[str | int] = []
+    open_: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path, and no more than that is held
+    value = document
+    while True:
+        if isinstance(value, _Object) and value.twice:
+            whole = document if isinstance(document, _Object) else _Object([])
+            sure = {key: said for key, said in whole.items() if key not in whole.twice}
+            return Repeated(value.twice[0], sure).inside(*path)
+        open_.append(_parts(value))
+        path.append("")
+        while open_:
+            path[-1], value = next(open_[-1], ("", None))
+            if value is not None:
+                break
+            open_.pop()
+            path.pop()
+        else:
+            return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str | int, Any]]:
+    """The arrays and objects in a value, each with the step to it."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return ((step, part) for step, part in inside if isinstance(part, dict | list))

@@ -18,7 +18,7 @@ import msgspec
 
 from manglecp.mangle.collector import collector_paused
 from manglecp.wire.clauses import ordinary_facts
-from manglecp.wire.decoding import decode
+from manglecp.wire.decoding import Repeated, decode
 from manglecp.wire.errors import WireError, did_you_mean, invalid_type, malformed, too_large, unsupported_version
 from manglecp.wire.faults import Fault, shown
 from manglecp.wire.messages import (
@@ -115,7 +115,7 @@ def _envelope(
     return type_, envelope
 
 
-def _request(type_: Any, envelope: dict[str, Any]) -> str | None:
+def _request(type_: Any, envelope: Mapping[str, Any]) -> str | None:
     """The id that an error repeats. Nothing is ever answered to a cancel itself (OPEN-02, OPEN-59)."""
     found = envelope.get("id")
     return found if type(found) is str and found and type_ != "cancel" else None
@@ -129,7 +129,10 @@ def _object(data: bytes) -> dict[str, Any]:
             decoded = decode(data)
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."
-        raise malformed(f"The message cannot be read: {fault.message}", fault.path, suggestion) from None
+        error = malformed(f"The message cannot be read: {fault.message}", fault.path, suggestion)
+        if isinstance(fault, Repeated) and "type" in fault.sure:
+            error.id = _request(fault.sure["type"], fault.sure)
+        raise error from None
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")
     with collector_paused(len(data) > _LONG):
