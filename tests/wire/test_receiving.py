@@ -93,7 +93,8 @@ def test_each_member_has_its_kind(type_: str, member: str, value: Any) -> None:
 @pytest.mark.req("WIRE-12")
 def test_a_payload_may_be_empty_for_the_envelope() -> None:
     error = refused(envelope("invoke_request", payload={}))
-    assert error.details == {"path": "$.payload.macro_id"}  # the type wants more, the envelope does not
+    assert error.details is not None
+    assert error.details["path"] == "$.payload.macro_id"  # the type wants more, the envelope does not
     assert refused(envelope(payload="{}")).details == {"path": "$.payload"}
 
 
@@ -352,6 +353,35 @@ def test_no_key_twice(data: bytes, path: str, id_: str | None) -> None:
     assert "twice" in error.message
     assert error.details is not None
     assert (error.details["path"], error.id) == (path, id_)
+
+
+def test_everything_that_is_wrong_with_a_payload_is_told() -> None:
+    options = {"include_proof_hints": "yes", "disclosure_preference": "ful", "x-why_not": ["a", 1, "b", None]}
+    payload = {"intent": {"params": []}, "facts": {}, "constraints": {"max_compute_ms": -1}, "options": options}
+    error = refused(envelope(id=7, payload=payload))
+    assert error.details is not None
+    told = error.details["x-violations"]
+    assert [one["path"] for one in told] == [
+        "$.id",
+        "$.payload.intent.name",
+        "$.payload.intent.params",
+        "$.payload.facts",
+        "$.payload.constraints.max_compute_ms",
+        "$.payload.options.include_proof_hints",
+        "$.payload.options.disclosure_preference",
+        "$.payload.options.x-why_not[1]",
+        "$.payload.options.x-why_not[3]",
+    ]
+    assert (told[0]["path"], told[0]["message"]) == (error.details["path"], error.message)
+    assert told[1]["message"] == "payload.intent.name is missing"
+    assert told[5]["message"] == "payload.options.include_proof_hints: expected true or false, got a string"
+    assert told[6]["suggestion"] == "Did you mean 'full'?"
+
+
+def test_an_error_does_not_grow_with_what_is_wrong() -> None:
+    error = refused(envelope(payload={"intent": {"name": "a"}, "options": {"x-why_not": [1] * 100_000}}))
+    assert error.details is not None
+    assert len(error.details["x-violations"]) == 50
 
 
 # --- size and depth --------------------------------------------------------------------------------------------------

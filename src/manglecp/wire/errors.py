@@ -44,6 +44,7 @@ class Code(NamedTuple):
     details: tuple[str, ...] = ()
 
 
+_PLACE: Final = ("path", "suggestion")
 _FACTS: Final = ("violations",)
 _BUDGET: Final = ("budget", "partial_results_available", "suggestion")
 
@@ -51,9 +52,9 @@ CODES: Final[Mapping[str, Code]] = {
     "unsupported_version": Code(
         400, True, "the protocol version is not supported", ("requested_version", "supported_versions")
     ),
-    "malformed_message": Code(400, False, "the message does not fit the envelope schema", ("path", "suggestion")),
+    "malformed_message": Code(400, False, "the message does not fit the envelope schema", (*_PLACE, "x-violations")),
     "message_too_large": Code(413, True, "the message exceeds limits.max_message_bytes", ("limit", "actual")),
-    "invalid_type": Code(400, False, "the message type is unknown here", ("path", "suggestion")),
+    "invalid_type": Code(400, False, "the message type is unknown here", _PLACE),
     "auth_required": Code(401, True, "authentication is needed and was not given"),
     "auth_invalid": Code(401, True, "the credential is invalid or expired"),
     "auth_insufficient": Code(403, False, "a permission is missing"),

@@ -74,6 +74,7 @@ _FACT: Final = {
     "oneOf": [{"required": ["args"]}, {"required": ["named_args"]}],
 }
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
+_TEXT: Final = {"type": "string"}
 _AMOUNT: Final = {"type": "number"}
 _DETAILS: Final = {
     "title": "ErrorDetails",
@@ -93,6 +94,14 @@ _DETAILS: Final = {
         "requested_version": {"type": "string"},
         "supported_versions": {**_TEXTS, "minItems": 1},
         "path": {"type": "string"},
+        "x-violations": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"path": _TEXT, "message": _TEXT, "suggestion": _TEXT},
+                "required": ["path", "message"],
+            },
+        },
     },
 }
 _NEGOTIATION: Final = {

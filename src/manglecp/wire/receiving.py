@@ -10,7 +10,6 @@ In a request null counts as absent wherever a member may be left out (OPEN-19). 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -19,8 +18,8 @@ import msgspec
 from manglecp.mangle.collector import collector_paused
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.decoding import Repeated, decode
-from manglecp.wire.errors import WireError, did_you_mean, invalid_type, malformed, too_large, unsupported_version
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
+from manglecp.wire.faults import Fault
 from manglecp.wire.messages import (
     CLIENT_TYPES,
     SERVER_TYPES,
@@ -29,6 +28,7 @@ from manglecp.wire.messages import (
     Message,
     ServerMessage,
 )
+from manglecp.wire.misfits import misfit
 
 __all__ = ["MAX_DEPTH", "receive", "receive_from_server"]
 
@@ -39,18 +39,6 @@ M = TypeVar("M", bound=Message)
 _CONTAINERS: Final = frozenset({dict, list})
 _LONG: Final = 65_536
 _BOM: Final = b"\xef\xbb\xbf"
-_FAULT: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
-_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
-_CHOICE: Final = re.compile(r"Invalid enum value (?P<value>.*)", re.DOTALL)
-_WORDS: Final = {
-    "str": "a string",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "an array",
-    "object": "an object",
-    "null": "null",
-}
 _ABSENT: Final[Mapping[str, Mapping[str, Any]]] = {
     "protocol": {"conformance_level": 1},
     "capabilities": {"named_args": False},
@@ -176,37 +164,4 @@ def _converted(envelope: dict[str, Any], message: type[M]) -> M:
     try:
         return msgspec.convert(envelope, message)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), message) from None
-
-
-def _explained(text: str, message: type[Message]) -> WireError:
-    """The struct library's sentence in ours: where, what was expected, and what came."""
-    found = _FAULT.fullmatch(text)
-    assert found is not None
-    what, path = found["what"], found["path"] or "$"
-    if missing := _MISSING.fullmatch(what):
-        path = f"{path}.{missing['name']}"
-        return malformed(f"{_spoken(path)} is missing", path)
-    if choice := _CHOICE.fullmatch(what):
-        value = choice["value"].strip("'")
-        options = _choices(message, path)
-        suggestion = did_you_mean(value, options) or f"One of: {', '.join(options)}."
-        return malformed(f"{_spoken(path)} has an unknown value {shown(value)}", path, suggestion if options else None)
-    return malformed(f"{_spoken(path)}: {_in_words(what)}", path)
-
-
-def _spoken(path: str) -> str:
-    return path.removeprefix("$.")
-
-
-def _in_words(what: str) -> str:
-    """``Expected `int | null`, got `str``` as ``expected a whole number or null, got a string``."""
-    words = re.sub(r"`([^`]*)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), what)
-    return words[:1].lower() + words[1:]
-
-
-def _choices(message: type[Message], path: str) -> list[str]:
-    """The texts that may stand at a path, as the struct declares them."""
-    from manglecp.wire.json_schemas import choices  # only needed when something is wrong
-
-    return choices(message, path)
+        raise misfit(envelope, message, str(error)) from None
