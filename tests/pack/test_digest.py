@@ -36,6 +36,30 @@ def test_every_file_counts(tmp_path: Path, name: str) -> None:
     assert read_pack(tmp_path).digest == before
 
 
+@pytest.mark.parametrize("name", [".hidden", "rules/.greet.mg.swp", "rules/domain/tools.mg~", ".lib/helper.py", "a~/b"])
+def test_what_a_host_can_read_beside_the_pack_counts(tmp_path: Path, name: str) -> None:
+    before = read(tmp_path, FILES)
+    added = read(tmp_path, {name: "one"})
+    changed = read(tmp_path, {name: "two"})
+    assert len({before.digest, added.digest, changed.digest}) == 3
+    names = [source.name for source in before.sources]
+    assert [source.name for source in added.sources] == names  # it is not part of the pack all the same
+
+
+@pytest.mark.parametrize(
+    "name", [".git/config", ".hg/store", ".svn/entries", "__pycache__/a.pyc", "x/__pycache__/a.pyc"]
+)
+def test_versions_and_bytecode_do_not_count(tmp_path: Path, name: str) -> None:
+    before = read(tmp_path, FILES).digest
+    assert read(tmp_path, {name: "x"}).digest == before
+
+
+def test_the_lock_of_an_editor_is_no_mistake(tmp_path: Path) -> None:
+    write(tmp_path, FILES)
+    (tmp_path / "rules/.#tools.mg").symlink_to("somebody@somewhere.1:2")
+    assert read_pack(tmp_path).warnings == ()
+
+
 def test_names_count(tmp_path: Path) -> None:
     before = read(tmp_path, FILES).digest
     (tmp_path / "rules/domain/tools.mg").rename(tmp_path / "rules/policy/tools.mg")

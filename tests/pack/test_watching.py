@@ -67,9 +67,16 @@ def test_every_kind_of_change_is_seen(watched: Watched[Pack]) -> None:
     assert "81" in watched.current.sources[0].text
 
 
-def test_hidden_files_do_not_wake_anybody(watched: Watched[Pack]) -> None:
-    write(watched.folder, {"rules/.greet.mg.swp": "x", "rules/greet.mg~": "x", "__pycache__/a.pyc": "x"})
+def test_what_does_not_count_does_not_wake_anybody(watched: Watched[Pack]) -> None:
+    write(watched.folder, {".git/index": "x", "__pycache__/a.pyc": "x"})
     assert watched.poll() == "none"
+
+
+def test_hidden_files_count_and_wake(watched: Watched[Pack]) -> None:
+    before = watched.current.digest
+    write(watched.folder, {"rules/.greet.mg.swp": "x"})
+    assert watched.poll() == "swapped"
+    assert watched.current.digest != before
 
 
 def test_what_changes_while_it_is_read_is_seen_next_time(tmp_path: Path) -> None:

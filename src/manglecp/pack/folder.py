@@ -1,8 +1,9 @@
 """The files of a pack, read with care: nothing outside of its folder, nothing without end, and every byte counted.
 
-A name is relative to the folder and has slashes. Hidden files, backups (``~``) and ``__pycache__`` are not part of a
-pack. A link may lead to another file of the folder, and nowhere else. What is read here is hashed here, so that the
-digest speaks of the bytes that were used.
+A name is relative to the folder and has slashes. Hidden files and backups (``~``) are not part of a pack, but the
+pack's hosts can read them, so they count in its digest. What keeps versions (``.git``) and ``__pycache__`` do not; no
+host imports from the latter. A link may lead to another file of the folder, and nowhere else. What is read here is
+hashed here, so that the digest speaks of the bytes that were used.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ LARGEST: Final = 1 << 30
 """Bytes of one file, whatever it is."""
 _CHUNK: Final = 1 << 20
 _FORMAT: Final = b"manglecp-pack-1"
+_IGNORED: Final = frozenset({".git", ".hg", ".svn", "__pycache__"})
 
 
 class Folder:
@@ -34,7 +36,8 @@ class Folder:
         self._problems = problems
         self._digests: dict[str, bytes] = {}
         self._lost: set[str] = set()
-        self.names: Final = tuple(sorted(self._walk(root)))
+        self._all: Final = tuple(sorted(self._walk(root)))
+        self.names: Final = tuple(name for name in self._all if not _is_beside(name))
 
     def _walk(self, root: Path) -> Iterator[str]:
         waiting, found = [("", 0)], 0
@@ -71,13 +74,16 @@ class Folder:
         try:
             target = (self.root / name).resolve(strict=True)
         except (OSError, RuntimeError):  # the latter is a circle of links
-            self._problems.add(name, "the link leads nowhere")
+            if not _is_beside(name):  # the lock of an editor is such a link
+                self._problems.add(name, "the link leads nowhere")
             return False
         if not target.is_relative_to(self.root):
             self._problems.add(name, "the link leads out of the pack", fix="copy what it leads to")
         elif not target.is_file():
             self._problems.add(name, "a link in a pack leads to a file", fix="copy what it leads to")
-        elif any(map(is_ignored, target.relative_to(self.root).parts)):
+        elif any(map(is_ignored, target.relative_to(self.root).parts)) or (
+            _is_beside(str(target.relative_to(self.root))) and not _is_beside(name)
+        ):
             self._problems.add(name, "the link leads to a file that is not part of the pack")
         else:
             return True
@@ -114,7 +120,7 @@ class Folder:
     def digest(self, params: Mapping[str, str]) -> str:
         """SHA-256 over all names, contents and params; the rest of the files is read for it now."""
         parts = [_FORMAT]
-        for name in self.names:
+        for name in self._all:
             if name not in self._digests and name not in self._lost:
                 content = hashlib.sha256()
                 for chunk in self._chunks(name, LARGEST):
@@ -155,8 +161,13 @@ class Folder:
 
 
 def is_ignored(name: str) -> bool:
-    """Whether a file or folder is not part of a pack."""
-    return name.startswith(".") or name.endswith("~") or name == "__pycache__"
+    """Whether a file or folder is not looked at."""
+    return name in _IGNORED
+
+
+def _is_beside(name: str) -> bool:
+    """Whether a file lies in the folder and is not part of the pack."""
+    return any(part.startswith(".") or part.endswith("~") for part in name.split("/"))
 
 
 def _shown(name: str) -> str:
