@@ -21,7 +21,7 @@ from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Args, Matcher, Timed, head_interval
 from manglecp.mangle.packages import Key
 from manglecp.mangle.parser import parse_premise
-from manglecp.mangle.program import GivenFact, Program
+from manglecp.mangle.program import GivenFact, Program, Rule
 from manglecp.mangle.source import Source, Span
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound, Variable
 from manglecp.mangle.text import fact_text
@@ -128,6 +128,14 @@ class EvaluatedModel(ABC):
 
         None where whoever asks has to make an index.
         """
+        return None
+
+    def count_derived(self, key: Key) -> int | None:  # noqa: ARG002
+        """How many facts of a predicate with rules were not given; None where whoever asks has to count."""
+        return None
+
+    def kept_heads(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002
+        """Where to keep how many facts a rule derives, by its id, if every request finds the same; None otherwise."""
         return None
 
     def _with_answers(self, key: Key, stored: Iterable[Timed]) -> Iterable[Timed]:

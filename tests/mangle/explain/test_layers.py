@@ -50,9 +50,14 @@ BELOW = [
     Fact("noise", ("c",)),
     Fact("near", ("a", "b")),
     lit("a", "10:00", "11:10"),
+    Fact("floor", (1,)),
+    Fact("reach", ("x", "y")),
 ]
 ABOVE = [
     Fact("wish", ("e",)),
+    Fact("floor", (7,)),
+    Fact("burning", ("a",), (NOW, NOW)),
+    lit("a", "10:10", "10:20"),
     Fact("noise", ("a",)),
     Fact("room", ("d", 2)),
     Fact("near", ("b", "d")),
@@ -103,6 +108,33 @@ def test_coverage(layered: Result, together: Result) -> None:
     assert fired["calm(X,"] == 2
 
 
+WITHIN = Fact("burning", ("a",), (instant("2026-01-15T10:10:00Z"), instant("2026-01-15T10:20:00Z")))
+"""When it burns anyway."""
+
+
+def test_coverage_of_one_request_says_nothing_about_the_next() -> None:
+    base = Program.load([Source("rules.mg", RULES)]).base(BELOW)
+
+    def together(facts: list[Fact], now: int) -> Any:
+        program = Program.load([Source("rules.mg", RULES + as_text(BELOW + facts))])
+        return naive.evaluate(program, now=now).coverage().as_json()["rules"]
+
+    later = instant("2026-01-16T12:00:00Z")
+    requests: list[tuple[list[Fact], int]] = [([], NOW), (ABOVE, NOW), ([WITHIN], NOW), ([], later)]
+    for facts, now in requests + requests[::-1]:
+        assert base.evaluate(facts, now=now).coverage().as_json()["rules"] == together(facts, now)
+    other = base.with_facts(ABOVE).evaluate(now=NOW)
+    assert other.coverage().as_json()["rules"] == together(ABOVE, NOW)
+
+
+def test_a_limit_on_derived_facts_counts_the_same(layered: Result, together: Result) -> None:
+    for key in together.program.predicates:
+        if any(rule.head.key == key for rule in together.program.rules):
+            given = [fact.timed for fact in BELOW + ABOVE if fact.key == key]
+            derived = [fact for fact in together.model.derived(key) if fact not in given]
+            assert layered.model.count_derived(key) == len(derived), key
+
+
 def test_facts_that_nobody_used(layered: Result, together: Result) -> None:
     facts = BELOW + ABOVE
     assert [one.as_json() for one in layered.unused(facts)] == [one.as_json() for one in together.unused(facts)]
@@ -147,6 +179,7 @@ def test_a_large_base_makes_questions_no_dearer(question: Callable[[Result], obj
     calm(X, F) :- wish(X), room(X, F), !noise(X).
     loud(X) :- noise(X), room(X, _).
     wanted(X) :- wish(X), room(X, F), room(_, F), hush(X).
+    upstairs(X) :- room(X, F), F > 5.
     """
 
     def cost(rooms: int) -> int:

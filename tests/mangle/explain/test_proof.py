@@ -13,7 +13,7 @@ from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Timed
 from manglecp.mangle.model import Origin
 from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Program
+from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.source import Source
 from manglecp.mangle.values import Name
 
@@ -314,6 +314,12 @@ class Chain:
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> None:
         """It has none of its own."""
+
+    def count_derived(self, key: Key) -> None:
+        """Nobody asks."""
+
+    def kept_heads(self, rule: Rule) -> None:
+        """There are no other requests."""
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Chain:
         raise AssertionError((added, limits))  # what holds is explained without adding facts

@@ -20,7 +20,8 @@ from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Timed
 from manglecp.mangle.model import EvaluatedModel, Index, Origin, Result, stated
 from manglecp.mangle.packages import Key
-from manglecp.mangle.program import GivenFact, Program
+from manglecp.mangle.program import GivenFact, Program, Rule
+from manglecp.mangle.syntax import Literal
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
 
@@ -199,12 +200,40 @@ class EngineModel(EvaluatedModel):
         view = self._raw(i) if raw and temporal else self.evaluation.views[i]
         return LookUp(view, positions, key[1], temporal)
 
+    def count_derived(self, key: Key) -> int | None:
+        evaluation = self.evaluation
+        i = evaluation.compiled.ids[key]
+        if key in self._asked or self.program.predicates[key].merge is not None:
+            return None
+        view = self._raw(i) if evaluation.compiled.temporal[i] else evaluation.views[i]
+        given = evaluation.base.given[i] | evaluation.given.get(i, set())
+        return len(view) - sum(fact in view for fact in given)
+
+    def kept_heads(self, rule: Rule) -> dict[int, int] | None:
+        evaluation = self.evaluation
+        ids, predicates = evaluation.compiled.ids, self.program.predicates
+        if predicates[rule.head.key].deferred or ids[rule.head.key] not in self._settled:
+            return None
+        for premise in rule.premises:
+            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+                i = ids[premise.atom.key]
+                if predicates[premise.atom.key].deferred or i in evaluation.raw or evaluation.views[i].changed:
+                    return None
+        return evaluation.base.heads
+
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EngineModel:
         compiled = self.evaluation.compiled
         evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=self.evaluation.externals)
         evaluation.run(compiled.intake.sort(added, check=False))
         check_constraints(evaluation)
         return EngineModel(evaluation)
+
+    @cached_property
+    def _settled(self) -> frozenset[int]:
+        """The predicates whose rules the base has run."""
+        evaluation = self.evaluation
+        done = (one for one in evaluation.compiled.components if one.number in evaluation.base.done)
+        return frozenset(i for one in done for i in one.heads)
 
     @cached_property
     def _layer(self) -> Layer:

@@ -43,6 +43,7 @@ class Layer:
         self.done: frozenset[int] = frozenset()  # components that were evaluated
         self.derived = 0  # facts that follow from the given ones
         self.fired: dict[int, bool] = {}  # rules by number, as far as anyone asked
+        self.heads: dict[int, int] = {}  # how many facts a rule derives, by its id, as far as anyone asked
 
 
 class Cap:

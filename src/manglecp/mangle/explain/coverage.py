@@ -11,7 +11,7 @@ from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.instances import Instance, Instances, Support
 from manglecp.mangle.explain.shape import RuleRef, Shape
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.matching import Args, Row, Timed
+from manglecp.mangle.matching import Args, Row
 from manglecp.mangle.packages import Key
 from manglecp.mangle.syntax import Apply, Equality, Variable
 from manglecp.mangle.syntax import Literal as Atomic
@@ -155,13 +155,20 @@ class Use:
                 for derived in rows:
                     yield self.instances.instance(shape, derived, start)
 
-    def _heads(self, shape: Shape) -> set[Timed]:
-        return {fact for start in self._starts(shape) for fact in self.instances.heads(shape, start)}
+    def _fired(self, shape: Shape) -> int:
+        """How many facts it derives. Where a request changes nothing about it, one request finds out for all."""
+        kept = self.solver.model.kept_heads(shape.rule)
+        known = None if kept is None else kept.get(id(shape.rule))
+        if known is None:
+            known = len({fact for start in self._starts(shape) for fact in self.instances.heads(shape, start)})
+            if kept is not None:
+                kept[id(shape.rule)] = known
+        return known
 
     # --- one rule --------------------------------------------------------------------------------------------------
 
     def _rule(self, shape: Shape, selector: str | None) -> RuleCoverage:
-        fired = len(self._heads(shape))
+        fired = self._fired(shape)
         if fired:
             return RuleCoverage(shape.ref, "fired", fired, ())
         constants = self._constants(shape)

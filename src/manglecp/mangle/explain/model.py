@@ -10,7 +10,7 @@ from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import Timed
 from manglecp.mangle.model import Index, Origin
 from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Program
+from manglecp.mangle.program import Program, Rule
 
 
 class Model(Protocol):
@@ -39,6 +39,12 @@ class Model(Protocol):
 
         None where whoever asks has to make an index.
         """
+
+    def count_derived(self, key: Key) -> int | None:
+        """How many facts of a predicate with rules were not given; None where whoever asks has to count."""
+
+    def kept_heads(self, rule: Rule) -> dict[int, int] | None:
+        """Where to keep how many facts a rule derives, by its id, if every request finds the same; None otherwise."""
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
         """The same with some facts added, evaluated within other limits; an error if that breaks."""

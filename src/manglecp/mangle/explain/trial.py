@@ -72,8 +72,11 @@ class Ground:
             return 0
         count = self._derived.get(key)
         if count is None:
-            given = set(self.given(key))
-            count = self._derived[key] = sum(1 for fact in self.solver.model.derived(key) if fact not in given)
+            count = self.solver.model.count_derived(key)
+            if count is None:
+                given = set(self.given(key))
+                count = sum(1 for fact in self.solver.model.derived(key) if fact not in given)
+            self._derived[key] = count
         return count
 
 
@@ -215,6 +218,12 @@ class TrialModel:
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
         return None if key in self.trial.affected else self.model.index(key, positions, raw=raw)
+
+    def count_derived(self, key: Key) -> int | None:
+        return None if key in self.trial.affected else self.model.count_derived(key)
+
+    def kept_heads(self, _rule: Rule) -> None:
+        """A trial is soon forgotten."""
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
         return self.model.with_facts((*self.trial.added, *added), limits)
