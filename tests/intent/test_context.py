@@ -42,6 +42,20 @@ def test_a_single_endless_sentence_is_cut_between_words() -> None:
     assert 100 < ESTIMATE.count(found.encode()) < 200
 
 
+@pytest.mark.req("SKILL-16")
+@pytest.mark.parametrize("by", COUNTERS, ids=lambda one: one.by)
+def test_text_without_spaces_is_cut_too(by: object) -> None:
+    sentence = "首先查看服务的日志，并与上一次成功的构建进行比较。"
+    found = instructions([sentence * 40], by)  # type: ignore[arg-type]
+    assert found.endswith("比较。")
+    assert len(found) >= 2 * len(sentence)
+    endless = instructions(["日志" * 1000], by)  # type: ignore[arg-type]
+    assert endless.endswith(("日…", "志…"))
+    assert len(endless) > 40
+    after_a_word = instructions(["See " + "x" * 5000], by)  # type: ignore[arg-type]
+    assert after_a_word.startswith("See xxxxxxxxxx")
+
+
 def test_short_instructions_are_kept_as_they_are() -> None:
     assert instructions(["  Mind e.g. this! ", "", "And that."], ESTIMATE) == "Mind e.g. this!\nAnd that."
 
@@ -57,12 +71,28 @@ def test_short_instructions_are_kept_as_they_are() -> None:
         ("https://example.invalid/a b", "https://example.invalid/a b"),
         ("arangodb://db/users", "arangodb://db/users"),
         ("urn:isbn:0451450523", "urn:isbn:0451450523"),
-        ("C:\\logs\\app.log", "file://C:/logs/app.log"),
+        ("C:\\logs\\app.log", "file:///C:/logs/app.log"),
+        ("old.md", "file://old.md"),
+        (" docs/\tx.md\n", "file://docs/x.md"),
+        ("node_modules/@scope/a.js", "file://node_modules/@scope/a.js"),
+        ("https://me:secret@example.invalid/@a?b@c", "https://example.invalid/@a?b@c"),
+        ("postgres://admin@db:5432/users", "postgres://db:5432/users"),
+        ("javascript:alert(1)", None),
+        (" java\nScript:alert(1)", None),
+        ("", None),
+        (" \n", None),
         ("src/a:b", "file://src/a:b"),
     ],
 )
-def test_an_address_without_a_scheme_is_a_file(address: str, expected: str) -> None:
+def test_an_address_without_a_scheme_is_a_file(address: str, expected: str | None) -> None:
     assert uri(address) == expected
+
+
+@pytest.mark.req("SKILL-10")
+def test_what_is_no_address_is_no_resource() -> None:
+    assert resources([("", "nothing", 5), ("javascript:alert(1)", "code", 90), ("a", "", 1)]) == (
+        Resource("file://a", "", 1),
+    )
 
 
 @pytest.mark.req("SKILL-10", "SKILL-19")
@@ -99,6 +129,8 @@ def test_the_order_of_resources_does_not_depend_on_how_they_were_found(rows: lis
         ("Sagt es. Äußerst knapp.", "Sagt es."),
         ("  \n Spaced   out. ", "Spaced out."),
         ("", ""),
+        ("读取日志。然后比较。", "读取日志。"),
+        ("「読みますか？」と書く。", "「読みますか？」"),
     ],
 )
 def test_one_line_is_the_first_sentence(text: str, line: str) -> None:

@@ -8,7 +8,7 @@ more is cut where a sentence ends.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote
 
@@ -20,8 +20,16 @@ __all__ = ["MOST_INSTRUCTION_TOKENS", "instructions", "one_line", "resources", "
 MOST_INSTRUCTION_TOKENS: Final = 199
 MOST_SUMMARY_CHARACTERS: Final = 160
 
-_SENTENCE: Final = re.compile(r".+?(?:[.!?…。！？]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|$|(?=\n))", re.DOTALL)
+_SENTENCE: Final = re.compile(
+    r".+?(?:[.!?…]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|[。！？｡]+[\"')\]」』）】”’]*|$|(?=\n))",  # full width is meant
+    re.DOTALL,
+)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
+_USER: Final = re.compile(r"(?!file:)([a-z][a-z0-9+.-]+://)[^/?#]*@", re.IGNORECASE)
+_CODE: Final = frozenset({"javascript", "vbscript"})
+_BREAKS: Final = re.compile(r"[\t\r\n]")
+"""Whoever opens an address skips these."""
 _SPACES: Final = re.compile(r"\s+")
 _MARKDOWN: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
 
@@ -41,15 +49,21 @@ def instructions(texts: Iterable[str], counter: Counter) -> str:
             most = middle
     if least:
         return "".join(sentences[:least]).strip()
-    return _cut(sentences[0].split(" "), counter)
+    return _cut(sentences[0], counter)
 
 
-def _cut(words: Sequence[str], counter: Counter) -> str:
-    """The first words of a sentence that is too long by itself."""
-    kept = len(words)
-    while kept and not _fits(" ".join(words[:kept]) + "…", counter):
-        kept = kept * 3 // 4
-    return " ".join(words[:kept]) + "…"
+def _cut(sentence: str, counter: Counter) -> str:
+    """The beginning of a sentence that is too long by itself, between words where it has any."""
+    least, most = 0, len(sentence)
+    while least + 1 < most:
+        middle = (least + most) // 2
+        if _fits(sentence[:middle] + "…", counter):
+            least = middle
+        else:
+            most = middle
+    kept = sentence[:least]
+    space = -1 if sentence[least].isspace() else kept.rfind(" ")
+    return (kept[:space] if space > least // 2 else kept).rstrip() + "…"
 
 
 def _fits(text: str, counter: Counter) -> bool:
@@ -60,19 +74,29 @@ def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
     """From address, relevance and priority: best first, each address once."""
     best: dict[str, Resource] = {}
     for address, relevance, priority in rows:
-        one = Resource(uri(address), relevance.strip(), min(max(priority, 0), 100))
+        found = uri(address)
+        if found is None:
+            continue
+        one = Resource(found, relevance.strip(), min(max(priority, 0), 100))
         known = best.get(one.uri)
         if known is None or (-one.priority, one.relevance) < (-known.priority, known.relevance):
             best[one.uri] = one
     return tuple(sorted(best.values(), key=lambda one: (-one.priority, one.uri)))
 
 
-def uri(address: str) -> str:
-    """An address without a scheme is the path of a file (SKILL-11); one letter and a colon is a drive."""
-    if _SCHEME.match(address):
-        return address
-    path = address.replace("\\", "/") if "\\" in address and "/" not in address else address
-    return "file://" + quote(path, safe="/:@!$&'()*+,;=~")
+def uri(address: str) -> str | None:
+    """An address without a scheme is the path of a file (SKILL-11); one letter and a colon is a drive.
+
+    None for what is no address, or code to be run. Whoever is named in one, with or without a password, is left out.
+    """
+    address = _BREAKS.sub("", address).strip()
+    if scheme := _SCHEME.match(address):
+        return None if scheme[0][:-1].lower() in _CODE else _USER.sub(r"\1", address, count=1)
+    if not address:
+        return None
+    drive = _DRIVE.match(address)
+    path = address.replace("\\", "/") if drive or ("\\" in address and "/" not in address) else address
+    return ("file:///" if drive else "file://") + quote(path, safe="/:@!$&'()*+,;=~")
 
 
 def one_line(text: str) -> str:
