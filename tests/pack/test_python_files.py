@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import sys
 import time
 from hashlib import sha256
@@ -33,6 +34,19 @@ def test_an_action_is_described(tmp_path: Path) -> None:
     assert (action.effects, action.tier) == (("process", "filesystem"), 2)
     assert (action.mutates, action.reversible, action.idempotent) == (True, True, True)
     assert (action.timeout, action.spawn) == (7.0, ("git",))
+
+
+@pytest.mark.parametrize(("file", "module"), [("actions.py", "more"), ("actions/__init__.py", ".more")])
+def test_bytecode_in_a_pack_is_not_run(tmp_path: Path, file: str, module: str) -> None:
+    source = f"from {module} import EFFECTS\n" + ACTIONS.replace("effects=[]", "effects=EFFECTS")
+    more = tmp_path / file.replace("__init__", "actions").replace("actions.py", "more.py")
+    write(tmp_path, {"rules/a.mg": RULES, file: source})
+    more.write_text('EFFECTS = ["network"]\n')
+    hidden = py_compile.compile(str(more), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    more.write_text('EFFECTS = ["process"]\n')
+    assert hidden is not None
+    assert Path(hidden).parent.name == "__pycache__"
+    assert read(tmp_path, {}).actions["hello"].effects == ("process",)
 
 
 def test_a_package_of_actions_imports_its_modules(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from manglecp.toolhost.host.messages import MAX_ANSWER, OVERSIZE, encode, oversi
 from manglecp.toolhost.host.parent import die_with
 from manglecp.toolhost.host.session import Session
 from manglecp.toolhost.host.signals import Signals, default_interrupt
+from manglecp.toolhost.host.sources import compile_all_below
 from manglecp.toolhost.host.streams import Lost, Oversize, Streams, out_of_the_way, standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
@@ -67,6 +68,8 @@ def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     mode, where, *rest = arguments.positions
     try:
         source = find(where, arguments.sha256)
+        if os.path.isfile(where):  # noqa: PTH113  # a module that was installed belongs to whoever installed it
+            compile_all_below(source.root)
         sandbox = confine(arguments.confinement, source)
         plugin = load(source)
     except PluginError as error:
