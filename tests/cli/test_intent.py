@@ -49,6 +49,17 @@ def document(shown: Result) -> dict[str, Any]:
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("limit", [("--budget", "12"), ("--max-tools", "0")])
+def test_tools_that_are_proven_and_do_not_fit_are_counted(intent: Run, limit: tuple[str, str]) -> None:
+    shown = intent("diagnose_error", "--facts", DIAGNOSE, *limit)
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("3 tools proven for this intent, but none fits: ")
+    shown = intent("diagnose_error", "--facts", DIAGNOSE, *limit, "--json")
+    assert document(shown)["payload"]["diagnostics"]["x-tools_proven"] == 3
+    shown = intent("diagnose_error", "--facts", DIAGNOSE, "--json")
+    assert "x-tools_proven" not in document(shown)["payload"]["diagnostics"]
+
+
 def test_a_table_and_what_the_best_tool_needs(intent: Run) -> None:
     shown = intent("diagnose_error", "--facts", DIAGNOSE)
     assert rows(shown) == [
@@ -220,7 +231,7 @@ def test_limits_and_levels(intent: Run) -> None:
     assert [row[1] for row in rows(intent(*ask, "--level", "full"))] == ["full"] * 3
     assert names(intent(*ask, "--max-tools", "1")) == ["full_stack_diagnosis"]
     assert rows(intent(*ask, "--budget", "150"))[0][1] == "condensed"
-    assert intent(*ask, "--budget", "0").stdout.startswith("No tool")
+    assert intent(*ask, "--budget", "0").stdout.startswith("3 tools proven")
 
 
 @pytest.mark.req("SEC-04")

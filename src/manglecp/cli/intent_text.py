@@ -47,7 +47,7 @@ def _answered(answer: Answer, why: bool) -> Iterator[str]:
         yield ""
         yield from _described(proven[best.macro_id])
     else:
-        yield "No tool is proven for this intent."
+        yield _nothing(answer)
     hints = result.proof_hints
     if hints is not UNSET:
         if why:
@@ -62,6 +62,17 @@ def _answered(answer: Answer, why: bool) -> Iterator[str]:
     cost = f", {tokens['count']:,} tokens by {tokens['by']}" if tokens is not UNSET else ""
     yield ""
     yield f"{count(len(tools), 'tool')} at {result.eval_time_used}{cost}"
+
+
+def _nothing(answer: Answer) -> str:
+    """Why there is no tool; none that is proven, or none that may be shown."""
+    diagnostics = answer.response.payload.diagnostics
+    if diagnostics is UNSET or diagnostics.tools_proven is UNSET:
+        return "No tool is proven for this intent."
+    proven = diagnostics.tools_proven
+    if proven == len(answer.flaws):
+        return f"{count(proven, 'tool')} proven for this intent, but what the rules say of them makes no tool."
+    return f"{count(proven, 'tool')} proven for this intent, but none fits: mind the budget, --max-tools and scores."
 
 
 def _row(tool: MacroTool, proven: Definition) -> tuple[str, ...]:

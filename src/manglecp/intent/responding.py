@@ -120,6 +120,8 @@ def _sources(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
 def _diagnostics(evaluation: Evaluation, fitted: Fitted) -> Diagnostics:
     by = counter(evaluation.domain.pack.settings.disclosure.tokens).by
     changes: dict[str, object] = {"tokens": {"count": fitted.tokens, "by": by}}
+    if len(fitted.tools) < len(evaluation.selected):
+        changes["tools_proven"] = len(evaluation.selected)
     if evaluation.request.payload.options.rule_coverage:
         changes["rule_coverage"] = rule_coverage(evaluation)
     return msgspec.structs.replace(evaluation.diagnostics(), **changes)

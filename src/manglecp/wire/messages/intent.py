@@ -118,7 +118,7 @@ class RuleCoverage(Part, frozen=True, kw_only=True):
     dormant_details: tuple[DormantRule, ...]
 
 
-class Diagnostics(Part, frozen=True, kw_only=True, rename={"tokens": "x-tokens"}):
+class Diagnostics(Part, frozen=True, kw_only=True, rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven"}):
     facts_evaluated: int
     facts_derived: int
     rules_fired: int
@@ -126,6 +126,8 @@ class Diagnostics(Part, frozen=True, kw_only=True, rename={"tokens": "x-tokens"}
     rule_coverage: RuleCoverage | UnsetType = UNSET
     tokens: Object | UnsetType = UNSET
     """``{"count": N, "by": "estimate" | "o200k_base"}``: what the tools and skills of this answer cost."""
+    tools_proven: int | UnsetType = UNSET
+    """If not all of them are shown."""
 
 
 class IntentResult(Part, frozen=True, kw_only=True):
