@@ -161,6 +161,27 @@ def test_a_failure_is_told_without_what_it_says(pack: Pack, value: str, about: s
     assert not (Path(pack.folder) / "mark").exists()
 
 
+@pytest.mark.parametrize("profile", ["none", "standard", "spawn"])
+def test_a_pack_does_not_open_its_own_lock(tmp_path: Path, profile: str) -> None:
+    folder, outside = tmp_path / "work", tmp_path / "secret"
+    outside.write_text("hunter2")
+    (folder / "rules").mkdir(parents=True)
+    (folder / "rules/a.mg").write_text("p(1).")
+    (folder / "pack.toml").write_text(f'[sandbox]\nprofile = "{profile}"\n')
+    (folder / "externals.py").write_text(
+        "from manglecp import external\n"
+        '@external("content(Path, Text)", mode="+-", seconds=30)\n'
+        "def content(path):\n    return [open(path).read()]\n"
+    )
+    opened = read_pack(folder)
+    assert [f"sandbox.profile: {profile}" in warning.message for warning in opened.warnings] == [True]
+    with serve_externals(opened, size=1) as externals, pytest.raises(ValueFault, match="content failed"):
+        externals["content"].answer([(str(outside),)])
+    if profile == "none":
+        with serve_externals(opened, size=1, allow_weaker=True) as externals:
+            assert externals["content"].answer([(str(outside),)]) == [[("hunter2",)]]
+
+
 def test_a_late_answer_is_an_error_and_the_next_one_is_not(pack: Pack) -> None:
     with serve_externals(pack, size=1) as externals:
         with pytest.raises(ValueFault, match="external predicate slow did not answer within 1 s"):

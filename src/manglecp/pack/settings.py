@@ -69,7 +69,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         disclosure=_disclosure(whole.section("disclosure")),
         auth=_auth(whole.section("auth")),
         params=_params(whole.section("params")),
-        sandbox=_sandbox(whole.section("sandbox")),
+        sandbox=_sandbox(whole.section("sandbox"), problems),
     )
     whole.finish()
     return settings
@@ -202,7 +202,13 @@ def _params(params: Section) -> tuple[Param, ...]:
     return tuple(found)
 
 
-def _sandbox(sandbox: Section) -> Profile:
+def _sandbox(sandbox: Section, problems: Problems) -> Profile:
+    """What the pack wishes for. Whoever runs it decides, for a lock that the locked one opens is none."""
     profile = sandbox.choice("profile", "strict", ("none", "standard", "spawn", "strict"))
+    if profile != "strict":
+        message = (
+            f"sandbox.profile: {profile} is weaker than strict, and holds only where whoever runs the pack allows it"
+        )
+        problems.warn(FILE, message, fix="leave it out, if the pack does without")
     sandbox.finish()
     return cast("Profile", profile)

@@ -27,7 +27,7 @@ from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source
 from manglecp.mangle.values import Value
-from manglecp.pack.model import ExternalDescription, Pack
+from manglecp.pack.model import ExternalDescription, Pack, Profile
 from manglecp.pack.problems import PackError, Problem
 from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.wire.faults import Fault
@@ -46,12 +46,18 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def serve_externals(
-    pack: Pack, *, environ: Mapping[str, str] | None = None, size: int | None = None, degrade: bool = False
+    pack: Pack,
+    *,
+    environ: Mapping[str, str] | None = None,
+    size: int | None = None,
+    degrade: bool = False,
+    allow_weaker: bool = False,
 ) -> Iterator[Mapping[str, External]]:
     """Hosts for the external predicates of a pack, as the engine takes them; ``size`` is how many are kept.
 
     :class:`PackError` if there are no hosts to be had for what the pack describes. ``degrade`` allows a machine that
-    cannot lock them in completely.
+    cannot lock them in completely. They are locked in strictly, whatever the pack says, unless ``allow_weaker`` lets
+    it have the profile that it asks for.
     """
     if not pack.externals or pack.externals_file is None:
         yield {}
@@ -59,7 +65,8 @@ def serve_externals(
     shapes = _shapes(pack)
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(_loop())
-        dispatcher = _dispatcher(pack, loop, os.environ if environ is None else environ, size, degrade)
+        profile = pack.settings.sandbox if allow_weaker and pack.settings.sandbox != "spawn" else "strict"
+        dispatcher = _dispatcher(pack, loop, os.environ if environ is None else environ, size, degrade, profile)
         _on(loop, dispatcher.__aenter__())
         stack.callback(lambda: _on(loop, dispatcher.__aexit__(None, None, None)))
         yield {
@@ -69,14 +76,18 @@ def serve_externals(
 
 
 def _dispatcher(
-    pack: Pack, loop: asyncio.AbstractEventLoop, environ: Mapping[str, str], size: int | None, degrade: bool
+    pack: Pack,
+    loop: asyncio.AbstractEventLoop,
+    environ: Mapping[str, str],
+    size: int | None,
+    degrade: bool,
+    profile: Profile,
 ) -> Dispatcher:
     listing = _on(loop, list_plugin(str(pack.externals_file), environ, degrade=degrade))
     if not isinstance(listing, Listing):
         raise PackError([Problem("externals.py", f"cannot be served: {listing['detail'][:300]}")])
     if listing.sha256 != pack.externals_sha256:
         raise PackError([Problem("externals.py", "the file has changed since the pack was read", fix="read it again")])
-    profile = "strict" if pack.settings.sandbox == "spawn" else pack.settings.sandbox
     command = listing.command(environ, sandbox=profile, degrade=degrade and profile != "none")
     assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed
     longest = max(external.seconds for external in pack.externals.values())
