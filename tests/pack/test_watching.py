@@ -132,13 +132,21 @@ def test_readers_never_wait_for_a_load(tmp_path: Path) -> None:
     assert watched.current == "new"
 
 
-def test_other_errors_are_not_hidden(tmp_path: Path) -> None:
-    def load(folder: Path) -> Problem:
+def test_other_errors_are_neither_hidden_nor_forgotten(tmp_path: Path) -> None:
+    failures = iter([ZeroDivisionError, MemoryError])
+
+    def load(folder: Path) -> str:
         if (folder / "x").exists():
-            raise ZeroDivisionError
-        return Problem("", "")
+            for failure in failures:
+                raise failure
+        return "new" if (folder / "x").exists() else "old"
 
     watched = Watched(write(tmp_path, SMALL), load)
     write(tmp_path, {"x": "y"})
-    with pytest.raises(ZeroDivisionError):
-        watched.poll()
+    for failure in (ZeroDivisionError, MemoryError):
+        with pytest.raises(failure):
+            watched.poll()
+        assert watched.current == "old"
+        assert watched.problems == (Problem("", f"it could not be loaded: {failure.__name__}"),)
+    assert (watched.poll(), watched.current, watched.problems) == ("swapped", "new", ())
+    assert watched.poll() == "none"

@@ -46,17 +46,25 @@ class Watched(Generic[T]):
         return self._state[1]
 
     def poll(self) -> Change:
-        """Look whether the folder has changed since the last look, and load it if so."""
+        """Look whether the folder has changed since the last look, and load it if so.
+
+        An error of ``load`` that is no :class:`PackError` is raised, and the same edit is loaded again next time.
+        """
         with self._polling:
             seen = _fingerprint(self.folder)
             if seen == self._seen:
                 return "none"
-            self._seen = seen
             try:
                 loaded = self._load(self.folder)
             except PackError as error:
+                self._seen = seen
                 self._state = (self.current, error.problems)
                 return "broken"
+            except BaseException as error:
+                # Not the pack's mistake, and perhaps over soon: the edit is not taken as seen, and is tried again.
+                self._state = (self.current, (Problem("", f"it could not be loaded: {type(error).__name__}"),))
+                raise
+            self._seen = seen
             self._state = (loaded, ())
             return "swapped"
 
@@ -80,12 +88,12 @@ def _entries(root: str) -> Iterator[tuple[str, int, int, int, int]]:
                 found = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
+            count += 1
+            if count > MOST_FILES:  # no pack, and whoever reads it says so
+                return
             if stat.S_ISDIR(found.st_mode):
                 if depth < DEEPEST:
                     waiting.append((entry.path, depth + 1))
                 continue
-            count += 1
-            if count > MOST_FILES:  # no pack, and whoever reads it says so
-                return
             # The time of the last change of the inode cannot be set back, unlike that of the content.
             yield entry.path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
