@@ -80,4 +80,5 @@ def test_the_limits_are_those() -> None:
     assert f"batches of {BATCH:,}" in PAGE
     assert f"has {asking.SECONDS:g} seconds" in PAGE
     sizes = (reading.LARGEST_SETTINGS, reading.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, asking.MOST_OUTPUT)
+    assert folder.MOST_BYTES == 4 << 30
     assert sizes == (64 << 10, 16 << 20, 256 << 10, 1 << 30, 4 << 20)

@@ -15,14 +15,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from manglecp.pack.inside import open_inside
 from manglecp.pack.problems import Problems
 
 __all__ = ["DEEPEST", "MOST_FILES", "Folder", "is_ignored"]
 
 MOST_FILES: Final = 10_000
+"""Files, links and folders together."""
 DEEPEST: Final = 16
 LARGEST: Final = 1 << 30
 """Bytes of one file, whatever it is."""
+MOST_BYTES: Final = 1 << 32
+"""Bytes of all files together."""
 _CHUNK: Final = 1 << 20
 _FORMAT: Final = b"manglecp-pack-1"
 _IGNORED: Final = frozenset({".git", ".hg", ".svn", "__pycache__"})
@@ -36,6 +40,8 @@ class Folder:
         self._problems = problems
         self._digests: dict[str, bytes] = {}
         self._lost: set[str] = set()
+        self._links: dict[str, str] = {}
+        self._left = MOST_BYTES
         self._all: Final = tuple(sorted(self._walk(root)))
         self.names: Final = tuple(name for name in self._all if not _is_beside(name))
 
@@ -53,6 +59,10 @@ class Folder:
                 if is_ignored(entry.name):
                     continue
                 name = f"{inside}/{entry.name}" if inside else entry.name
+                found += 1
+                if found > MOST_FILES:
+                    self._problems.add("", f"the folder has more than {MOST_FILES:,} files", fix="is it a pack?")
+                    return
                 if not entry.name.isprintable():
                     self._problems.add(_shown(name), "the name is no printable text", fix="rename it")
                 elif entry.is_symlink():
@@ -64,10 +74,6 @@ class Folder:
                     else:
                         waiting.append((name, depth + 1))
                 else:
-                    found += 1
-                    if found > MOST_FILES:
-                        self._problems.add("", f"the folder has more than {MOST_FILES:,} files", fix="is it a pack?")
-                        return
                     yield name
 
     def _is_inside(self, name: str) -> bool:
@@ -86,6 +92,7 @@ class Folder:
         ):
             self._problems.add(name, "the link leads to a file that is not part of the pack")
         else:
+            self._links[name] = str(target.relative_to(self.root))
             return True
         return False
 
@@ -125,7 +132,8 @@ class Folder:
                 content = hashlib.sha256()
                 for chunk in self._chunks(name, LARGEST):
                     content.update(chunk)
-                self._digests[name] = content.digest()
+                if name not in self._lost:
+                    self._digests[name] = content.digest()
             parts += [b"file", name.encode(), self._digests.get(name, b"")]
         for key in sorted(params):
             parts += [b"param", key.encode(), params[key].encode()]
@@ -138,9 +146,11 @@ class Folder:
 
     def _chunks(self, name: str, most: int) -> Iterator[bytes]:
         """The bytes of a regular file. It is opened so that neither a pipe nor a link put there meanwhile matters."""
-        path = (self.root / name).resolve() if (self.root / name).is_symlink() else self.root / name
+        if self._left < 0:  # that was told of the file that was too much
+            self._lost.add(name)
+            return
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = open_inside(self.root, self._links.get(name, name))
         except OSError as error:
             self._lose(name, f"the file cannot be read: {error.strerror}")
             return
@@ -152,8 +162,12 @@ class Folder:
             try:
                 while chunk := file.read(_CHUNK):
                     left -= len(chunk)
+                    self._left -= len(chunk)
                     if left < 0:
                         self._lose(name, f"the file has more than {most:,} bytes")
+                        return
+                    if self._left < 0:
+                        self._lose(name, f"with it, the files of the pack have more than {MOST_BYTES:,} bytes")
                         return
                     yield chunk
             except OSError as error:
