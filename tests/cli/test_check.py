@@ -169,3 +169,11 @@ def test_what_a_broken_part_could_have_said_is_not_missed(run: Run, folder: Path
     write("sight/rules/domain/see.mg", RULES + "p(X) :- q(X).\n")
     document = json.loads(run("check", "sight", "--json").stdout)
     assert [d["file"] for d in document["diagnostics"]] == ["actions.py", "rules/domain/see.mg", "skills/seeing.md"]
+
+
+def test_a_secret_that_clients_would_be_told(run: Run, folder: Path, write: Write) -> None:
+    rules = RULES + 'instruction("see", 1, K) :- setting("api_key", K).\n'
+    a_pack(folder, write, rules, '[params.api_key]\ndefault = "none-at-all"\n')
+    shown = run("check", "sight")
+    assert shown.exit_code == 0
+    assert "rules/domain/see.mg:4:1: clients read instruction, and the setting 'api_key' is a secret" in shown.stderr

@@ -16,8 +16,9 @@ from manglecp.intent import context
 from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.safety import safety
+from manglecp.intent.secret_settings import hiding
 from manglecp.intent.tokens import counter
-from manglecp.intent.validity import validity
+from manglecp.intent.validity import expired, validity
 from manglecp.intent.visible import shown
 from manglecp.mangle.engine.rows import finder
 from manglecp.mangle.values import part_size
@@ -93,6 +94,8 @@ class Composer:
             _kept.put(key, made)
         if isinstance(made, Flaw):
             raise Flaw(made.message, made.fix)
+        if expired(self.evaluation, tool):
+            raise Flaw(f"{shown(tool)}: it is no longer valid", "let valid_for and valid_until end in the future")
         not_before, expires_at = validity(self.evaluation, tool)
         return replace(
             made,
@@ -108,18 +111,19 @@ class Composer:
         pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup
         rows: dict[str, Any] = {name: lookup.rows(name, arity, tool) for name, arity in _KEYS}
         links = chain(tool, rows, pack.actions)
-        description = _text(rows["macro"])
-        instructions = [shown(text) for _, _, text in rows["instruction"]]
+        hide = hiding(pack)
+        description = hide(_text(rows["macro"]))
+        instructions = [shown(hide(text)) for _, _, text in rows["instruction"]]
         wanted = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])
         return Definition(
             tool=tool,
             macro_id=links.macro_id,
             description=description,
-            summary=context.one_line(_text(rows["macro_summary"]) or description),
+            summary=context.one_line(hide(_text(rows["macro_summary"])) or description),
             steps=links.steps,
             ordered=links.ordered,
-            input_schema=links.input_schema,
-            output_schema=links.output_schema,
+            input_schema=hide(links.input_schema),
+            output_schema=hide(links.output_schema),
             results=links.results,
             safety=safety(
                 links.side_effects,
@@ -130,7 +134,9 @@ class Composer:
             ),
             instructions=context.instructions(instructions, counter(pack.settings.disclosure.tokens)),
             skills=tuple(skill for _, skill in rows["needs_skill"] if skill in pack.skills),
-            resources=context.resources((shown(uri), shown(why), priority) for _, uri, why, priority in wanted),
+            resources=context.resources(
+                (shown(hide(uri)), shown(hide(why)), priority) for _, uri, why, priority in wanted
+            ),
             requires=tuple(name for _, name in rows["requires"]),
         )
 

@@ -28,8 +28,19 @@ from manglecp.wire.schemas import snake_case
 
 if TYPE_CHECKING:
     from manglecp.intent.domain import Domain
+    from manglecp.pack.model import Pack
 
-__all__ = ["EXPLAIN_POLICY", "POLICY_WORDS", "REDACTED", "SELECTION", "Sight", "scrub", "trust_of"]
+__all__ = [
+    "EXPLAIN_POLICY",
+    "POLICY_WORDS",
+    "REDACTED",
+    "SELECTION",
+    "Sight",
+    "is_secret_setting",
+    "scrub",
+    "secret_values",
+    "trust_of",
+]
 
 EXPLAIN_POLICY: Final = "explain_policy"
 """Whoever holds this permission is told what policy did."""
@@ -101,6 +112,23 @@ def scrub(text: str) -> str:
     return text
 
 
+def is_secret_setting(name: str) -> bool:
+    """Is a setting of this name a credential?"""
+    return _SECRET_SETTING.search(snake_case(name)) is not None
+
+
+def secret_values(pack: Pack) -> tuple[str, ...]:
+    """The values of the settings that are credentials by their name."""
+    return _longest_first(
+        value for name, value in pack.params.items() if is_secret_setting(name) and len(value) >= _LEAST_SECRET
+    )
+
+
+def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
+    """So that none is hidden in part because it holds another."""
+    return tuple(sorted(set(texts), key=lambda text: (-len(text), text)))
+
+
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + CUT
 
@@ -143,11 +171,8 @@ class Sight:
         self._profile = domain.profile
         self._published = frozenset(schema.predicate for schema in domain.profile.schemas())
         pack = domain.pack
-        secret = (value for name, value in pack.params.items() if _SECRET_SETTING.search(snake_case(name)))
-        places = (pack.folder, *pack.fact_files)
-        self._known = tuple(
-            sorted({text for text in (*secret, *places) if len(text) >= _LEAST_SECRET}, key=lambda t: (-len(t), t))
-        )
+        places = (text for text in (pack.folder, *pack.fact_files) if len(text) >= _LEAST_SECRET)
+        self._known = _longest_first((*secret_values(pack), *places))
 
     # --- whose -----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from manglecp.intent.domain import Domain
+from manglecp.intent.secret_settings import told_secrets
 from manglecp.pack.model import ActionDescription, ExternalDescription, Pack, SkillText
 from manglecp.pack.problems import PackError, Problem
 from manglecp.pack.reading import read_pack
@@ -34,7 +35,8 @@ def survey(folder: Path, params: Mapping[str, str] | None = None) -> tuple[Domai
         domain = Domain.load(pack)
     except PackError as refused:
         return None, refused.problems
-    return domain, domain.warnings
+    clauses = (rule.clause for rule in domain.program.rules)
+    return domain, (*domain.warnings, *told_secrets(clauses))
 
 
 def _more(partial: Pack, known: tuple[Problem, ...]) -> tuple[Problem, ...]:
