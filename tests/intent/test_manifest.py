@@ -251,6 +251,11 @@ def test_extensions() -> None:
     found = sent(status="degraded", extensions={"x-degraded": "the index is being rebuilt"})["payload"]["extensions"]
     assert {"x-why_not", "x-rule_coverage", "x-structured_facts", "x-pack_digest", "x-degraded"} == set(found)
     assert found["x-structured_facts"] == {"enabled": False, "rules": False}
+    plain = pack()
+    on = Domain.load(replace(plain, settings=replace(plain.settings, structured_facts=True)))
+    told = manifest(on).payload.extensions
+    assert isinstance(told, dict)
+    assert told["x-structured_facts"] == {"enabled": True, "rules": False}
     with pytest.raises(ValueError, match="begins with x-"):
         sent(extensions={"degraded": "x"})
 

@@ -18,6 +18,7 @@ def test_everything_that_is_said_is_taken(tmp_path: Path) -> None:
         '[disclosure]\nfull = 90\ncondensed = 50\nminimal = 50\ntokens = "estimate"\ninline_skill_tokens = 100\n'
         '[auth]\nrequired = true\nschemes = ["bearer", "api_key"]\ntoken_url = "https://example.org/token"\n'
         '[sandbox]\nprofile = "standard"\n'
+        "[extensions]\nstructured_facts = true\n"
     )
     settings = read(tmp_path, {"rules/a.mg": RULES, "pack.toml": text}).settings
     assert (settings.name, settings.version, settings.description) == ("greeter", "1.2.0", "Says hello")
@@ -41,6 +42,7 @@ def test_everything_that_is_said_is_taken(tmp_path: Path) -> None:
     assert settings.auth.token_url == "https://example.org/token"
     assert settings.params == (Param(name="root", description="Where to look", default="."),)
     assert settings.sandbox == "standard"
+    assert settings.structured_facts
 
 
 def test_everything_has_a_default(tmp_path: Path) -> None:
@@ -49,6 +51,7 @@ def test_everything_has_a_default(tmp_path: Path) -> None:
     assert settings.limits == Limits()
     assert settings.disclosure == Disclosure()
     assert settings.sandbox == "strict"
+    assert not settings.structured_facts
     assert settings.intents == ()
     assert not settings.auth.required
 
@@ -106,6 +109,7 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(
         ("[auth]\nrequired = true\n", 2, "auth.required: then schemes are needed too"),
         ('[auth]\nschemes = ["basic"]\n', 2, "auth.schemes: entry 1 is not one of bearer"),
         ('[auth]\ntoken_url = "file:///etc/passwd"\n', 2, "auth.token_url: not an http or https address"),
+        ("[extensions]\nstructured_fact = true\n", 2, "extensions.structured_fact: unknown key"),
         ('[sandbox]\nprofile = "loose"\n', 2, "sandbox.profile: takes one of none"),
         ("pack = 3\n", 1, "pack: takes a table, not a whole number"),
         ('[pack]\nname = ""\n', 2, "pack.name: the text is empty"),

@@ -165,7 +165,7 @@ def _answer(
             pack = read_pack(folder, settings, degrade=degrade)
             domain = Domain.load(pack, externals=_externals(pack, hosts, degrade=degrade))
             progress.doing = "evaluating"
-            request = _message(payload, pack.settings.limits.max_message_bytes)
+            request = _message(payload, pack)
             answer = respond(domain, request, identity, clock=time.time_ns)
     except PackError as error:
         _refuse_pack(error)
@@ -192,14 +192,19 @@ def _externals(pack: Pack, hosts: ExitStack, *, degrade: bool) -> Mapping[str, E
     return hosts.enter_context(serve_externals(pack, degrade=degrade))
 
 
-def _message(payload: dict[str, Any], most: int) -> IntentRequest:
+def _message(payload: dict[str, Any], pack: Pack) -> IntentRequest:
     """Through the same door as everybody else."""
     from manglecp.cli.outputs import json_text
     from manglecp.wire.messages import VERSION, IntentRequest
     from manglecp.wire.receiving import receive
 
     envelope = {"type": "intent_request", "id": "shell", "manglecp": VERSION, "payload": payload}
-    message = receive(json_text(envelope).encode(errors="surrogatepass"), most)
+    settings = pack.settings
+    message = receive(
+        json_text(envelope).encode(errors="surrogatepass"),
+        settings.limits.max_message_bytes,
+        structured_facts=settings.structured_facts,
+    )
     assert isinstance(message, IntentRequest)
     return message
 

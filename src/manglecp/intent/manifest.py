@@ -40,7 +40,6 @@ EXTENSIONS: Final = {
         "option": 'options["x-rule_coverage"]: true',
         "answer": "diagnostics.rule_coverage: which rules fired, lay dormant or did not apply",
     },
-    "x-structured_facts": {"enabled": False, "rules": False},
 }
 """What this implementation has beyond the protocol or as its optional parts (OPEN-50)."""
 
@@ -120,4 +119,5 @@ def _extensions(domain: Domain, more: dict[str, Any]) -> dict[str, Any]:
     wrong = sorted(key for key in more if not key.startswith("x-"))
     if wrong:
         raise ValueError(f"an extension begins with x-: {', '.join(wrong)}")  # MANI-27
-    return {**EXTENSIONS, "x-pack_digest": domain.digest, **more}
+    structured = {"enabled": domain.pack.settings.structured_facts, "rules": False}
+    return {**EXTENSIONS, "x-structured_facts": structured, "x-pack_digest": domain.digest, **more}

@@ -107,6 +107,8 @@ class Settings:
     auth: AuthSettings = AuthSettings()
     params: tuple[Param, ...] = ()
     sandbox: Profile = "strict"
+    structured_facts: bool = False
+    """May clients write facts as clauses without a body? The extension ``x-structured_facts``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +164,8 @@ class Pack:
     """Rule files; names are paths relative to the pack, trust comes from the folder."""
     fact_files: tuple[str, ...] = ()
     """Absolute paths of base facts, in the order of their names."""
+    fact_digests: Mapping[str, str] = field(default_factory=dict)
+    """By path, the SHA-256 of what the digest covers: whoever reads the facts later refuses anything else."""
     skills: Mapping[str, SkillText] = field(default_factory=dict)
     actions: Mapping[str, ActionDescription] = field(default_factory=dict)
     """By the name of their function."""

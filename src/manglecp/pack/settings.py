@@ -70,6 +70,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         auth=_auth(whole.section("auth")),
         params=_params(whole.section("params")),
         sandbox=_sandbox(whole.section("sandbox"), problems),
+        structured_facts=_structured_facts(whole.section("extensions")),
     )
     whole.finish()
     return settings
@@ -212,3 +213,9 @@ def _sandbox(sandbox: Section, problems: Problems) -> Profile:
         problems.warn(FILE, message, fix="leave it out, if the pack does without")
     sandbox.finish()
     return cast("Profile", profile)
+
+
+def _structured_facts(extensions: Section) -> bool:
+    said = extensions.flag("structured_facts", False)
+    extensions.finish()
+    return said
