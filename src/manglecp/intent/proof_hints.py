@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.intent.definition import Definition
@@ -36,8 +35,6 @@ MOST_NODES: Final = 100
 DEEPEST: Final = 24
 """So is one that goes deeper."""
 MOST_SUPPORTING: Final = 100
-_NO_LIMIT: Final = 10.0
-"""Seconds that hints may take where the evaluation has no deadline."""
 
 _ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust"})
 _REPEATS: Final = frozenset({"core"})
@@ -59,14 +56,12 @@ def hints_wanted(options: Options) -> bool:
 class Hints:
     """The hints of one evaluation. How a tool came about is found once, whoever asks first."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: Evaluation, deadline: float) -> None:
         self.evaluation = evaluation
         self.result = evaluation.result
         self.sight = Sight(evaluation.domain, evaluation.identity)
         self.session = frozenset(evaluation.session)
-        limit = evaluation.result.model.limits.seconds
-        spent = evaluation.duration_ns / 1e9
-        self.deadline = monotonic() + (_NO_LIMIT if limit is None else max(limit - spent, 0.0))
+        self.deadline = deadline
         self._derivations: dict[str, Derivation] = {}
 
     def about(self, definitions: Sequence[Definition]) -> ProofHints:
@@ -95,15 +90,8 @@ class Hints:
 
     def _derivation(self, macro_id: str, selected: Selected) -> Derivation:
         goal = Fact("final_selected", (selected.tool, selected.score, selected.phase))
-        proof = None if monotonic() > self.deadline else self.result.explain(goal)
-        if proof is None:  # no time is left: say what is known without looking
-            return Derivation(
-                macro_id=macro_id,
-                selected_by=selected.phase,
-                score=selected.score,
-                supporting_facts=(),
-                rule_chain=(goal.predicate,),
-            )
+        proof = self.result.explain(goal)
+        assert proof is not None  # it was selected
         seen = self._preorder(proof.root)
         return Derivation(
             macro_id=macro_id,

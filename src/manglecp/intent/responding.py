@@ -7,6 +7,7 @@ one too, ``internal_error``, which tells the client nothing but that; the log ha
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -25,7 +26,8 @@ from manglecp.intent.identity import Identity
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.proof_hints import Hints, hints_wanted
 from manglecp.intent.tokens import counter
-from manglecp.wire.errors import WireError, invalid_type
+from manglecp.mangle.errors import LimitError
+from manglecp.wire.errors import WireError, budget_exceeded, invalid_type
 from manglecp.wire.messages import Message
 from manglecp.wire.messages.envelope import UNSET, Level
 from manglecp.wire.messages.intent import Derivation, Diagnostics, IntentRequest, IntentResponse, IntentResult
@@ -55,21 +57,41 @@ def respond(
     """The answer to a request; a :class:`WireError` if there is none."""
     started = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
+    options = request.payload.options
+    deadline = _explain_in_time(evaluation) if hints_wanted(options) or options.rule_coverage else math.inf
     disclosed, flaws = _disclosed(evaluation)
-    hints = Hints(evaluation) if hints_wanted(request.payload.options) else None
-    sources = {} if hints is None else _sources(hints.derivations([one for one, _ in disclosed]))
-    fitted = _fitted(evaluation, disclosed, sources)
-    definitions = tuple(shown.definition for shown in fitted.shown)
-    told = UNSET if hints is None else hints.about(definitions)
+    try:
+        hints = Hints(evaluation, deadline) if hints_wanted(options) else None
+        sources = {} if hints is None else _sources(hints.derivations([one for one, _ in disclosed]))
+        fitted = _fitted(evaluation, disclosed, sources)
+        definitions = tuple(shown.definition for shown in fitted.shown)
+        told = UNSET if hints is None else hints.about(definitions)
+        diagnostics = _diagnostics(evaluation, fitted)
+    except LimitError as error:
+        raise _late(error) from None
     result = IntentResult(
         eval_time_used=evaluation.eval_time_used,
         eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
         macro_tools=fitted.tools,
         proof_hints=told,
         required_skills=fitted.skills,
-        diagnostics=_diagnostics(evaluation, fitted),
+        diagnostics=diagnostics,
     )
     return Answer(IntentResponse(id=request.id, payload=result), definitions, flaws)
+
+
+def _explain_in_time(evaluation: Evaluation) -> float:
+    """When the time of a request is over: explaining is part of it, and ends then."""
+    limit = evaluation.result.model.limits.seconds
+    deadline = time.monotonic() + (math.inf if limit is None else max(limit - evaluation.duration_ns / 1e9, 0.0))
+    evaluation.result.explain_until(deadline)
+    return deadline
+
+
+def _late(error: LimitError) -> WireError:
+    advice = "Ask for fewer explanations, reduce the number of facts, or increase max_compute_ms in constraints."
+    milliseconds = round(error.limit * 1_000)
+    return budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
 
 
 def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:

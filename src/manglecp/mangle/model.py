@@ -228,6 +228,10 @@ class Result:
 
         return Explainer(self.model)
 
+    def explain_until(self, deadline: float | None) -> None:
+        """Questions that are not answered by this time of the monotonic clock end in a LimitError."""
+        self.explainer.until(deadline)
+
     def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
         """A proof of the fact with few leaves; None if it does not hold.
 

@@ -27,6 +27,10 @@ class Explainer:
         self._prover = Prover(model)
         self._use = Use(self._prover.instances)
 
+    def until(self, deadline: float | None) -> None:
+        """A question that is not answered by then raises a LimitError. The deadline is one of the monotonic clock."""
+        self._prover.solver.deadline = deadline
+
     def read(self, fact: str | Fact) -> Fact:
         """A fact in canonical text, with its annotation if it is temporal."""
         return read_fact(fact, self.model.program, self.model.now) if isinstance(fact, str) else self._always(fact)

@@ -9,8 +9,9 @@ of the rule, which is part of its meaning.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from time import monotonic
 
-from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.explain.model import Model
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
@@ -28,6 +29,8 @@ class Finished(NaiveEvaluation):
     def __init__(self, model: Model) -> None:
         super().__init__(model.program, model.now, model.limits)
         self.model = model
+        self.deadline: float | None = None
+        """On the monotonic clock; a look-up after it ends the search."""
         self.raw: Key | None = None  # the predicate that is read as derived, not coalesced (D12)
         self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
@@ -101,6 +104,8 @@ class Finished(NaiveEvaluation):
 
     def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Sequence[Timed]]:
         """The facts that agree with what is known; the matcher says which of them really match."""
+        if self.deadline is not None and monotonic() > self.deadline:  # every search comes by here, again and again
+            raise LimitError(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
         known = self._names.get(id(premise))
         if known is None:
             names = tuple(arg.name for arg in premise.atom.args if isinstance(arg, Variable))
