@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +192,9 @@ class _Loader:
             inside = self.pack.folder and path.is_relative_to(self.pack.folder)
             shown = str(path.relative_to(self.pack.folder)) if inside else path.name
             try:
-                read = read_facts([FactFile(path)], program)
+                read = read_facts([FactFile(path, name=shown, sha256=self.pack.fact_digests.get(name))], program)
             except MangleError as error:
-                self.found += [_inside(Problem.of(diagnostic), name, shown) for diagnostic in error.diagnostics]
+                self.found += [_inside(Problem.of(diagnostic), shown) for diagnostic in error.diagnostics]
                 continue
             except OSError as error:
                 self.found.append(Problem(shown, f"cannot be read: {error.strerror}"))
@@ -266,10 +266,9 @@ def _about(pack: Pack) -> Iterator[Fact]:
         yield Fact("setting", (name, value))
 
 
-def _inside(problem: Problem, path: str, shown: str) -> Problem:
-    """The same problem, with the file as the pack calls it."""
-    file = shown if problem.file in ("", path) else problem.file
-    return Problem(file, problem.message, problem.line, problem.column, problem.fix, problem.severity, problem.excerpt)
+def _inside(problem: Problem, shown: str) -> Problem:
+    """The same problem, with the file as the pack calls it, and once."""
+    return replace(problem, file=problem.file or shown, message=problem.message.removeprefix(f"{shown}: "))
 
 
 def _descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:

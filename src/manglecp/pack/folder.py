@@ -120,6 +120,10 @@ class Folder:
             return None
         return text
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a file was read."""
+        return name in self._digests
+
     def sha256(self, name: str) -> str:
         """The hash of what was read."""
         return self._digests[name].hex()

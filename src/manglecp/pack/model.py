@@ -48,6 +48,8 @@ class IntentSettings:
     description: str
     required_facts: tuple[str, ...] = ()
     optional_facts: tuple[str, ...] = ()
+    line: int | None = field(default=None, compare=False, repr=False)
+    """Where its entry begins in ``pack.toml``, for messages about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

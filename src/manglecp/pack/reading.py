@@ -74,6 +74,7 @@ class _Reading:
             settings=settings,
             sources=sources,
             fact_files=facts,
+            fact_digests=self._fact_digests(),
             skills=skills,
             actions=actions,
             externals=externals,
@@ -135,6 +136,12 @@ class _Reading:
             else:
                 found.append(str(self._root / name))
         return tuple(found)
+
+    def _fact_digests(self) -> dict[str, str]:
+        """Of what was hashed for the digest of the pack."""
+        return {
+            str(self._root / name): self._folder.sha256(name) for name in self._inside("facts") if name in self._folder
+        }
 
     def _skills(self) -> dict[str, SkillText]:
         found = {}

@@ -31,6 +31,10 @@ class FactFile:
 
     path: Path
     predicate: str | None = None
+    name: str | None = None
+    """What messages call it; the path, by default."""
+    sha256: str | None = None
+    """The hash that the file must have."""
 
     @property
     def format(self) -> str:
@@ -70,17 +74,19 @@ def read_facts(
 
 
 def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
-    path = file.path
+    name = str(file.path) if file.name is None else file.name
     match file.format:
         case ".mg":
-            return read_mangle(source(path, limits), schemas, limits, check)
+            return read_mangle(source(file.path, limits, name, file.sha256), schemas, limits, check)
         case ".jsonl":
-            return read_jsonl(source(path, limits), schemas, limits, check)
+            return read_jsonl(source(file.path, limits, name, file.sha256), schemas, limits, check)
         case ".csv":
-            return read_csv(source(path, limits), file.table_of, schemas, limits, check)
+            return read_csv(source(file.path, limits, name, file.sha256), file.table_of, schemas, limits, check)
         case ".parquet":
-            return read_parquet(str(path), contents(path, limits), file.table_of, schemas, limits, check)
+            return read_parquet(
+                name, contents(file.path, limits, name, file.sha256), file.table_of, schemas, limits, check
+            )
         case ".sc":
-            return read_simplecolumn(source(path, limits), schemas, limits, check)
+            return read_simplecolumn(source(file.path, limits, name, file.sha256), schemas, limits, check)
     known = ", ".join(SUFFIXES)
-    return refuse(str(path), "not a fact file by its name", f"known endings are {known}, each also with {_PACKED}")
+    return refuse(name, "not a fact file by its name", f"known endings are {known}, each also with {_PACKED}")
