@@ -156,6 +156,7 @@ def test_clients_do_not_state_what_policy_owns(direction: str) -> None:
         ('relevant("see", -1).', "3:17 a score is a number from 0 to 100, not -1"),
         ('needs_resource("see", "u", "w", 101).', "3:33 a priority is a number from 0 to 100, not 101"),
         ('on_error("see", 1, "panic").', "3:20 what happens after an error is one of"),
+        ('valid_for("see", fn:duration:from_minutes(-5)).', "3:18 a tool is valid for some time"),
         ('arg_value("see", 1, "pth", "x").', "3:21 look has no parameter 'pth'"),
         ('arg_from("see", 1, "pth", "x").', "3:20 look has no parameter 'pth'"),
         ('arg_step("see", 1, "pth", 1, "/x").', "3:20 look has no parameter 'pth'"),

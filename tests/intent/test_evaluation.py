@@ -121,6 +121,8 @@ def test_the_counts() -> None:
         ('permitted("see").', ""),
         ('effect_denied("patch", "no").', 'macro_step("mend", 2, "patch").'),
         ("", 'macro_step("mend", 2, A) :- intent(_), A = "gone".'),
+        ('effect_denied("patch", "no").', 'undo_step("mend", 1, "patch"). undo_in("mend", 1, "path", "path").'),
+        ("", 'undo_step("mend", 1, A) :- intent(_), A = "gone".'),
     ],
 )
 def test_whatever_bars_a_tool_beats_what_selects_it(policy: str, domain_rules: str) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from manglecp.intent.composition import Composer, compose
+from manglecp.intent.definition import Flaw
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import Identity
@@ -13,6 +15,7 @@ from manglecp.intent.validity import validity
 from manglecp.mangle.explain.expiry import Expiry
 from manglecp.mangle.facts import Fact
 
+from .answering import asked
 from .packs import NOW, clock, pack, request
 
 pytestmark = [pytest.mark.req("TOOL-17"), pytest.mark.req("TOOL-18")]
@@ -69,6 +72,32 @@ def test_of_several_ends_the_earliest_counts() -> None:
         valid_until("a", fn:time:parse_rfc3339("2026-01-15T12:09:00Z")) :- intent(_).
     """
     assert window(rules, "a") == 7
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'valid_for("a", Span) :- Span = fn:duration:from_minutes(-7), intent(_)',
+        'valid_until("a", fn:time:parse_rfc3339("2026-01-15T11:59:59Z"))',
+    ],
+)
+def test_a_tool_whose_time_is_over_is_left_out_with_whoever_needs_it(said: str) -> None:
+    rules = f'mandatory("a"). mandatory("b"). mandatory("c"). requires("b", "a"). {said}.'
+    evaluation = evaluated(rules)
+    with pytest.raises(Flaw, match="no longer valid"):
+        compose(evaluation, "a")
+    definitions, flaws = Composer(evaluation).all(["a", "b", "c"])
+    assert [one.tool for one in definitions] == ["c"]
+    assert [flaw.message for flaw in flaws] == ["a: it is no longer valid"]
+    told = asked(evaluation.domain, options={"include_proof_hints": True})
+    assert [one["name"] for one in told["macro_tools"]] == ["c"]
+    reasons = {one["candidate"]: one["reason"] for one in told["proof_hints"]["excluded"]}
+    assert reasons["a"] == "it is no longer valid"
+
+
+def test_a_tool_whose_time_ends_now_is_still_there() -> None:
+    rules = 'mandatory("a"). valid_until("a", fn:time:parse_rfc3339("2026-01-15T12:00:00Z")) :- intent(_).'
+    assert compose(evaluated(rules), "a").expires_at == NOW
 
 
 def test_a_point_ten_minutes_deep_in_a_window_of_ten_minutes_expires_now() -> None:

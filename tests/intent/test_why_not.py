@@ -199,13 +199,6 @@ def test_facts_that_only_policy_reads_are_not_told() -> None:
     assert why_not(domain(rules, policy), "a", identity=AUDITOR).would_unlock == ((fact("seen", "open sesame"),),)
 
 
-def test_a_predicate_that_belongs_to_policy_is_not_told_even_where_clients_may_say_it() -> None:
-    schema = 'Decl waiver(Code) descr [owner("policy"), direction("input")] bound [/string].'
-    source = domain(tools("a") + 'relevant("a", 50) :- waiver("w").', schema=schema)
-    assert why_not(source, "a", identity=USER).would_unlock == ()
-    assert why_not(source, "a", identity=AUDITOR).would_unlock == ((fact("waiver", "w"),),)
-
-
 def test_a_tool_for_which_only_policy_speaks_is_unknown() -> None:
     source = domain(tools("a"), 'mandatory("a") :- client_permission("moonlight").')
     assert why_not(source, "a", identity=USER) == unknown("a")

@@ -30,7 +30,7 @@ class Said:
     relevant: Mapping[str, int] = field(default_factory=dict)
     """The best score of each tool, clamped to 100; tools below 0 are not relevant at all."""
     forbidden: frozenset[str] = frozenset()
-    """Prohibited, not permitted, without steps, with steps that cannot or must not run, or not there at all."""
+    """Prohibited, not permitted, without steps, with actions that cannot or must not run, or not there at all."""
     conflicts: frozenset[tuple[str, str]] = frozenset()
     requires: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -42,6 +42,9 @@ class Said:
         steps: dict[str, set[str]] = {}
         for tool, _, action in rows("macro_step", 3):
             steps.setdefault(tool, set()).add(action)
+        for tool, _, action in rows("undo_step", 3):
+            if tool in steps:
+                steps[tool].add(action)
         requires: dict[str, set[str]] = {}
         for tool, needed in rows("requires", 2):
             requires.setdefault(tool, set()).add(needed)

@@ -21,7 +21,7 @@ from manglecp.mangle.packages import Key
 from manglecp.mangle.parser import argument_span
 from manglecp.mangle.syntax import Apply, Clause, Literal, Premise, Term, Unit, Variable
 from manglecp.mangle.terms import evaluate, mentions_now
-from manglecp.mangle.values import Value
+from manglecp.mangle.values import Duration, Value
 from manglecp.pack.model import ActionDescription, Pack
 from manglecp.pack.problems import Problem, meant
 
@@ -66,6 +66,7 @@ class _Check:
         self._names("needs_skill", 2, 1, self.pack.skills, "skill")
         self._values("relevant", 2, 1, _score, "a score is a number from 0 to 100")
         self._values("needs_resource", 4, 3, _score, "a priority is a number from 0 to 100")
+        self._spans()
         on_error = ", ".join(f'"{value}"' for value in ON_ERROR)
         self._values("on_error", 3, 2, ON_ERROR.__contains__, f"what happens after an error is one of {on_error}")
         for predicate, (step, arity) in _BINDINGS.items():
@@ -94,6 +95,12 @@ class _Check:
             value = args[column]
             if isinstance(value, int | str) and not good(value):
                 self._say(clause, column, f"{rule}, not {value!r}", None)
+
+    def _spans(self) -> None:
+        for clause, args in self._each("valid_for", 2):
+            span = args[1]
+            if isinstance(span, Duration) and span.ns <= 0:
+                self._say(clause, 1, "a tool is valid for some time, or it is never offered", "write a longer span")
 
     # --- parameters ------------------------------------------------------------------------------------------------
 

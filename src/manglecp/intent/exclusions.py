@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from manglecp.intent.lookup import Lookup
 from manglecp.intent.redaction import Sight
+from manglecp.intent.validity import expired
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,6 +27,7 @@ class Exclusions:
     """Of one evaluation, whose answer returns these tools."""
 
     def __init__(self, evaluation: Evaluation, sight: Sight, returned: Collection[str]) -> None:
+        self.evaluation = evaluation
         self.lookup: Lookup = evaluation.lookup
         self.sight = sight
         self.returned = returned
@@ -66,7 +68,7 @@ class Exclusions:
         found = {str(reason) for _, reason in rows("prohibited", 2, tool)}
         if self.lookup.all("permitted_only", 0) and not rows("permitted", 1, tool):
             found.add("not permitted")
-        for _, _, action in rows("macro_step", 3, tool):
+        for _, action in rows("may_run", 2, tool):
             found |= {str(reason) for _, reason in rows("effect_denied", 2, action)}
         return [self.sight.text(reason) for reason in sorted(found)]
 
@@ -82,6 +84,8 @@ class Exclusions:
     def _left_out(self, tool: str) -> str:
         if self.selected[tool] < self.disclosed_from:
             return "its score is below what is disclosed"
+        if expired(self.evaluation, tool):
+            return "it is no longer valid"
         if self.narrow:
             return "there is no room for it within max_tools_returned and max_tokens_budget"
         return "it could not be composed"

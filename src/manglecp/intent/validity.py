@@ -3,6 +3,8 @@
 A tool is selected as long as something speaks for it, or as long as a selected tool needs it; so its window ends with
 the last of these. Only a tool whose selection can depend on a premise about time has a window, which the rule graph
 tells before any request: for most tools this is one look into a table.
+
+Rules may give an end that has passed. Such a tool is not offered, as no window ends before it begins.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from manglecp.mangle.values import INT_MAX, Duration, Time
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation
 
-__all__ = ["validity"]
+__all__ = ["expired", "validity"]
 
 _SPOKEN_FOR: Final = (("mandatory", 1), ("relevant", 2))
 
@@ -29,6 +31,12 @@ def validity(evaluation: Evaluation, tool: str) -> tuple[int | None, int | None]
     if end is None or end >= INT_MAX:
         return None, None
     return evaluation.now, end
+
+
+def expired(evaluation: Evaluation, tool: str) -> bool:
+    """Have rules given it an end that has passed?"""
+    end = _ruled(evaluation, tool)
+    return end is not None and end < evaluation.now
 
 
 def _ruled(evaluation: Evaluation, tool: str) -> int | None:

@@ -8,9 +8,9 @@ barred_by(Tool, "policy", Reason) :- named(Tool), prohibited(Tool, Reason).
 barred_by(Tool, "policy", "not permitted") :- named(Tool), permitted_only(), !permitted(Tool).
 barred_by(Tool, "policy", Reason) :-
   named(Tool),
-  macro_step(Tool, _, Action),
+  may_run(Tool, Action),
   effect_denied(Action, Reason).
-barred_by(Tool, "capability", Action) :- named(Tool), macro_step(Tool, _, Action), !action(Action).
+barred_by(Tool, "capability", Action) :- named(Tool), may_run(Tool, Action), !action(Action).
 barred_by(Tool, "undefined", "it has no macro") :- named(Tool), !macro(Tool, _).
 barred_by(Tool, "undefined", "it has no step") :-
   named(Tool),
