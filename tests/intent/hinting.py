@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import time
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Final
@@ -64,7 +64,7 @@ def defined(tool: str) -> Definition:
 def hints_of(evaluation: Evaluation, returned: Iterable[str] | None = None) -> ProofHints:
     """The hints of an answer that returns all selected tools, or only some."""
     names = [one.tool for one in evaluation.selected] if returned is None else returned
-    return Hints(evaluation, math.inf).about([defined(name) for name in names])
+    return Hints(evaluation, time.monotonic() + 600).about([defined(name) for name in names])
 
 
 def hints(*args: Any, **more: Any) -> ProofHints:
