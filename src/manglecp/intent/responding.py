@@ -153,7 +153,8 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
     """The bytes that answer the bytes of an intent request, whatever they are."""
     message: Message | None = None
     try:
-        message = receive(data, domain.pack.settings.limits.max_message_bytes)
+        settings = domain.pack.settings
+        message = receive(data, settings.limits.max_message_bytes, structured_facts=settings.structured_facts)
         if not isinstance(message, IntentRequest):
             raise invalid_type(_type(message), ("intent_request",), "is not answered here")
         return encode(respond(domain, message, identity, clock).response)
