@@ -18,6 +18,7 @@ from manglecp.mangle.values import Float, List, Name, Time
 from manglecp.pack.model import Pack
 from manglecp.pack.problems import PackError
 from manglecp.pack.reading import read_pack
+from manglecp.toolhost.external import serving
 from manglecp.toolhost.externals import BATCH, serve_externals
 
 DECL = """Decl similar(Text, Count, Id) descr [external(), mode("+", "+", "-")] bound [/string, /number, /string].
@@ -222,6 +223,36 @@ def test_a_pack_without_externals_needs_no_host(tmp_path: Path) -> None:
     (tmp_path / "rules/a.mg").write_text("p(1).")
     with serve_externals(read_pack(tmp_path)) as externals:
         assert externals == {}
+
+
+@pytest.mark.parametrize("answer", ["ab", b"ab", bytearray(b"ab"), {"a": 1, "b": 2}])
+@pytest.mark.parametrize(("signature", "mode"), [("p(X, Y)", "+-"), ("p(X, Y, Z)", "+--"), ("p(X)", "+")])
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_text_is_no_list_of_rows(answer: object, signature: str, mode: str, batch: bool) -> None:
+    @external(signature, mode=mode, batch=batch)
+    def p(_question: object) -> object:
+        return [answer] if batch else answer
+
+    with pytest.raises(TypeError, match="an answer is a list of rows, not a "):
+        serving(p)([["x"]])
+
+
+@pytest.mark.parametrize("row", ["ab", b"ab", {"a": 1, "b": 2}])
+def test_a_text_is_no_row_of_letters(row: object) -> None:
+    @external("p(X, Y, Z)", mode="+--")
+    def p(_question: object) -> list[object]:
+        return [row]
+
+    with pytest.raises(TypeError, match="a row is a tuple of 2 values"):
+        serving(p)([["x"]])
+
+
+def test_a_text_is_a_row_of_one() -> None:
+    @external("p(X, Y)", mode="+-")
+    def p(_question: object) -> list[object]:
+        return ["ab", ("cd",), ["e", "f"]]
+
+    assert serving(p)([["x"]]) == {"rows": [[["ab"], ["cd"], [["e", "f"]]]]}
 
 
 def test_a_declared_function_stays_what_it_was() -> None:

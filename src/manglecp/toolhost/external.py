@@ -31,6 +31,7 @@ _SIGNATURE: Final = re.compile(
 )
 _COROUTINE: Final = 0x80 | 0x200
 _LONGEST: Final = 3_600
+_WHOLE: Final = (str, bytes, bytearray, dict)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -95,12 +96,21 @@ def _answering(function: Callable[..., Any], mode: str, batch: bool) -> Callable
         answers = list(function(questions)) if batch else [function(*question) for question in questions]
         if len(answers) != len(questions):
             raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
-        return {"rows": [[_row(row, found) for row in rows] for rows in answers]}
+        return {"rows": [[_row(row, found) for row in _rows(rows)] for rows in answers]}
 
     return answer
 
 
+def _rows(rows: Any) -> Any:
+    """Letters, bytes and keys can be gone through one by one as well, and that is never what was meant."""
+    if isinstance(rows, _WHOLE):
+        raise TypeError(f"an answer is a list of rows, not a {type(rows).__name__}")
+    return rows
+
+
 def _row(row: Any, count: int) -> list[Any]:
+    if count != 1 and isinstance(row, _WHOLE):
+        raise TypeError(f"a row is a tuple of {count} values, not a {type(row).__name__}")
     values = list(row) if isinstance(row, tuple) or count != 1 else [row]
     if len(values) != count:
         raise ValueError(f"a row has {count} values, not {len(values)}")
