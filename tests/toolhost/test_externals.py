@@ -218,6 +218,22 @@ def test_another_file_than_the_pack_describes_is_not_served(tmp_path: Path) -> N
         pass
 
 
+@pytest.mark.parametrize(
+    ("file", "beside"), [("externals.py", "lookup.py"), ("externals/__init__.py", "externals/lookup.py")]
+)
+def test_nor_is_what_that_file_imports(tmp_path: Path, file: str, beside: str) -> None:
+    dot = "." if "/" in beside else ""
+    for name, text in {"rules/a.mg": DECL, file: f"from {dot}lookup import X\n{SOURCE}", beside: "X = 1\n"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    described = read_pack(tmp_path)
+    with serve_externals(described, size=1) as externals:
+        assert externals["similar"].answer([("a", 1)]) == [[("a 0",)]]
+    (tmp_path / beside).write_text("X = 2\n")
+    with pytest.raises(PackError, match="the pack has changed"), serve_externals(described):
+        pass
+
+
 def test_a_pack_without_externals_needs_no_host(tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules/a.mg").write_text("p(1).")

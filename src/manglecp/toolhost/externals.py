@@ -2,7 +2,8 @@
 
 The engine asks synchronously, from any thread, and many questions at a time. Hosts are served by an event loop. So one
 thread runs that loop as long as the pack is served, and whoever asks waits for it, at most as long as the predicate
-has. The host must be one of the very file that the pack describes.
+has. The host must be one of the very file that the pack describes. That file may import others, so no file of the pack
+may have changed when the hosts are set up; a host that is started later is held to the file alone.
 
 Values travel as JSON, in the form that the predicate's declaration in the rules gives them. What a host answers is
 somebody else's word: it is read against that declaration here, and held against it once more by the engine.
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -27,8 +29,9 @@ from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source
 from manglecp.mangle.values import Value
+from manglecp.pack.folder import Folder
 from manglecp.pack.model import ExternalDescription, Pack, Profile
-from manglecp.pack.problems import PackError, Problem
+from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.wire.faults import Fault
 from manglecp.wire.schemas import Schemas
@@ -88,6 +91,8 @@ def _dispatcher(
         raise PackError([Problem("externals.py", f"cannot be served: {listing['detail'][:300]}")])
     if listing.sha256 != pack.externals_sha256:
         raise PackError([Problem("externals.py", "the file has changed since the pack was read", fix="read it again")])
+    if Folder(Path(pack.folder), Problems()).digest(pack.params) != pack.digest:
+        raise PackError([Problem("", "the pack has changed since it was read", fix="read it again")])
     command = listing.command(environ, sandbox=profile, degrade=degrade and profile != "none")
     assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed
     longest = max(external.seconds for external in pack.externals.values())
