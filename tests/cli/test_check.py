@@ -177,3 +177,14 @@ def test_a_secret_that_clients_would_be_told(run: Run, folder: Path, write: Writ
     shown = run("check", "sight")
     assert shown.exit_code == 0
     assert "rules/domain/see.mg:4:1: clients read instruction, and the setting 'api_key' is a secret" in shown.stderr
+
+
+def test_warnings_say_where(run: Run, folder: Path, write: Write) -> None:
+    intents = "".join(f'[[intents]]\nname = "{name}"\ndescription = "D."\n' for name in ("observe", "repair"))
+    a_pack(folder, write, RULES + 'macro("see", "Look at a file.").\n', intents)
+    shown = run("check", "sight")
+    assert shown.exit_code == 0
+    assert "warning: pack.toml:4: no rule mentions the intent 'repair'" in shown.stderr
+    assert "warning: rules/domain/see.mg:4:1: macro('see', …) has two values" in shown.stderr
+    write("sight/pack.toml", intents + 'required_facts = ["seen"]\n')
+    assert "error: pack.toml:4: required_facts of the intent 'repair' names seen" in run("check", "sight").stderr

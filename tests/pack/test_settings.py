@@ -191,3 +191,10 @@ class TestParams:
     @pytest.mark.parametrize("value", ["a\0b", "\udcff", "x" * 65_537])
     def test_a_value_is_text(self, tmp_path: Path, value: str) -> None:
         assert setting(tmp_path, self.TEXT, root=value).message.startswith("--set root: text of at most")
+
+
+def test_an_intent_knows_its_line(tmp_path: Path) -> None:
+    one, other = ('[[intents]]\nname = "x"\ndescription = "X"\n', '[[intents]]\nname = "y"\ndescription = "Y"\n')
+    text = f'[pack]\nname = "a"\n\n{one}\n{other}'
+    first, second = read(tmp_path, {"rules/a.mg": RULES, "pack.toml": text}).settings.intents
+    assert (first.line, second.line) == (4, 8)

@@ -184,11 +184,11 @@ class _Check:
                 mentioned.setdefault(name, clause)
         if any(not _reads_anything(clause) for clause, _ in self._each("mandatory", 1) + self._each("relevant", 2)):
             return  # some tool speaks to all of them
-        listed = {intent.name for intent in self.pack.settings.intents}
-        for name in sorted(listed - set(mentioned)):
+        listed = {intent.name: intent.line for intent in self.pack.settings.intents}
+        for name in sorted(set(listed) - set(mentioned)):
             message = f"no rule mentions the intent {name!r}"
-            self.found.append(Problem("pack.toml", message, fix=meant(name, mentioned), severity="warning"))
-        for name in sorted(set(mentioned) - listed) if listed else ():
+            self.found.append(Problem("pack.toml", message, listed[name], None, meant(name, mentioned), "warning"))
+        for name in sorted(set(mentioned) - set(listed)) if listed else ():
             message = f"the intent {name!r} is not listed in pack.toml"
             self._say(mentioned[name], None, message, meant(name, listed), error=False)
 

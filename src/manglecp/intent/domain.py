@@ -19,16 +19,16 @@ from manglecp.intent.ownership import owners, published_above
 from manglecp.intent.settled import flawed_tools
 from manglecp.mangle.declarations import collect
 from manglecp.mangle.engine import Base
-from manglecp.mangle.errors import MangleError, ParseError
+from manglecp.mangle.errors import Diagnostic, MangleError, ParseError
 from manglecp.mangle.externals import External
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.packages import Key, resolve
 from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source, Trust
+from manglecp.mangle.source import Source, Span, Trust
 from manglecp.mangle.syntax import Decl, Literal, Unit
-from manglecp.mangle.values import FALSE, TRUE
+from manglecp.mangle.values import FALSE, TRUE, Value
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.pack.model import ExternalDescription, Pack
 from manglecp.pack.problems import PackError, Problem, meant
@@ -135,7 +135,7 @@ class _Loader:
                     if name not in said:
                         message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
                         fix = f'write Decl {name}(…) descr [direction("input")], or {meant(name, said)}'
-                        self.found.append(Problem("pack.toml", message, fix=fix))
+                        self.found.append(Problem("pack.toml", message, intent.line, fix=fix))
 
     def _externals(self) -> None:
         """An external predicate is declared where it is answered; a Decl in the rules has to agree."""
@@ -233,9 +233,16 @@ class _Loader:
                 if key in seen:
                     shown = ", ".join(repr(value) for value in key)
                     message = f"{name}({shown}, …) has two values, and the least of them counts"
-                    self.found.append(Problem("", message, severity="warning"))
+                    span = self._second(name, key)
+                    self.found.append(Problem.of(Diagnostic("analysis", message, span, severity="warning")))
                     break
                 seen.add(key)
+
+    def _second(self, predicate: str, start: tuple[Value, ...]) -> Span | None:
+        """Where the second of the clauses stands that begin with these constants."""
+        heads = (clause.head for unit in self.units for clause in unit.clauses)
+        spans = [head.span for head in heads if head.predicate == predicate and head.args[: len(start)] == start]
+        return spans[1] if len(spans) > 1 else None
 
     def _digest(self) -> str:
         if not self.given:

@@ -61,6 +61,11 @@ class Section:
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)
 
+    @property
+    def line(self) -> int | None:
+        """Where the table begins."""
+        return self._places.of(self._path)[0]
+
     def complain(self, key: str | None, message: str, fix: str | None = None) -> None:
         path = self._path if key is None else (*self._path, key)
         line, column = self._places.of(path)

@@ -138,7 +138,11 @@ def _intents(whole: Section) -> tuple[IntentSettings, ...]:
             intent.complain("name", f"there is an intent {name} already", "rename or remove one of them")
         elif name is not None:
             found[name] = IntentSettings(
-                name=name, description=description, required_facts=required, optional_facts=optional
+                name=name,
+                description=description,
+                required_facts=required,
+                optional_facts=optional,
+                line=intent.line,
             )
     return tuple(found.values())
 
