@@ -364,6 +364,18 @@ def test_a_pack_that_cannot_be_used(run: Run, folder: Path) -> None:
     assert "rules/tools.mg:1" in shown.stderr
 
 
+def test_only_the_owner_of_the_machine_sees_which_rule_failed(run: Run, folder: Path) -> None:
+    (folder / "p" / "rules").mkdir(parents=True)
+    (folder / "p" / "rules" / "tools.mg").write_text("ratio(N) :- intent(_), M = 0, N = fn:div(1, M).\n")
+    shown = run("intent", "p", "observe")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "rules/tools.mg:1" in shown.stderr
+    assert "error[evaluation_failed]" in shown.stderr
+    shown = run("intent", "p", "observe", "--as", "kim")
+    assert shown.stderr.startswith("error[evaluation_failed]")
+    assert "tools.mg" not in shown.stderr
+
+
 def test_a_wrong_command_line_loads_nothing() -> None:
     """The language and the packs cost a good part of a second."""
     code = (

@@ -462,6 +462,19 @@ def test_an_external_that_fails_says_nothing_either() -> None:
     assert "hunter2" not in f"{error.message} {error.details}"
 
 
+def test_who_runs_the_server_is_told_which_rule_failed_and_no_value(caplog: pytest.LogCaptureFixture) -> None:
+    known = domain(RULES + "secret_time(N) :- seen(W), N = fn:time:parse_rfc3339(W).\n")
+    with caplog.at_level("ERROR", logger="manglecp.intent.evaluation"):
+        error = refusal(known, "observe", [("seen", "hunter2")])
+    (record,) = caplog.records
+    text = record.getMessage()
+    line = RULES.count("\n") + 1
+    assert f"rules/domain/domain.mg:{line}: fn:time:parse_rfc3339 takes a date and time" in text
+    assert "secret_time(N) :- seen(W)" in text
+    assert "hunter2" not in text
+    assert "hunter2" in str(error.__cause__)  # for whoever may see everything
+
+
 # --- again and again -------------------------------------------------------------------------------------------------
 
 

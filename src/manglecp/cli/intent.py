@@ -170,7 +170,7 @@ def _answer(
     except PackError as error:
         _refuse_pack(error)
     except WireError as error:
-        _refuse_request(error, as_json=as_json)
+        _refuse_request(error, identity, as_json=as_json)
     if as_json:
         write_text(encode(answer.response).decode() + "\n")
         return
@@ -222,10 +222,13 @@ def _refuse_pack(error: PackError) -> NoReturn:
     raise click.exceptions.Exit(1)
 
 
-def _refuse_request(error: WireError, *, as_json: bool) -> NoReturn:
+def _refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
     from manglecp.cli.intent_text import refusal
+    from manglecp.mangle.errors import MangleError
     from manglecp.wire.sending import encode
 
+    if identity.trust == LOCAL and isinstance(error.__cause__, MangleError):
+        click.echo(error.__cause__.render(), err=True)  # whoever owns the machine may know which rule it was
     if as_json:
         write_text(encode(error.answering(error.id or "shell")).decode() + "\n")
     else:

@@ -7,6 +7,8 @@ at. Every evaluation starts from the domain's base, which nothing can change; wh
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.lookup import Lookup
 from manglecp.mangle.engine.fired import rules_fired
-from manglecp.mangle.errors import LimitError, MangleError
+from manglecp.mangle.errors import Diagnostic, LimitError, MangleError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.model import Result
@@ -34,6 +36,8 @@ __all__ = ["Evaluation", "Selected", "evaluate"]
 
 PHASES: Final = 6
 _MILLISECOND: Final = 0.001
+_VALUE: Final = re.compile(r"""['"`\[{(].*|(?<=\bthe )(?:[a-z0-9]+) [^a-z ].*|(?<= )-?\d.*""", re.DOTALL)
+_log = logging.getLogger(__name__)
 _CONSTRAINTS: Final = (
     "max_facts_created",
     "max_intervals_per_atom",
@@ -214,9 +218,20 @@ def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: Effective) -> 
         return domain.base.evaluate(facts, now=now, check=False, limits=engine)
     except LimitError as error:
         raise _passed(error, limits) from None
-    except MangleError:
-        # What the rules say, and where, is the server's business.
-        raise WireError("evaluation_failed", "The rules of this server failed on this request") from None
+    except MangleError as error:
+        # What the rules say, and where, is the server's business: it is logged, and stays with the error as its cause.
+        # So is an external predicate that answers too late: no limit of the client would give it more time.
+        for diagnostic in error.diagnostics:
+            _log.error("the rules of %s failed: %s", domain.pack.name, _trouble(diagnostic))
+        raise WireError("evaluation_failed", "The rules of this server failed on this request") from error
+
+
+def _trouble(diagnostic: Diagnostic) -> str:
+    """Place, cause and rule. The cause goes as far as the first value: those of facts are nothing for a log."""
+    cause = _VALUE.sub("…", diagnostic.message)
+    place = "" if diagnostic.span is None else f"{diagnostic.span.source.name}:{diagnostic.span.line}: "
+    rule = "" if diagnostic.clause is None else f", in {diagnostic.clause}"
+    return " ".join(f"{place}{cause}{rule}".split())
 
 
 def _passed(error: LimitError, limits: Effective) -> WireError:
