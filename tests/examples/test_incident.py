@@ -175,11 +175,20 @@ def test_protected_files_are_never_changed(domain: Domain, file: str) -> None:
 
 
 @pytest.mark.req("SEC-04")
-def test_a_file_has_one_name(domain: Domain) -> None:
+@pytest.mark.parametrize(
+    "file",
+    [
+        "app/../deploy/prod.toml",
+        "./app/secrets/x",
+        "app//secrets/x",
+        "app/./secrets/x",
+        "/app/secrets/x",
+        "app\\secrets\\x",
+    ],
+)
+def test_a_file_has_one_name(domain: Domain, file: str) -> None:
     request = recorded("fix_error")
-    request["payload"]["facts"].append(
-        {"pred": "fix_candidate", "args": ["app/../deploy/prod.toml", "add_route /api/x"]}
-    )
+    request["payload"]["facts"].append({"pred": "fix_candidate", "args": [file, "add_route /api/x"]})
     with pytest.raises(WireError) as refused:
         ask(domain, request, KIM)
     assert refused.value.code == "invalid_facts"

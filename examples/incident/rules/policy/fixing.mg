@@ -16,9 +16,16 @@ prohibited(Tool, "the file is protected") :-
 opens_file("propose_fix"). opens_file("apply_fix").
 
 # A name goes by its first letters, so there must not be two ways to write it.
-fact_denied("fix_candidate", "a file is named without ..") :-
+fact_denied("fix_candidate", "a file is named from the workspace on, without . and .. and doubled slashes") :-
   fix_candidate(File, _),
-  :string:contains(File, "..").
+  odd_inside(Part),
+  :string:contains(File, Part).
+fact_denied("fix_candidate", "a file is named from the workspace on, without . and .. and doubled slashes") :-
+  fix_candidate(File, _),
+  odd_start(Part),
+  :string:starts_with(File, Part).
+odd_inside(".."). odd_inside("//"). odd_inside("/./"). odd_inside("\\").
+odd_start("/"). odd_start("./"). odd_start("~"). odd_start(" ").
 
 # Whoever may fix still asks a person, whatever the actions say about themselves.
 needs_confirmation("apply_fix").
