@@ -14,6 +14,8 @@ from manglecp.intent.definition import Definition, Resource, SafetyData, Step
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.rendering import Shown, render, required_skills
+from manglecp.intent.rendering import skill as rendered_skill
+from manglecp.wire.messages.envelope import UNSET
 from tests.intent.answering import asked, tools
 from tests.intent.packs import SCHEMA, action, cases, pack, skill
 
@@ -215,3 +217,12 @@ def test_a_skill_is_there_with_its_predicate_and_not_without() -> None:
     assert asked(domain)["required_skills"] == []
     found = tools(domain, facts=[("seen", "react")])["t"]["context_injection"]
     assert [one["skill_id"] for one in found["skills"]] == ["howto"]
+
+
+def test_resources_of_a_skill_are_addresses_like_those_of_a_tool() -> None:
+    addresses = ("javascript:alert(1)", "https://me:secret@example.invalid/a", "guide.md", " ")
+    rich = skill("b", "word", resources=tuple({"uri": address} for address in addresses))
+    told = rendered_skill(rich).resources
+    assert isinstance(told, tuple)
+    assert [one.uri for one in told] == ["https://example.invalid/a", "file://guide.md"]
+    assert rendered_skill(skill("b", "word", resources=({"uri": "javascript:x"},))).resources is UNSET

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from manglecp.intent.context import summary
+from manglecp.intent.context import summary, uri
 from manglecp.intent.definition import Definition
 from manglecp.intent.visible import shown
 from manglecp.mangle.text import instant_text
@@ -149,13 +149,17 @@ def skill(text: SkillText) -> Skill:
         description=shown(text.description),
         content=shown(summary(text.content)),
         content_type=UNSET if text.content_type == "text/markdown" else text.content_type,
-        resources=tuple(_resource(one) for one in text.resources) or UNSET,
+        resources=tuple(found for one in text.resources if (found := _resource(one)) is not None) or UNSET,
     )
 
 
-def _resource(resource: Mapping[str, str]) -> SkillResource:
+def _resource(resource: Mapping[str, str]) -> SkillResource | None:
+    """None for what is no address that anyone should open."""
+    address = uri(shown(resource["uri"]))
+    if address is None:
+        return None
     return SkillResource(
-        uri=resource["uri"],
+        uri=address,
         type=resource.get("type", UNSET),
         description=shown(resource["description"]) if "description" in resource else UNSET,
     )
