@@ -93,6 +93,21 @@ def test_a_tool_that_does_not_fit_with_its_dependencies_makes_room_for_a_lesser_
     assert [one.tool for one in capped(tools, 4)] == ["a", "b", "c", "d"]
     assert capped(tools, 0) == []
     assert len(capped(tools, None)) == 5
+    assert [one.tool for one in capped(tools, 1, {"m-e"})] == ["e"]
+    assert [one.tool for one in capped(tools, 2, {"m-e"})] == ["a", "e"]
+
+
+def test_a_tool_that_was_asked_for_again_is_not_what_the_cap_drops() -> None:
+    rules = "".join(
+        f'macro("{name}", "It."). macro_step("{name}", 1, "look"). relevant("{name}", {score}).\n'
+        for name, score in (("best", 90), ("other", 80), ("last", 10))
+    )
+    domain = Domain.load(pack(rules))
+    last = tools(domain, options={"disclosure_preference": "full"})["last"]["macro_id"]
+    again = [("disclosure_upgrade", last)]
+    assert tools(domain, constraints={"max_tools_returned": 1}).keys() == {"best"}
+    assert tools(domain, facts=again, constraints={"max_tools_returned": 1}).keys() == {"last"}
+    assert tools(domain, facts=again, constraints={"max_tools_returned": 2}).keys() == {"best", "last"}
 
 
 @given(graphs, st.sampled_from(["adaptive", "full", "condensed", "minimal"]), st.sets(st.sampled_from(NAMES)))

@@ -81,15 +81,19 @@ def closed(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[s
     return found
 
 
-def capped(tools: Iterable[T], most: int | None) -> list[T]:
+def capped(tools: Iterable[T], most: int | None, upgrades: Collection[str] = ()) -> list[T]:
     """At most so many, best first, each together with what it requires; a tool that does not fit with that is left out
-    and a lesser one may take its place (OPEN-21)."""
+    and a lesser one may take its place (OPEN-21). What the client asked to see again goes before everything else.
+
+    More room may therefore bring a tool with its dependencies in place of lesser ones: what is returned for a smaller
+    number need not be part of what is returned for a larger one.
+    """
     ranked = ranking(tools)
     if most is None or len(ranked) <= most:
         return ranked
     requires = {tool.tool: tool.requires for tool in ranked}
     kept: set[str] = set()
-    for tool in ranked:
+    for tool in sorted(ranked, key=lambda one: one.macro_id not in upgrades):  # stable: else the best first
         together = closed([tool.tool], requires) & requires.keys() - kept
         if len(kept) + len(together) <= most:
             kept |= together

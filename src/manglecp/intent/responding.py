@@ -108,7 +108,8 @@ def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], 
     for flaw in flaws:
         _log.warning("a selected tool was left out: %s", flaw.message)
     shown = levels(composed, settings, preference, evaluation.upgrades)
-    kept = capped([one for one in composed if one.tool in shown], payload.constraints.max_tools_returned)
+    most = payload.constraints.max_tools_returned
+    kept = capped([one for one in composed if one.tool in shown], most, evaluation.upgrades)
     return [(one, shown[one.tool]) for one in kept], tuple(flaws)
 
 
