@@ -247,3 +247,16 @@ def test_values_of_a_structured_fact_mean_what_they_say() -> None:
     ]
     fact = fact_object({"head": {"predicate": "p", "args": args}})
     assert fact == {"pred": "p", "args": [{"_type": "map", "value": [["_type", "int64"]]}, [True]]}
+
+
+def test_a_structured_fact_keeps_its_time_and_source() -> None:
+    head = {"predicate": "p", "args": []}
+    beside = {"t": {"at": "2026-01-01T00:00:00Z"}, "source": {"source_type": "scan"}, "category": "session"}
+    assert fact_object({"head": head, **beside}) == {"pred": "p", "args": [], **beside}
+
+
+@pytest.mark.parametrize("member", ["pred", "args", "named_args"])
+def test_a_fact_is_written_in_one_way(member: str) -> None:
+    with pytest.raises(Fault, match=f"either head or {member}") as wrong:
+        fact_object({"head": {"predicate": "p", "args": []}, member: {"pred": "q", "args": []}.get(member, {})})
+    assert wrong.value.path == f"$.{member}"

@@ -31,6 +31,8 @@ __all__ = ["StructuredClause", "fact_object", "ordinary_facts", "read_clause", "
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
 _WILDCARD: Final = Variable("_")
+_BESIDE: Final = ("t", "source", "category")
+"""What an ordinary fact says beside its predicate and arguments."""
 
 
 class _Term(Part, frozen=True, kw_only=True, tag_field="type"):
@@ -90,8 +92,12 @@ def read_clause(data: JSON) -> Clause:
 
 
 def fact_object(data: JSON) -> dict[str, Any]:
-    """The ordinary fact object that says the same as a clause without a body."""
+    """The ordinary fact object that says the same as a clause without a body; time and source stay beside it."""
     clause = _converted(data)
+    beside = data if type(data) is dict else {}
+    for member in ("pred", "args", "named_args"):
+        if beside.get(member) is not None:
+            raise Fault(f"a fact has either head or {member}", "leave one of them out").inside(member)
     if clause.body:
         raise Fault("rules are not accepted from clients", "leave the body out").inside("body")
     head = _atom(clause.head, "head")
@@ -101,7 +107,7 @@ def fact_object(data: JSON) -> dict[str, Any]:
             args.append(to_json(_value(arg)))
         except Fault as fault:
             raise fault.inside("head", "args", place) from None
-    return {"pred": head.predicate, "args": args}
+    return {"pred": head.predicate, "args": args, **{name: beside[name] for name in _BESIDE if name in beside}}
 
 
 def ordinary_facts(payload: dict[str, Any]) -> dict[str, Any]:
