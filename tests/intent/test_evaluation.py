@@ -141,6 +141,20 @@ def test_of_rivals_the_better_stays_and_names_decide_between_equals() -> None:
     assert ask(known).lookup.all("excluded", 3) == [("see", "conflict", "yields to mend")]
 
 
+_THREE = (("low", 30), ("mid", 50), ("top", 70))
+
+
+@pytest.mark.req("EVAL-45", "EVAL-15")
+def test_a_beaten_tool_stays_out_and_its_reason_names_no_tool_that_is_absent() -> None:
+    tools = "".join(f'macro("{n}", "It."). macro_step("{n}", 1, "look"). relevant("{n}", {s}).\n' for n, s in _THREE)
+    known = ask(domain(tools + 'conflicts("low", "mid"). conflicts("mid", "top").'))
+    assert [selected.tool for selected in known.selected] == ["top"]
+    assert known.lookup.all("excluded", 3) == [
+        ("low", "conflict", "yields to a better one"),
+        ("mid", "conflict", "yields to top"),
+    ]
+
+
 @pytest.mark.req("EVAL-46", "EVAL-16")
 def test_dependencies_are_added_with_80_and_without_them_the_dependent_goes() -> None:
     rules = RULES + 'macro("base", "Base.").\nmacro_step("base", 1, "look").\nrequires("see", "base").\n'
@@ -437,6 +451,13 @@ def test_policy_refuses_facts() -> None:
     ]
     assert ask(known, "observe", facts).selected
     assert ask(known, identity=ANONYMOUS).selected  # nothing of the kind was said
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_intent_has_a_name(name: str) -> None:
+    error = refusal(domain(RULES), name)
+    assert error.code == "malformed_message"
+    assert error.details == {"path": "$.payload.intent.name"}
 
 
 # --- failures --------------------------------------------------------------------------------------------------------

@@ -112,6 +112,8 @@ def evaluate(
     """The evaluation of a request, or the WireError that answers it."""
     started = time.perf_counter_ns()
     payload = request.payload
+    if not payload.intent.name.strip():
+        raise malformed("an intent has a name", "$.payload.intent.name")
     limits = _effective(domain, request)
     now = _evaluation_time(request, clock)
     given = domain.profile.read(

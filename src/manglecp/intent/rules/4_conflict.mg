@@ -2,6 +2,10 @@
 #
 # Rivals meet only after everything that a candidate needs has been brought in (able, pulled), so that no dependency can
 # bring a rival back. Whoever needs a loser goes with it.
+#
+# Every pair is decided once, by strength alone. A tool that was beaten stays out although its winner falls to a third,
+# or goes with something that it needs: else what is offered would depend on the order in which pairs are looked at, and
+# one more conflict far away could bring tools in.
 
 broken(Tool) :- requires(Tool, Needed), barred(Needed).
 broken(Tool) :- requires(Tool, Needed), broken(Needed).

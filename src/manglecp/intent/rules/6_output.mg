@@ -12,8 +12,10 @@ offered(Tool) :- final_selected(Tool, _, _).
 
 excluded(Tool, "exclusion", Reason) :- barred_by(Tool, _, Reason).
 excluded(Tool, "conflict", Reason) :-
-  loses_to(Tool, Other)
+  loses_to(Tool, Other),
+  offered(Other)
   |> let Reason = fn:string:concat("yields to ", Other).
+excluded(Tool, "conflict", "yields to a better one") :- loses_to(Tool, Other), !offered(Other).
 excluded(Tool, "dependency", Reason) :-
   named(Tool),
   !barred(Tool),
