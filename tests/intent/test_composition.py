@@ -65,8 +65,8 @@ def test_one_action_behind_a_tool() -> None:
 def test_a_chain_runs_in_the_order_of_its_numbers_and_exposes_what_is_left_open() -> None:
     made = composed(
         """
-        macro_step("t", 30, "patch"). macro_step("t", 4, "look"). macro_step("t", -2, "look").
-        arg_value("t", -2, "depth", 7).
+        macro_step("t", 30, "patch"). macro_step("t", 4, "look"). macro_step("t", 2, "look").
+        arg_value("t", 2, "depth", 7).
         arg_from("t", 4, "path", "file").
         arg_value("t", 4, "depth", 1).
         arg_step("t", 30, "text", 4, "/lines/0").
@@ -74,7 +74,7 @@ def test_a_chain_runs_in_the_order_of_its_numbers_and_exposes_what_is_left_open(
         """
     )
     assert made.steps == (
-        Step(-2, "look", (call("path"), Argument("depth", "value", 7))),
+        Step(2, "look", (call("path"), Argument("depth", "value", 7))),
         Step(4, "look", (call("path", "file"), Argument("depth", "value", 1))),
         Step(30, "patch", (Argument("path", "value", "out.txt"), Argument("text", "step", "/lines/0", 4))),
     )
@@ -121,7 +121,7 @@ def test_of_several_values_the_least_counts() -> None:
         """
         macro("t", "Also."). macro_step("t", 1, "patch"). macro_step("t", 1, "look").
         arg_value("t", 1, "path", "b"). arg_value("t", 1, "path", /a). arg_value("t", 1, "path", 3).
-        on_error("t", 1, "undo"). on_error("t", 1, "continue").
+        on_error("t", 1, "stop"). on_error("t", 1, "continue").
         macro_result("t", "k", 1, "/b"). macro_result("t", "k", 1, "/a").
         macro_summary("t", "Z."). macro_summary("t", "Y.").
         """

@@ -157,6 +157,10 @@ def test_clients_do_not_state_what_policy_owns(direction: str) -> None:
         ('needs_resource("see", "u", "w", 101).', "3:33 a priority is a number from 0 to 100, not 101"),
         ('on_error("see", 1, "panic").', "3:20 what happens after an error is one of"),
         ('valid_for("see", fn:duration:from_minutes(-5)).', "3:18 a tool is valid for some time"),
+        ('macro_step("see", 0, "look").', "3:19 steps are counted from 1, not 0"),
+        ('macro("other", " "). macro_step("other", 1, "look").', "3:16 the description of the tool is empty"),
+        ('on_error("see", 7, "stop").', "3:17 see has no step 7"),
+        ('on_error("see", 1, "undo").', "3:20 see has no step that can be undone"),
         ('arg_value("see", 1, "pth", "x").', "3:21 look has no parameter 'pth'"),
         ('arg_from("see", 1, "pth", "x").', "3:20 look has no parameter 'pth'"),
         ('arg_step("see", 1, "pth", 1, "/x").', "3:20 look has no parameter 'pth'"),
@@ -290,6 +294,30 @@ def test_tools_that_cannot_be_offered() -> None:
 
 
 # --- what the kernel states ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'conflicts("see", "saw").',
+        'conflicts("saw", "see").',
+        'requires("saw", "see").',
+        'reversible("saw").',
+        'instruction("saw", 1, "Mind.").',
+        'needs_confirmation("saw").',
+        'needs_resource("saw", "u", "w", 1).',
+    ],
+)
+def test_a_tool_that_is_mistyped_is_told(rule: str) -> None:
+    assert "nothing says that there is a tool 'saw'" in warnings(pack(TOOL + rule))
+
+
+def test_a_prohibition_of_a_mistyped_tool_is_told() -> None:
+    (problem,) = Domain.load(pack(TOOL, policy='prohibited("sse", "x").')).warnings
+    assert problem.message == "nothing says that there is a tool 'sse'"
+    assert problem.fix is not None
+    assert "see" in problem.fix
+    assert not warnings(pack(TOOL, policy='prohibited("see", "x").'))
 
 
 def test_the_base_knows_actions_skills_settings_and_fact_files(tmp_path: Path) -> None:

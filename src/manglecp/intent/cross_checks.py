@@ -74,6 +74,8 @@ class _Check:
         self._schemas("macro_param", 3)
         self._schemas("macro_output", 2)
         self._tools()
+        self._numbers()
+        self._errors()
         self._intents()
 
     def _say(self, clause: Clause, column: int | None, message: str, fix: str | None, *, error: bool = True) -> None:
@@ -151,9 +153,8 @@ class _Check:
     def _tools(self) -> None:
         """Tools that could be offered and cannot be made."""
         told: set[str] = set()
-        for predicate, arity in (("mandatory", 1), ("relevant", 2), ("requires", 2)):
+        for predicate, arity, column in _TOOLS:
             for clause, args in self._each(predicate, arity):
-                column = 1 if predicate == "requires" else 0
                 tool = args[column]
                 if isinstance(tool, str) and tool not in told and not self._said_of(tool, "macro", 2):
                     told.add(tool)
@@ -164,9 +165,26 @@ class _Check:
             problem = name_problem(tool) if isinstance(tool, str) else None
             if problem is not None:
                 self._say(clause, 0, f"the name of the tool {problem}", None)
+            elif isinstance(args[1], str) and not args[1].strip():
+                self._say(clause, 1, "the description of the tool is empty", "say what the tool does")
             elif isinstance(tool, str) and not self._said_of(tool, "macro_step", 3):
                 fix = f'write macro_step("{tool}", 1, "an action").'
                 self._say(clause, 0, f"the tool {tool!r} has no step and is never offered", fix, error=False)
+
+    def _numbers(self) -> None:
+        for clause, args in self._each("macro_step", 3):
+            if isinstance(args[1], int) and args[1] < 1:
+                self._say(clause, 1, f"steps are counted from 1, not {args[1]}", None)
+
+    def _errors(self) -> None:
+        """What happens after the error of a step needs the step, and undoing needs something that can be undone."""
+        for clause, (tool, number, what) in self._each("on_error", 3):
+            if not isinstance(tool, str) or not isinstance(number, int) or self.pack.fact_files:
+                continue
+            if self._step_actions("macro_step", tool, number) == []:
+                self._say(clause, 1, f"{tool} has no step {number}", "write a macro_step clause for it")
+            elif what == "undo" and not self._said_of(tool, "undo_step", 3):
+                self._say(clause, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
 
     def _said_of(self, tool: str, predicate: str, arity: int) -> bool:
         """Could some clause, or a fact file, say this of the tool?"""
@@ -194,6 +212,13 @@ class _Check:
 
 
 _ACTIONS: Final = (("macro_step", 3, 2), ("undo_step", 3, 2), ("effect_denied", 2, 0), ("extract", 3, 0))
+_TOOLS: Final = (
+    *(("mandatory", 1, 0), ("relevant", 2, 0), ("requires", 2, 1), ("requires", 2, 0)),
+    *(("prohibited", 2, 0), ("permitted", 1, 0), ("conflicts", 2, 0), ("conflicts", 2, 1)),
+    *(("reversible", 1, 0), ("idempotent", 1, 0), ("instruction", 3, 0), ("needs_skill", 2, 0)),
+    *(("needs_resource", 4, 0), ("needs_confirmation", 1, 0), ("valid_for", 2, 0), ("valid_until", 2, 0)),
+)
+"""Where clauses name tools. A name that is mistyped there does nothing, silently."""
 _UNDOING: Final = {"macro_step": "", "undo_step": " with an undoing action"}
 
 
