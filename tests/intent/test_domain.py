@@ -189,7 +189,8 @@ def test_a_constant_that_names_nothing(rules: str, told: str) -> None:
 )
 def test_a_tool_that_no_request_can_change_has_to_be_whole(rules: str, told: str) -> None:
     count = action("count", params={"path": {"type": "integer"}})
-    (found,) = Domain.load(pack(TOOL + rules, actions=["look", count])).warnings
+    (found,) = problems(TOOL + rules, actions=["look", count])
+    assert found.severity == "error"
     assert found.place == "rules/domain/domain.mg:1:7"
     assert found.message.startswith("the tool 'see' is never offered: ")
     assert re.search(told, found.message)

@@ -110,6 +110,7 @@ class _Loader:
         assert base is not None
         self.found += flawed_tools(self.pack, base, [clause for unit in self.units for clause in unit.clauses])
         self._single_values(base)
+        self._refuse()
         return Domain(
             pack=self.pack,
             program=program,

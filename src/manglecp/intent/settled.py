@@ -40,7 +40,7 @@ def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[
         except Flaw as flaw:
             span = argument_span(clause.head, 0)
             message = f"the tool {tool!r} is never offered: {flaw.message}"
-            yield Problem.of(Diagnostic("analysis", message, span, None, flaw.fix, "warning"))
+            yield Problem.of(Diagnostic("analysis", message, span, None, flaw.fix))
 
 
 def _tool(clause: Clause) -> object:
