@@ -106,6 +106,6 @@ def test_depth() -> None:
 def test_an_action_whose_schema_refers_elsewhere_makes_no_tool(asked: tuple[str, list[str]]) -> None:
     address, notes = asked
     look = action("look", params={"path": {"$ref": f"{address}/schema.json"}})
-    (warning,) = Domain.load(pack(TOOL, actions=[look])).warnings
-    assert "is never offered" in warning.message
+    with pytest.raises(PackError, match="is never offered"):
+        Domain.load(pack(TOOL, actions=[look]))
     assert notes == []
