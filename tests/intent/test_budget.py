@@ -234,7 +234,7 @@ class Counting:
 
 
 @pytest.mark.req("EVAL-35", "EVAL-16")
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(cases(), st.integers(0, 600), st.integers(0, 600))
 def test_a_request_with_more_room_gets_no_less(case: Any, one: int, other: int) -> None:
     domain = Domain.load(case.pack)

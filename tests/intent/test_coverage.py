@@ -108,7 +108,7 @@ def test_the_kernels_rules_count_and_are_not_told() -> None:
 
 
 @pytest.mark.req("COV-05")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(cases())
 def test_the_counts_add_up_and_are_those_of_the_diagnostics(case: Case) -> None:
     evaluation = evaluated(Domain.load(case.pack), case.intent, case.facts, USER)

@@ -16,8 +16,8 @@ from manglecp.intent.identity import Identity
 from manglecp.wire.errors import WireError
 from tests.intent.packs import Case, Rules, cases, clock, prohibitions
 
-SLOW = settings(deadline=None, max_examples=120)
-SLOWER = settings(deadline=None, max_examples=40)
+SLOW = settings(deadline=None, max_examples=2 * settings().max_examples)
+SLOWER = settings(deadline=None)
 
 
 def ask(case: Case, domain: Domain | None = None, **changes: Any) -> Evaluation:

@@ -306,7 +306,7 @@ def test_hints_are_wanted_only_if_asked_for() -> None:
     assert hints_wanted(Options(why_not=("fetch",)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 @given(cases())
 def test_random_packs(case: Case) -> None:
     """Hints agree with what was selected and excluded, and rest on what the client said."""

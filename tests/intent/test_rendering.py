@@ -184,7 +184,7 @@ def test_whoever_asks_why_is_told_the_predicates_and_no_rule_text() -> None:
 
 
 @pytest.mark.req("TOOL-01", "TOOL-05", "TOOL-06", "TOOL-07", "TOOL-08", "TOOL-11", "TOOL-13")
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(cases(), st.sampled_from(["full", "condensed", "minimal", "adaptive"]))
 def test_every_tool_of_every_answer(case: Any, preference: str) -> None:
     found = asked(

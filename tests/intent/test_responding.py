@@ -161,7 +161,7 @@ def test_a_hundred_identical_requests_get_identical_bytes() -> None:
 
 
 @pytest.mark.req("EVAL-18")
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(cases(), st.randoms(use_true_random=False), st.integers(0, 800))
 def test_answers_do_not_depend_on_the_order_of_facts(case: Case, random: Any, budget: int) -> None:
     shuffled = list(case.facts)

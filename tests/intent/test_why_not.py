@@ -246,7 +246,7 @@ def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> N
     assert (answer.would_unlock, answer.complete) == ((), False)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(cases())
 def test_random_packs(case: Case) -> None:
     """What is told really brings the tool, and policy stays silent."""

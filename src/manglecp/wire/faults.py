@@ -6,6 +6,8 @@ from typing import Final, Self
 
 _LONGEST: Final = 40
 """Characters of what was sent that are repeated at once."""
+_FURTHEST: Final = 64
+"""Steps of a way that are told."""
 
 
 class Fault(Exception):
@@ -24,8 +26,9 @@ class Fault(Exception):
 
     @property
     def path(self) -> str:
-        """``$.args[1]``; a key that is long is cut."""
-        return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{_cut(step)}" for step in self.steps)
+        """``$.args[1]``; a key that is long is cut, and so is a long way."""
+        steps = (f"[{step}]" if isinstance(step, int) else f".{_cut(step)}" for step in self.steps[:_FURTHEST])
+        return "$" + "".join(steps) + ("…" if len(self.steps) > _FURTHEST else "")
 
 
 def shown(text: str, longest: int = _LONGEST) -> str:

@@ -8,7 +8,7 @@ from tests.mangle import generate
 from tests.mangle.engine.programs import NOW, Made, made, shrunk
 from tests.mangle.engine.splitting import disagreement, oracle
 
-BATCH = 40
+BATCH = 25
 BATCHES = 8
 
 
