@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.intent.safety import STANDARD, safety, side_effects
+from manglecp.intent.safety import safety, side_effects
+from manglecp.wire.messages.tools import SIDE_EFFECTS
 from tests.intent.answering import tools
 from tests.intent.packs import action, pack
 
@@ -26,11 +27,11 @@ def safety_of(rules: str, **actions: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.req("TOOL-13", "TOOL-15", "TOOL-16")
-@given(st.lists(st.sampled_from([*STANDARD, "x-own", "gpu_probe"])))
+@given(st.lists(st.sampled_from([*SIDE_EFFECTS, "x-own", "gpu_probe"])))
 def test_effects_are_standard_or_begin_with_x_and_none_stands_alone(effects: list[str]) -> None:
     found = side_effects(effects)
     assert list(found) == sorted(set(found))
-    assert all(effect in STANDARD or effect.startswith("x-") for effect in found)
+    assert all(effect in SIDE_EFFECTS or effect.startswith("x-") for effect in found)
     assert ("none" in found) == (found == ("none",)) == (set(effects) <= {"none"})
     assert {effect.removeprefix("x-") for effect in found} == {e.removeprefix("x-") for e in effects} - {"none"} or (
         found == ("none",)

@@ -11,27 +11,16 @@ from typing import Final
 
 from manglecp.intent.definition import SafetyData
 from manglecp.pack.model import ActionDescription
+from manglecp.wire.messages.tools import SIDE_EFFECTS
 
-__all__ = ["NONE", "STANDARD", "safety", "side_effects"]
+__all__ = ["NONE", "safety", "side_effects"]
 
 NONE: Final = "none"
-STANDARD: Final = (
-    NONE,
-    "filesystem",
-    "network",
-    "database",
-    "browser",
-    "process",
-    "payments",
-    "authentication",
-    "destructive",
-)
-"""In the order of the specification (TOOL-13)."""
 
 
 def side_effects(effects: Iterable[str]) -> tuple[str, ...]:
     """As they are shown: sorted, each once."""
-    named = {effect if effect in STANDARD or effect.startswith("x-") else f"x-{effect}" for effect in effects}
+    named = {effect if effect in SIDE_EFFECTS or effect.startswith("x-") else f"x-{effect}" for effect in effects}
     return tuple(sorted(named - {NONE})) or (NONE,)
 
 
