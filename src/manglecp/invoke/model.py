@@ -1,0 +1,111 @@
+"""What a run consists of, as its parts tell each other. Immutable; nothing here does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from manglecp.intent.definition import Step, Undo
+from manglecp.intent.identity import Identity
+from manglecp.pack.model import ActionDescription
+
+__all__ = ["EVENT_STATUS", "Call", "Effect", "EffectStatus", "Invocation", "Outcome", "Status"]
+
+Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
+"""``unknown``: the request left, no answer came, and the effect may have happened."""
+
+EffectStatus: TypeAlias = Literal["done", "undone", "unknown"]
+
+EVENT_STATUS: Final[Mapping[Status, Literal["success", "failure", "skipped"]]] = {
+    "done": "success",
+    "failed": "failure",
+    "unknown": "failure",
+    "skipped": "skipped",
+}
+"""How a step's end is told to clients (OBS-02) and to rules (``step_status``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One attempt at one step, or at undoing one: exactly what is hashed, permitted and sent."""
+
+    run: str
+    step: Step | Undo
+    number: int
+    kind: Literal["do", "undo"] = "do"
+    attempt: int = 1
+    action: ActionDescription
+    input_json: str
+    """The canonical bytes of the input, as text."""
+    input_digest: str
+    """``sha256:<hex>`` of those bytes."""
+    sources: tuple[int, ...] = ()
+    """The steps that its arguments come from."""
+    secret: bool = False
+    """Does the input hold a value that must never be stored?"""
+
+    @property
+    def call_id(self) -> str:
+        return f"{self.run}/{'s' if self.kind == 'do' else 'u'}{self.number}/{self.attempt}"
+
+    @property
+    def group(self) -> str:
+        """What the harness calls the calls that belong together: one sequential step."""
+        return f"{'s' if self.kind == 'do' else 'u'}{self.number}"
+
+    @property
+    def is_effect(self) -> bool:
+        return self.action.tier > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How one step ended, as far as it is known now."""
+
+    call: Call | None
+    """None for a step that was skipped before there was a call."""
+    number: int
+    kind: Literal["do", "undo"] = "do"
+    action: str
+    """Its name in the pack."""
+    status: Status
+    output: Any = None
+    """What the action returned, as JSON values; only if it is done."""
+    output_digest: str | None = None
+    """``sha256:<hex>`` of the bytes that the host returned."""
+    code: str | None = None
+    """The toolhost's own code, or ``argument_missing``, ``bad_output``, ``cancelled``, ``operator``."""
+    detail: str | None = None
+    """For logs and operators. Clients get a text of ours."""
+    why: str | None = None
+    """Why it was skipped, in the words of the pack's rule."""
+    duration_ms: int = 0
+    by: str | None = None
+    """The operator who decided how it ended, where one had to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """An effect that happened, or may have: a row of ``details.effects``."""
+
+    step: int
+    action: str
+    status: EffectStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """An invocation that has passed its checks."""
+
+    identity: Identity
+    macro_id: str
+    args: Mapping[str, Any]
+    args_digest: str
+    """Canonical, of the arguments as they were sent."""
+    eval_time_ns: int | None = None
+    approval: str | None = None
+    """``confirm:<nonce>`` or ``auto:<setting digest>``."""
+    nonce: tuple[str, int] | None = None
+    """The confirmation nonce to burn, and when it expires (milliseconds)."""
+    request_key: str | None = None
