@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from manglecp.intent.argument_checks import check_settled
 from manglecp.intent.cross_checks import cross_check
-from manglecp.intent.kernel import CLOSED, OWNERS, SINGLE_VALUED, kernel_sources
+from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_sources
 from manglecp.intent.ownership import owners, published_above
-from manglecp.intent.settled import flawed_tools
+from manglecp.intent.said import Statements
+from manglecp.intent.settled import changing, flawed_tools
 from manglecp.mangle.declarations import collect
 from manglecp.mangle.engine import Base
 from manglecp.mangle.errors import Diagnostic, MangleError, ParseError
@@ -79,8 +81,12 @@ class _Loader:
         self.externals = externals
         self.given = facts
         self.found: list[Problem] = list(pack.warnings)
+        self.whole = True
         self.units, _ = resolve(self._parsed())
         self.decls = [decl for unit in self.units for decl in unit.decls]
+        self.clauses = [clause for unit in self.units for clause in unit.clauses]
+        self.stated: list[tuple[str, Fact]] = []
+        """Facts in the kernel's words, and the file that states them."""
 
     def _parsed(self) -> Iterator[Unit]:
         """What can be parsed; what cannot is told when the program is loaded."""
@@ -88,15 +94,15 @@ class _Loader:
             try:
                 yield parse(source)
             except ParseError:
-                continue
+                self.whole = False
 
     def load(self, development: bool) -> Domain:
-        self.found += cross_check(self.pack, self.units)
         self._settings()
         self._externals()
         program = self._program()
         if program is None:
             self._facts(self._declared(), {})
+            self._cross_check()
             self._refuse()
         assert program is not None
         self.found += map(Problem.of, program.warnings)
@@ -105,22 +111,30 @@ class _Loader:
         owned = owners(program)
         self.found += map(Problem.of, published_above(program, owned))
         facts = self._facts(program, owned)
+        self._cross_check()
         base = self._base(program, facts)
         self._refuse()
         assert base is not None
-        self.found += flawed_tools(self.pack, base, [clause for unit in self.units for clause in unit.clauses])
+        profile = Profile.of(program.predicates, CLOSED)
+        self.found += flawed_tools(self.pack, base, self.clauses)
+        self.found += check_settled(self.pack, base, self.clauses, changing(program, profile.readable))
         self._single_values(base)
         self._refuse()
         return Domain(
             pack=self.pack,
             program=program,
             base=base,
-            profile=Profile.of(program.predicates, CLOSED),
+            profile=profile,
             digest=self._digest(),
             warnings=tuple(sorted(self.found, key=_place)),
             required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
             development=development,
         )
+
+    def _cross_check(self) -> None:
+        """What the parts say about each other. What could not be read may say what is missed elsewhere."""
+        found = cross_check(self.pack, self.clauses, Statements(self.clauses, self.stated, self.whole))
+        self.found += found if self.whole else [problem for problem in found if problem.severity == "error"]
 
     def _refuse(self) -> None:
         if any(problem.severity == "error" for problem in self.found):
@@ -133,7 +147,7 @@ class _Loader:
         for intent in self.pack.settings.intents:
             for key, names in (("required_facts", intent.required_facts), ("optional_facts", intent.optional_facts)):
                 for name in names:
-                    if name not in said:
+                    if name not in said and self.whole:
                         message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
                         fix = f'write Decl {name}(…) descr [direction("input")], or {meant(name, said)}'
                         self.found.append(Problem("pack.toml", message, intent.line, fix=fix))
@@ -143,8 +157,7 @@ class _Loader:
         declared = {decl.atom.predicate: decl for decl in self.decls}
         used = {
             premise.atom.predicate
-            for unit in self.units
-            for clause in unit.clauses
+            for clause in self.clauses
             for premise in clause.premises
             if isinstance(premise, Literal)
         }
@@ -156,7 +169,11 @@ class _Loader:
             if found is not None and _signature(found) != (external.arity, external.mode):
                 fix = f"write {_declaration(external)}"
                 self._at(found, f"externals.py answers {name} with another number of arguments or mode", fix)
-            if name not in used:
+            for clause in self.clauses:
+                if clause.head.predicate == name and clause.is_fact:  # the language refuses rules
+                    diagnostic = Diagnostic("analysis", _answered(name), clause.head.span, None, "remove it")
+                    self.found.append(Problem.of(diagnostic))
+            if name not in used and self.whole:
                 fix = "remove it, or ask it in a rule"
                 self.found.append(Problem("externals.py", f"no rule asks {name}", fix=fix, severity="warning"))
 
@@ -187,7 +204,7 @@ class _Loader:
     def _facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
         """The facts of files, and those that were handed over; both speak for the domain and for nobody above it."""
         found = list(self.given)
-        self._owned(self.given, "the server's facts", owned)
+        self._stated("the server's facts", self.given, owned)
         for name in self.pack.fact_files:
             path = Path(name)
             inside = self.pack.folder and path.is_relative_to(self.pack.folder)
@@ -195,25 +212,33 @@ class _Loader:
             try:
                 read = read_facts([FactFile(path, name=shown, sha256=self.pack.fact_digests.get(name))], program)
             except MangleError as error:
-                self.found += [_inside(Problem.of(diagnostic), shown) for diagnostic in error.diagnostics]
+                wrong = [_inside(Problem.of(diagnostic), shown) for diagnostic in error.diagnostics]
+                # What did not parse may declare it.
+                self.found += (one for one in wrong if self.whole or not one.message.startswith("unknown predicate"))
+                self.whole = False
                 continue
             except OSError as error:
                 self.found.append(Problem(shown, f"cannot be read: {error.strerror}"))
+                self.whole = False
                 continue
-            self._owned(read, shown, owned)
+            self._stated(shown, read, owned)
             found += read
         return found
 
-    def _owned(self, facts: Iterable[Fact], file: str, owned: Mapping[Key, Trust]) -> None:
+    def _stated(self, file: str, facts: list[Fact], owned: Mapping[Key, Trust]) -> None:
+        """Remember what is said in the kernel's words, and refuse what a fact may not say."""
+        self.stated += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
-            if owner is not None:
+            if name in set(self.pack.externals):  # as listed: of a broken file anything is assumed
+                self.found.append(Problem(file, _answered(name), fix="remove its facts"))
+            elif owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
                 self.found.append(Problem(file, message, fix="write it in a rule file of that level"))
 
     def _base(self, program: Program, facts: list[Fact]) -> Base | None:
         facts = [*facts, *_about(self.pack)]
-        permits = any(clause.head.key == ("permitted", 1) for unit in self.units for clause in unit.clauses)
+        permits = any(clause.head.key == ("permitted", 1) for clause in self.clauses)
         if permits:
             facts.append(Fact("permitted_only", ()))
         try:
@@ -241,7 +266,7 @@ class _Loader:
 
     def _second(self, predicate: str, start: tuple[Value, ...]) -> Span | None:
         """Where the second of the clauses stands that begin with these constants."""
-        heads = (clause.head for unit in self.units for clause in unit.clauses)
+        heads = (clause.head for clause in self.clauses)
         spans = [head.span for head in heads if head.predicate == predicate and head.args[: len(start)] == start]
         return spans[1] if len(spans) > 1 else None
 
@@ -277,6 +302,10 @@ def _about(pack: Pack) -> Iterator[Fact]:
 def _inside(problem: Problem, shown: str) -> Problem:
     """The same problem, with the file as the pack calls it, and once."""
     return replace(problem, file=problem.file or shown, message=problem.message.removeprefix(f"{shown}: "))
+
+
+def _answered(predicate: str) -> str:
+    return f"{predicate} is external: it is answered by externals.py, not by facts"
 
 
 def _descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:

@@ -7,19 +7,30 @@ depends on a request is put together when it is proven, and a flaw keeps the too
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Flaw
 from manglecp.mangle.engine import Base
 from manglecp.mangle.errors import Diagnostic
+from manglecp.mangle.explain.dependence import Dependence
 from manglecp.mangle.packages import Key
 from manglecp.mangle.parser import argument_span
+from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Clause, Variable
 from manglecp.mangle.values import Value, order_key
 from manglecp.pack.model import Pack
 from manglecp.pack.problems import Problem
 
-__all__ = ["flawed_tools"]
+__all__ = ["changing", "flawed_tools"]
+
+_OF_REQUEST: Final = frozenset({"intent", "intent_param", "client", "client_permission", "client_trust"})
+
+
+def changing(program: Program, readable: Iterable[str]) -> set[Key]:
+    """What a request can add to or take from; ``readable`` are the predicates that clients may state."""
+    names = {*readable, *_OF_REQUEST}
+    return Dependence(program).affects(key for key in program.predicates if key[0] in names)
 
 
 def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Problem]:

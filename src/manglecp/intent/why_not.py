@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from manglecp.intent.exclusions import Exclusions
 from manglecp.intent.redaction import Sight
+from manglecp.intent.settled import changing
 from manglecp.intent.unlocking import Unlocking, Ways
 from manglecp.mangle.engine.rows import rows_with
 from manglecp.mangle.errors import EvalError, ValueFault
-from manglecp.mangle.explain.dependence import Dependence
 from manglecp.mangle.explain.instances import row_key
 from manglecp.mangle.explain.prover import Prover
 from manglecp.mangle.explain.shape import Shape
@@ -44,7 +44,6 @@ DEEPEST: Final = 4
 
 _SPEAK_FOR: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
 _INTENT: Final[Key] = ("intent", 1)
-_OF_REQUEST: Final = frozenset({"intent", "intent_param", "client", "client_permission", "client_trust"})
 
 
 class WhyNots:
@@ -150,9 +149,7 @@ class WhyNots:
     @cached_property
     def _changing(self) -> set[Key]:
         """What a request can add to."""
-        program = self.evaluation.result.program
-        names = self.evaluation.domain.profile.readable | _OF_REQUEST
-        return Dependence(program).affects(key for key in program.predicates if key[0] in names)
+        return changing(self.evaluation.result.program, self.evaluation.domain.profile.readable)
 
     def _applies(self, shape: Shape) -> bool:
         """Is the rule not for another intent, itself or through what it rests on?"""

@@ -1,0 +1,120 @@
+"""What clauses and fact files say in the kernel's words, as far as constants tell it, and where they say it.
+
+Checks of a pack ask here. What a variable stands for is not known, so that a clause with one may speak of anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from manglecp.intent.kernel import PREDICATES
+from manglecp.mangle.errors import Diagnostic, ValueFault
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.packages import Key
+from manglecp.mangle.parser import argument_span
+from manglecp.mangle.syntax import Apply, Clause, Premise, Term, Variable
+from manglecp.mangle.terms import evaluate, mentions_now
+from manglecp.mangle.values import Value
+from manglecp.pack.problems import Problem
+
+__all__ = ["Complaints", "Said", "Statements"]
+
+_MOST: Final = 20
+"""Errors, and warnings, that are told about one fact file. What a program wrote has its mistake on every line."""
+Args: TypeAlias = tuple[Value | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The head of a clause, or a fact. ``args`` are its constants, None where the value is not known."""
+
+    args: Args
+    clause: Clause | None
+    file: str = ""
+    """Where a fact comes from that no clause of a rule file states."""
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """The arguments as they are written."""
+        return self.args if self.clause is None else self.clause.head.args
+
+    @property
+    def premises(self) -> frozenset[Premise]:
+        return frozenset() if self.clause is None else frozenset(self.clause.premises)
+
+
+class Statements:
+    """By predicate and tool. ``complete`` if nothing else is said: no fact file is unreadable."""
+
+    def __init__(
+        self, clauses: Iterable[Clause], facts: Iterable[tuple[str, Fact]] = (), complete: bool = True
+    ) -> None:
+        self.complete = complete
+        self._by_key: dict[Key, list[Said]] = {}
+        self._by_tool: dict[Key, dict[Value | None, list[Said]]] = {}
+        for clause in clauses:
+            if clause.head.predicate in PREDICATES:
+                self.add(clause.head.key, Said(tuple(map(_constant, clause.head.args)), clause))
+        for file, fact in facts:
+            if fact.predicate in PREDICATES:
+                self.add(fact.key, Said(fact.args, None, file))
+
+    def add(self, key: Key, said: Said) -> None:
+        self._by_key.setdefault(key, []).append(said)
+        if said.args:
+            self._by_tool.setdefault(key, {}).setdefault(said.args[0], []).append(said)
+
+    def each(self, predicate: str, arity: int) -> list[Said]:
+        return self._by_key.get((predicate, arity), [])
+
+    def of(self, tool: str, predicate: str, arity: int) -> list[Said]:
+        """What may be said of the tool."""
+        known = self._by_tool.get((predicate, arity), {})
+        return [*known.get(tool, ()), *known.get(None, ())]
+
+    def could_be(self, tool: str, predicate: str, arity: int) -> bool:
+        return not self.complete or bool(self.of(tool, predicate, arity))
+
+
+class Complaints:
+    """Problems at the places of statements."""
+
+    def __init__(self) -> None:
+        self._found: dict[Problem, None] = {}
+        self._of_files: Counter[tuple[str, str]] = Counter()
+
+    def say(self, said: Said, column: int | None, message: str, fix: str | None, *, error: bool = True) -> None:
+        severity: Literal["error", "warning"] = "error" if error else "warning"
+        if said.clause is not None:
+            head = said.clause.head
+            span = head.span if column is None else argument_span(head, column) or head.span
+            self.add(Problem.of(Diagnostic("analysis", message, span, None, fix, severity)))
+            return
+        problem = Problem(said.file, message, fix=fix, severity=severity)
+        if problem not in self._found:
+            self._of_files[said.file, severity] += 1
+            if self._of_files[said.file, severity] <= _MOST:
+                self.add(problem)
+
+    def add(self, problem: Problem) -> None:
+        self._found[problem] = None
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Each once."""
+        return list(self._found)
+
+
+def _constant(term: Term) -> Value | None:
+    """The value of a term without variables."""
+    if isinstance(term, Variable) or mentions_now(term):
+        return None
+    if not isinstance(term, Apply):
+        return term
+    with suppress(ValueFault):  # a variable somewhere inside, or a mistake that the language reports
+        return evaluate(term, {}, 0)
+    return None
