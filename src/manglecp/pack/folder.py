@@ -17,6 +17,7 @@ from typing import Final
 
 from manglecp.pack.inside import open_inside
 from manglecp.pack.problems import Problems
+from manglecp.pack.texts import unseen, without_unseen
 
 __all__ = ["DEEPEST", "MOST_FILES", "Folder", "is_ignored"]
 
@@ -63,8 +64,8 @@ class Folder:
                 if found > MOST_FILES:
                     self._problems.add("", f"the folder has more than {MOST_FILES:,} files", fix="is it a pack?")
                     return
-                if not entry.name.isprintable():
-                    self._problems.add(_shown(name), "the name is no printable text", fix="rename it")
+                if not entry.name.isprintable() or unseen(entry.name) is not None:
+                    self._problems.add(without_unseen(name), "the name is no printable text", fix="rename it")
                 elif entry.is_symlink():
                     if self._is_inside(name):
                         yield name
@@ -186,7 +187,3 @@ def is_ignored(name: str) -> bool:
 def _is_beside(name: str) -> bool:
     """Whether a file lies in the folder and is not part of the pack."""
     return any(part.startswith(".") or part.endswith("~") for part in name.split("/"))
-
-
-def _shown(name: str) -> str:
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from manglecp.harness.canonical import Uncanonical, canonical
 from manglecp.pack.problems import Problems
-from manglecp.pack.texts import unseen
+from manglecp.pack.texts import unseen, unseen_within
 
 __all__ = ["Listed", "tools_of"]
 
@@ -51,7 +51,7 @@ class Listed:
         self._problems = problems
         self.sound = True
         name, aid = tool.get("name"), tool.get("aid")
-        self.name: Final = name if isinstance(name, str) and _NAME.fullmatch(name) else ""
+        self.name: Final = name if isinstance(name, str) and _NAME.fullmatch(name) and not unseen(name) else ""
         self.aid: Final = aid if isinstance(aid, str) and _AID.fullmatch(aid) else ""
         if not self.name or not self.aid:
             self.complain("a listed function has no name and id")
@@ -105,8 +105,8 @@ def _refused(schema: object) -> str | None:
         return f"has more than {_LARGEST_SCHEMA:,} bytes"
     if _refers(schema):
         return "refers to another schema"
-    if (hidden := unseen(encoded.decode())) is not None:
-        return f"holds the invisible character {hidden[1]}"
+    if (hidden := unseen_within(schema)) is not None:
+        return f"holds the invisible character {hidden[1]} at {hidden[0]}"
     import jsonschema_rs  # only a pack with actions pays for it
 
     try:

@@ -61,6 +61,10 @@ class Limits:
     max_derived_facts: int = 100_000
     max_intervals_per_atom: int = 1_000
     max_compute_ms: int = 10_000
+    max_base_facts: int = 1_000_000
+    """Facts that rules derive when the pack is loaded."""
+    max_load_ms: int = 60_000
+    """How long that may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

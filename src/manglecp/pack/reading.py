@@ -23,6 +23,7 @@ from manglecp.pack.problems import PackError, Problem, Problems, meant
 from manglecp.pack.settings import FILE, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL
 from manglecp.pack.skills import read_skill
+from manglecp.pack.texts import unseen
 
 __all__ = ["read_pack"]
 
@@ -124,8 +125,18 @@ class _Reading:
             elif not name.endswith(".mg"):
                 self._problems.add(name, "not a rule file by its name", fix="rule files end in .mg")
             elif (text := self._folder.text(name, LARGEST_TEXT)) is not None:
-                found.append(Source(name, text, trust))
+                source = Source(name, text, trust)
+                self._look_at_text(source)
+                found.append(source)
         return tuple(found)
+
+    def _look_at_text(self, source: Source) -> None:
+        """What a reader of the rules does not see must not be in them, not even in a comment."""
+        if (hidden := unseen(source.text, running=True)) is not None:
+            line, column = source.position(hidden[0])
+            message = f"the text holds the invisible character {hidden[1]}"
+            fix = f"remove it, or write it as \\u{{{hidden[1].removeprefix('U+').lower()}}} where a rule looks for it"
+            self._problems.add(source.name, message, line=line, column=column, fix=fix)
 
     def _facts(self) -> tuple[str, ...]:
         found = []

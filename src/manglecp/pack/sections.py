@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final, TypeVar
 
 from manglecp.pack.problems import Problems, meant
-from manglecp.pack.texts import unseen
+from manglecp.pack.texts import unseen, without_unseen
 from manglecp.pack.toml_places import Path, Places
 
 __all__ = ["Section", "read_toml"]
@@ -90,7 +90,7 @@ class Section:
             self.complain(key, "the text is empty")
         elif len(value) > most:
             self.complain(key, f"the text has more than {most:,} characters")
-        elif (hidden := unseen(value.replace("\n", " "))) is not None:
+        elif (hidden := unseen(value, running=True)) is not None:
             self.complain(key, f"the text holds the invisible character {hidden[1]}", "remove it")
         elif pattern is not None and not pattern.fullmatch(value):
             self.complain(key, f"not {takes}")
@@ -178,9 +178,6 @@ def _shown(path: Path) -> str:
     """``intents[2].name``, as people count."""
     text = ""
     for step in path:
-        text += f"[{step + 1}]" if isinstance(step, int) else f".{_printable(step)}" if text else _printable(step)
+        shown = f"[{step + 1}]" if isinstance(step, int) else without_unseen(step[:80])
+        text += f".{shown}" if text and isinstance(step, str) else shown
     return text or "the file"
-
-
-def _printable(key: str) -> str:
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in key[:80])

@@ -23,6 +23,7 @@ from manglecp.pack.model import (
 )
 from manglecp.pack.problems import Problems, meant
 from manglecp.pack.sections import Section, read_toml
+from manglecp.pack.texts import unseen
 
 __all__ = ["CATEGORIES", "FILE", "fill_params", "is_name", "read_settings"]
 
@@ -49,6 +50,7 @@ _URL: Final = re.compile(r"https?://[^\s/]+\S*")
 _LEAST_MESSAGE: Final = 16_777_216
 _MOST: Final = 1 << 40
 _LONGEST_VALUE: Final = 65_536
+_LONGEST_KEY: Final = 200
 
 
 def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
@@ -120,6 +122,11 @@ def _domain(domain: Section, name: str, description: str) -> DomainSettings:
         categories=domain.texts("categories", _CATEGORY, f"one of {', '.join(CATEGORIES)} or a name with x- before it"),
         affinities={key: affinities.number(key, 0, 0, 100) for key in sorted(affinities)},
     )
+    for key in found.affinities:
+        if not key.strip() or len(key) > _LONGEST_KEY:
+            affinities.complain(key, f"a key has from 1 to {_LONGEST_KEY} characters")
+        elif (hidden := unseen(key)) is not None:
+            affinities.complain(key, f"the key holds the invisible character {hidden[1]}", "remove it")
     domain.finish()
     return found
 
@@ -155,6 +162,8 @@ def _limits(limits: Section) -> Limits:
         max_derived_facts=limits.number("max_derived_facts", default.max_derived_facts, 1, _MOST),
         max_intervals_per_atom=limits.number("max_intervals_per_atom", default.max_intervals_per_atom, 1, _MOST),
         max_compute_ms=limits.number("max_compute_ms", default.max_compute_ms, 1, 86_400_000),
+        max_base_facts=limits.number("max_base_facts", default.max_base_facts, 1, _MOST),
+        max_load_ms=limits.number("max_load_ms", default.max_load_ms, 1, 86_400_000),
     )
     limits.finish()
     return found

@@ -24,7 +24,7 @@ import msgspec
 
 from manglecp.pack.model import SkillText
 from manglecp.pack.problems import Problems, meant
-from manglecp.pack.texts import unseen
+from manglecp.pack.texts import unseen, without_unseen
 
 __all__ = ["LARGEST", "read_skill"]
 
@@ -41,11 +41,26 @@ _RESOURCE_KEYS: Final = ("uri", "type", "description")
 # How YAML begins what is no plain text, and what ends plain text before the line does.
 _SPECIAL: Final = tuple("[]{}|>&*!%@`,#?-")
 _CUTS: Final = re.compile(r":(?:\s|$)|\s#")
+# What YAML takes for something else than text, in either of its versions, without quotes.
+_KINDS: Final = {
+    "nothing": re.compile(r"~|null|Null|NULL"),
+    "true or false": re.compile(r"yes|no|on|off|true|false", re.IGNORECASE),
+    "a date": re.compile(r"\d{4}-\d{1,2}-\d{1,2}(?:(?:[Tt]|[ \t]+)\d{1,2}:\d\d:\d\d(?:\.\d*)?[\w:+ -]*)?"),
+    "a number": re.compile(
+        r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9A-Fa-f_]+|[0-9][0-9_]*(?::[0-5]?[0-9])*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
+        r"|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
+    ),
+}
 
 
 def read_skill(file: str, text: str, problems: Problems) -> SkillText | None:
     """The skill in a file; None, and problems, if there is none."""
     return _Reading(file, text, problems).skill()
+
+
+def _other_kind(written: str) -> str | None:
+    """What YAML would read instead of the text, if it is something else."""
+    return next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(written)), None)
 
 
 class _Reading:
@@ -75,9 +90,10 @@ class _Reading:
         if not body.strip():
             self._complain(end + 1, "there is no text behind the front matter")
         if (hidden := unseen(body, running=True)) is not None:
-            before = "\n".join(self._lines[end + 1 :]).find(body) + hidden[0]
-            line = end + 2 + "\n".join(self._lines[end + 1 :]).count("\n", 0, before)
-            self._complain(line, f"the text holds the invisible character {hidden[1]}", "remove it")
+            skipped = next(number for number, line in enumerate(self._lines[end + 1 :]) if line)
+            line = end + 2 + skipped + body.count("\n", 0, hidden[0])
+            column = hidden[0] - body.rfind("\n", 0, hidden[0])
+            self._complain(line, f"the text holds the invisible character {hidden[1]}", "remove it", column)
         if not self._sound:
             return None
         return SkillText(
@@ -157,14 +173,14 @@ class _Reading:
             return None
         key, written = entry[1], (entry[2] or "").strip()
         if key not in known:
-            self._complain(number, f"unknown key {key[:80]}", meant(key, known))
+            self._complain(number, f"unknown key {without_unseen(key[:80])}", meant(key, known))
             return None
         if not written and key != "resources":
             self._complain(number, f"{key} is empty")
         value = self._value(number, key, written)
         if len(value) > _LONGEST:
             self._complain(number, f"{key} has more than {_LONGEST:,} characters")
-        if (hidden := unseen(value)) is not None:
+        if (hidden := unseen(value, running=key == "description")) is not None:
             self._complain(number, f"{key} holds the invisible character {hidden[1]}", "remove it")
         return key, value
 
@@ -183,8 +199,10 @@ class _Reading:
             return inner.replace("''", "'")
         if written.startswith(_SPECIAL) or _CUTS.search(written):
             self._complain(number, f"{key} means something else in YAML", 'put it in quotes: "…"')
+        elif (kind := _other_kind(written)) is not None:
+            self._complain(number, f"{key} is {kind} in YAML, not text", f'put it in quotes: "{written}"')
         return written
 
-    def _complain(self, line: int | None, message: str, fix: str | None = None) -> None:
+    def _complain(self, line: int | None, message: str, fix: str | None = None, column: int | None = None) -> None:
         self._sound = False
-        self._problems.add(self._file, message, line=line, fix=fix)
+        self._problems.add(self._file, message, line=line, column=column, fix=fix)
