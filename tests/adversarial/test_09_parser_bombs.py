@@ -109,7 +109,7 @@ def test_what_is_too_deep_does_not_depend_on_the_caller(depth: int) -> None:
         return within(calls - 1, then) if calls else then()
 
     nested = around(b"[" * 200 + b"]" * 200)
-    deeper = around(b"[" * 300 + b"]" * 300)
+    deeper = around(b"[" * 330 + b"]" * 330)
     assert isinstance(within(depth, lambda: receive(nested, LIMIT)), IntentRequest)
     error, _ = within(depth, lambda: answered(deeper))
     assert error.code == "malformed_message"

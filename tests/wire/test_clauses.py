@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.mangle import printer
+from manglecp.mangle import Program, printer
 from manglecp.mangle.parser import parse
 from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
@@ -23,6 +23,7 @@ from manglecp.wire.errors import WireError
 from manglecp.wire.faults import Fault
 from manglecp.wire.json_schemas import all_schemas
 from manglecp.wire.messages import VERSION, IntentRequest
+from manglecp.wire.profile import Profile
 from manglecp.wire.receiving import receive
 from tests.mangle.strategies import names, strings
 from tests.wire.message_strategies import json_values
@@ -203,6 +204,20 @@ GOOD = {"head": {"predicate": "service", "args": [{"type": "string", "value": "a
 PLAIN = {"pred": "service", "args": ["a", 1]}
 
 
+SERVICES = Profile.of(
+    Program.load(
+        [Source("s.mg", 'Decl service(Name, Port) descr [direction("input")] bound [/string, /number].')]
+    ).predicates
+)
+
+
+def violations(*facts: Any) -> list[dict[str, Any]]:
+    with pytest.raises(WireError) as error:
+        SERVICES.read(facts_of(request(*facts), structured_facts=True), 0)
+    assert error.value.details is not None
+    return list(error.value.details["violations"])
+
+
 def test_a_structured_fact_is_the_ordinary_one_where_the_extension_is_on() -> None:
     assert facts_of(request(GOOD, PLAIN, {**GOOD, "body": []}), structured_facts=True) == [PLAIN] * 3
 
@@ -214,15 +229,58 @@ def test_the_extension_is_off_by_default() -> None:
 
 
 def test_rules_are_never_accepted() -> None:
+    first, second = violations(PLAIN, EXAMPLE, GOOD, {**GOOD, "body": 1})
+    assert first == {
+        "fact_index": 1,
+        "predicate": "may_restart",
+        "issue": "invalid_clause",
+        "message": "Clause of predicate 'may_restart': rules are not accepted from clients",
+        "suggestion": "leave the body out",
+        "path": "$.body",
+    }
+    assert (second["fact_index"], second["path"]) == (3, "$.body")
+
+
+def test_what_is_wrong_with_clauses_is_told_like_the_rest_and_with_it() -> None:
+    """Clauses and ordinary facts in one answer, with the same issues, words, suggestions and kind of path."""
+    reserved = {"predicate": "_manglecp_internal", "args": [{"type": "variable", "name": "X"}]}
+    unbound = {"predicate": "service", "args": [{"type": "variable", "name": "X"}, {"type": "number", "value": 1}]}
+    mistyped = {"predicate": "service", "args": [{"type": "number", "value": 1}, {"type": "list", "elements": []}]}
+    found = violations(
+        {"head": reserved},
+        {"pred": "_manglecp_internal", "args": []},
+        {"head": {"predicate": "Bad name", "args": []}},
+        {"pred": "Bad name", "args": []},
+        {"head": {"predicate": "servce", "args": []}},
+        {"pred": "servce", "args": []},
+        {"head": unbound},
+        {"head": mistyped},
+        {**GOOD, "t": {"at": "soon"}},
+        {**PLAIN, "t": {"at": "soon"}},
+    )
+    for clause, ordinary in ((0, 1), (2, 3), (4, 5), (9, 10)):
+        assert found[clause].pop("fact_index") == found[ordinary].pop("fact_index") - 1
+        assert found[clause] == found[ordinary]
+    assert [v["issue"] for v in found[:5:2]] == ["reserved_predicate", "invalid_predicate_name", "unknown_predicate"]
+    assert found[4]["suggestion"] == "Did you mean 'service'?"
+    assert (found[6]["fact_index"], found[6]["path"], found[6]["suggestion"]) == (6, "$.head.args[0]", "give the value")
+    assert [(v["fact_index"], v["path"]) for v in found[7:9]] == [(7, "$.head.args[0]"), (7, "$.head.args[1]")]
+
+
+def test_a_request_of_reserved_clauses_only_has_that_code() -> None:
+    message = receive(request({"head": {"predicate": "_manglecp_a", "args": []}}), 1 << 20, structured_facts=True)
     with pytest.raises(WireError) as error:
-        receive(request(PLAIN, EXAMPLE, GOOD, {**GOOD, "body": 1}), 1 << 20, structured_facts=True)
-    assert (error.value.code, error.value.id) == ("invalid_facts", "c-1")
+        SERVICES.read(message.payload.facts, 0)  # type: ignore[union-attr]
+    assert (error.value.code, error.value.payload().recoverable) == ("reserved_predicate", False)
+
+
+def test_a_wrong_clause_is_no_missing_fact() -> None:
+    """A fact that is there and wrong is not missing, in whichever form (OPEN-18)."""
+    message = receive(request({**GOOD, "body": [GOOD["head"]]}), 1 << 20, structured_facts=True)
+    with pytest.raises(WireError) as error:
+        SERVICES.read(message.payload.facts, 0, required=["service"])  # type: ignore[union-attr]
     assert error.value.details is not None
-    first, second = error.value.details["violations"]
-    assert (first["fact_index"], first["predicate"], first["issue"]) == (1, "may_restart", "invalid_clause")
-    assert first["message"] == "rules are not accepted from clients"
-    assert first["path"] == "$.payload.facts[1].body"
-    assert (second["fact_index"], second["path"]) == (3, "$.payload.facts[3].body")
+    assert "missing_facts" not in error.value.details
 
 
 @pytest.mark.parametrize("member", ["rules", "clauses", "x-structured_facts"])

@@ -128,9 +128,9 @@ def test_everything_is_told_at_once() -> None:
     told = [(v["fact_index"], v["issue"], v.get("argument_index"), v.get("path")) for v in details["violations"]]
     assert told == [
         (1, "invalid_time", None, "$.t.at"),
-        (1, "type_mismatch", 0, None),
-        (1, "type_mismatch", 1, None),
-        (1, "type_mismatch", 3, None),
+        (1, "type_mismatch", 0, "$.args[0]"),
+        (1, "type_mismatch", 1, "$.args[1]"),
+        (1, "type_mismatch", 3, "$.args[3]"),
         (1, "invalid_source", None, "$.source.source_type"),
         (1, "invalid_category", None, "$.category"),
         (2, "invalid_fact", None, None),
@@ -264,7 +264,9 @@ def test_arguments_stand_in_an_array() -> None:
 
 
 @pytest.mark.req("DATA-06")
-@pytest.mark.parametrize("members", [{}, {"args": [], "named_args": {}}, {"args": None, "named_args": {}}])
+@pytest.mark.parametrize(
+    "members", [{}, {"args": [], "named_args": {}}, {"args": None}, {"args": None, "named_args": None}]
+)
 def test_arguments_are_given_once(members: dict[str, Any]) -> None:
     assert violation({"pred": "ready", **members})["issue"] == "invalid_fact"
 
@@ -415,11 +417,13 @@ def test_times(t: Any, interval: Any) -> None:
         ({"at": "2026-03-02"}, "$.t.at"),
         ({"at": "2026-03-02T09:14:00"}, "$.t.at"),
         ({"at": 1.5}, "$.t.at"),
-        ({"at": None}, "$.t.at"),
+        ({"at": None}, "$.t"),
+        ({"at": None, "start": T}, "$.t.end"),
+        ({"start": None, "end": T}, "$.t.start"),
         ({"at": {"_type": "int64", "value": "1"}}, "$.t.at"),
         ({"start": T, "end": "yesterday"}, "$.t.end"),
         ({"start": T, "end": 0}, "$.t"),
-        ({"start": T}, "$.t"),
+        ({"start": T}, "$.t.end"),
         ({"at": T, "end": T}, "$.t"),
         ({"<-": "5m"}, "$.t"),
         ({}, "$.t"),

@@ -122,7 +122,7 @@ class _Table:
 
 def _look(fact: dict[str, Any], now: int) -> None:
     """At the members that few facts have."""
-    if "args" in fact and "named_args" in fact:
+    if fact.get("args") is not None and fact.get("named_args") is not None:
         raise _Unusual
     check_source(fact.get("source"), now)
     check_category(fact.get("category"))

@@ -13,9 +13,10 @@ from manglecp.mangle.errors import nearest
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.packages import Key
 from manglecp.mangle.values import Value
+from manglecp.wire.clauses import AsClause, RefusedClause
 from manglecp.wire.errors import Violation
-from manglecp.wire.facts import interval
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.facts import interval, some, steps
+from manglecp.wire.faults import Fault, cut, shown
 from manglecp.wire.messages.manifest import ArgType
 from manglecp.wire.provenance import check_category, check_source
 from manglecp.wire.publishing import LONGEST_NAME, RESERVED_PREFIX, Published, is_name
@@ -28,10 +29,6 @@ Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]
 _MOST_SUGGESTIONS: Final = 20  # looking for a similar name takes a while, and a request may have many wrong ones
 _ARG_TYPES: Final[Mapping[type, ArgType]] = {bool: "boolean", int: "number", float: "number", str: "string"}
 """What stands there, in the manifest's words; everything else is ``any``."""
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class Checking:
@@ -51,7 +48,10 @@ class Checking:
         """One more fact of the request, which stands there at ``index``."""
         self._index, self._predicate = index, ""
         before = len(self.violations)
-        if type(data) is not dict:
+        if isinstance(data, RefusedClause):
+            self._refuse(data)
+            return
+        if not isinstance(data, dict):
             self._wrong("invalid_fact", "A fact is an object", suggestion='Write {"pred": "…", "args": […]}')
             return
         fact = self._stated(data)
@@ -59,6 +59,11 @@ class Checking:
         self._try("invalid_category", "category", lambda: check_category(data.get("category")))
         if fact is not None and len(self.violations) == before:
             self.facts.append(fact)
+
+    def _refuse(self, clause: RefusedClause) -> None:
+        self._predicate = cut(clause.predicate, LONGEST_NAME)
+        message = f"Clause of predicate '{self._predicate}': {clause.fault.message}"
+        self._wrong("invalid_clause", message, path=clause.fault.path, suggestion=clause.fault.fix)
 
     def _wrong(self, issue: str, message: str, **more: Any) -> None:
         told = {key: value for key, value in more.items() if value is not None}
@@ -84,7 +89,7 @@ class Checking:
             message = "'pred' is missing, or is not a string"
             self._wrong("invalid_fact", message, path="$.pred", suggestion='Write {"pred": "…", "args": […]}')
             return None
-        self._predicate = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+        self._predicate = cut(name, LONGEST_NAME)
         by_arity = self._known(name)
         return None if by_arity is None else self._of_predicate(by_arity, data)
 
@@ -125,18 +130,19 @@ class Checking:
             between = self._try("invalid_time", "t", lambda: interval(data.get("t"), timed.schema, self.now))
         if entry is None:
             return None
-        args = self._arguments(entry, given)
+        args = self._arguments(entry, given, data)
         return None if args is None else Fact(entry.schema.predicate, args, between)
 
     # --- arguments -------------------------------------------------------------------------------------------------
 
     def _given(self, by_arity: Mapping[int, Published], data: dict[str, Any]) -> tuple[Published | None, list[Any]]:
         """The predicate with as many arguments, and these in their order."""
-        if ("args" in data) == ("named_args" in data):
+        by_name = data.get("named_args") is not None
+        if (data.get("args") is not None) == by_name:
             message = f"Predicate '{self._predicate}': a fact has either 'args' or 'named_args'"
             self._wrong("invalid_fact", message, suggestion="Give one of the two")
             return None, []
-        if "named_args" in data:
+        if by_name:
             return self._named(by_arity, data["named_args"])
         args = data["args"]
         if type(args) is not list:
@@ -174,25 +180,25 @@ class Checking:
         missing = [f"'{name}'" for name in names if name not in data]
         unknown = [shown(key) for key in data if key not in names]
         if missing or unknown:
-            parts = [f"{_some(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
+            parts = [f"{some(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
             message = f"{subject} takes the arguments ({', '.join(names)}): {'; '.join(parts)}"
             self._wrong("invalid_named_args", message, path="$.named_args")
             return None, []
         return entry, [data[name] for name in names]
 
-    def _arguments(self, entry: Published, given: list[Any]) -> tuple[Value, ...] | None:
+    def _arguments(self, entry: Published, given: list[Any], fact: dict[str, Any]) -> tuple[Value, ...] | None:
         values = []
         for position, data in enumerate(given):
             shape = entry.schema.shapes[position]
             try:
                 value = to_value(data, shape)
             except Fault as fault:
-                self._wrong_type(entry, position, data, fault)
+                self._wrong_type(entry, position, data, fault, fact)
                 continue
             if shape.accepts(value):
                 values.append(value)
             else:
-                self._wrong_type(entry, position, data, value)
+                self._wrong_type(entry, position, data, value, fact)
         if len(values) < len(given):
             return None
         args = tuple(values)
@@ -202,7 +208,9 @@ class Checking:
             return None
         return args
 
-    def _wrong_type(self, entry: Published, position: int, data: Any, found: Value | Fault) -> None:
+    def _wrong_type(
+        self, entry: Published, position: int, data: Any, found: Value | Fault, fact: dict[str, Any]
+    ) -> None:
         expected = entry.arg_types[position]
         actual = _ARG_TYPES.get(type(data), "any")
         said: str = expected
@@ -213,16 +221,22 @@ class Checking:
         message = f"{place} of predicate '{self._predicate}' expects {said}"
         if isinstance(found, Fault):
             message += f": {found.message}"
-            path, fix = found.inside("args", position).path if found.steps else None, found.fix
         else:
             message += f", got {describe(found)}"
-            path = fix = None
+            found = Fault(message)
         self._wrong(
             "type_mismatch",
             message,
             argument_index=position,
             expected_type=expected,
             actual_type=actual,
-            path=path,
-            suggestion=fix,
+            path=_way(entry, position, found, fact),
+            suggestion=found.fix,
         )
+
+
+def _way(entry: Published, position: int, found: Fault, fact: dict[str, Any]) -> str:
+    """The path to what is wrong in an argument, as the fact was written; of a clause, the path to the argument."""
+    if isinstance(fact, AsClause):
+        return Fault("").inside("head", "args", position).path
+    return found.inside(*steps(entry.schema, position, fact.get("named_args") is not None)).path

@@ -13,20 +13,28 @@ From a client only a clause without a body is taken, and only as the fact it sta
 from __future__ import annotations
 
 import re
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
 from manglecp.mangle.values import Bytes, Float, List, Map, Name, RepeatedKey, Value
+from manglecp.wire.absence import converted
 from manglecp.wire.decoding import JSON
-from manglecp.wire.errors import Violation, refused_facts
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault, cut, shown
 from manglecp.wire.messages.envelope import Part
 from manglecp.wire.values import MAX_NESTING, to_json, to_value
 
-__all__ = ["StructuredClause", "fact_object", "ordinary_facts", "read_clause", "write_clause"]
+__all__ = [
+    "AsClause",
+    "RefusedClause",
+    "StructuredClause",
+    "fact_object",
+    "ordinary_facts",
+    "read_clause",
+    "write_clause",
+]
 
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
@@ -91,7 +99,18 @@ def read_clause(data: JSON) -> Clause:
     return Clause(head, premises=tuple(map(Literal, body)))
 
 
-def fact_object(data: JSON) -> dict[str, Any]:
+class AsClause(dict[str, Any]):
+    """An ordinary fact object that was written as a clause."""
+
+
+class RefusedClause(NamedTuple):
+    """Stands among the facts of a request for a clause that states none, until all that is wrong is told at once."""
+
+    predicate: str
+    fault: Fault
+
+
+def fact_object(data: JSON) -> AsClause:
     """The ordinary fact object that says the same as a clause without a body; time and source stay beside it."""
     clause = _converted(data)
     beside = data if type(data) is dict else {}
@@ -100,56 +119,42 @@ def fact_object(data: JSON) -> dict[str, Any]:
             raise Fault(f"a fact has either head or {member}", "leave one of them out").inside(member)
     if clause.body:
         raise Fault("rules are not accepted from clients", "leave the body out").inside("body")
-    head = _atom(clause.head, "head")
-    args = []
-    for place, arg in enumerate(head.args):
+    stated = AsClause(pred=clause.head.predicate, args=[])
+    if _PREDICATE.fullmatch(clause.head.predicate) is None:  # whoever knows the predicates says what is wrong with it
+        return stated
+    for place, arg in enumerate(_atom(clause.head, "head").args):
         try:
-            args.append(to_json(_value(arg)))
+            stated["args"].append(to_json(_value(arg)))
         except Fault as fault:
             raise fault.inside("head", "args", place) from None
-    return {"pred": head.predicate, "args": args, **{name: beside[name] for name in _BESIDE if name in beside}}
+    stated.update((name, beside[name]) for name in _BESIDE if name in beside)
+    return stated
 
 
-def ordinary_facts(payload: dict[str, Any]) -> dict[str, Any]:
-    """The payload of an intent request with its structured facts written in the ordinary way."""
-    facts = payload.get("facts")
-    if type(facts) is not list:
-        return payload
-    plain: list[Any] = []
-    violations = []
-    for index, fact in enumerate(facts):
-        if type(fact) is not dict or "head" not in fact:
-            plain.append(fact)
-            continue
-        try:
-            plain.append(fact_object(fact))
-        except Fault as fault:
-            path = f"$.payload.facts[{index}]{fault.path[1:]}"
-            violations.append(
-                Violation(
-                    fact_index=index, predicate=_named(fact), issue="invalid_clause", message=fault.message, path=path
-                )
-            )
-    if violations:
-        raise refused_facts(violations)
-    return {**payload, "facts": plain}
+def ordinary_facts(facts: list[Any]) -> list[Any]:
+    """The facts of an intent request with the structured ones written in the ordinary way."""
+    return [_ordinary(fact) if type(fact) is dict and fact.get("head") is not None else fact for fact in facts]
 
 
-def _named(fact: dict[str, Any]) -> str:
-    head = fact["head"]
-    name = head.get("predicate") if type(head) is dict else None
-    return name if type(name) is str and _PREDICATE.fullmatch(name) else ""
+def _ordinary(fact: dict[str, Any]) -> AsClause | RefusedClause:
+    try:
+        return fact_object(fact)
+    except Fault as fault:
+        head = fact["head"]
+        name = head.get("predicate") if type(head) is dict else None
+        return RefusedClause(name if type(name) is str else "", fault)
 
 
 def _converted(data: JSON) -> StructuredClause:
     try:
-        return msgspec.convert(data, StructuredClause)
+        return converted(data, StructuredClause)
     except RecursionError:
         raise _too_deep() from None
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$")
-        steps = [int(number) if number else name for name, number in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", where)]
-        raise Fault(f"not a structured clause: {what[:1].lower()}{what[1:200]}").inside(*steps) from None
+        what, _, where = str(error).rpartition(" - at `$") if " - at `$" in str(error) else (str(error), "", "")
+        known = where.partition("[...]")[0]  # the library does not tell which key it was
+        steps = [int(number) if number else name for name, number in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", known)]
+        raise Fault(f"not a structured clause: {cut(what[:1].lower() + what[1:], 200)}").inside(*steps) from None
 
 
 def _atom(atom: StructuredAtom, *steps: str | int) -> Atom:
@@ -165,7 +170,7 @@ def _atom(atom: StructuredAtom, *steps: str | int) -> Atom:
 
 
 def _term(term: AnyTerm, depth: int) -> Term:
-    if depth > MAX_NESTING:
+    if depth >= MAX_NESTING and isinstance(term, ListTerm | MapTerm):
         raise _too_deep()
     match term:
         case StringTerm(value=value):
@@ -243,7 +248,7 @@ def _atom_json(atom: Atom) -> dict[str, Any]:
 
 
 def _term_json(term: Term, depth: int) -> dict[str, Any]:
-    if depth > MAX_NESTING:
+    if depth >= MAX_NESTING and isinstance(term, Apply):
         raise _too_deep()
     if isinstance(term, Variable):
         return {"type": "wildcard"} if term.anonymous else {"type": "variable", "name": term.name}

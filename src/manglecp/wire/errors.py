@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from manglecp.mangle.errors import nearest
-from manglecp.wire.faults import shown
+from manglecp.wire.faults import cut, shown
 from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, UNSET, Object, UnsetType
 from manglecp.wire.messages.session import ErrorMessage, ErrorPayload
 
@@ -157,9 +157,9 @@ def invalid_type(type_: str, known: Iterable[str], reason: str = "is no message 
 
 def unsupported_version(requested: str) -> WireError:
     """The client's string is repeated (WIRE-11), unless it is too long to be a version at all."""
-    requested = requested if len(requested) <= _LONGEST_VERSION else f"{requested[:_LONGEST_VERSION]}…"
-    details = {"requested_version": requested, "supported_versions": list(SUPPORTED_VERSIONS)}
-    return WireError("unsupported_version", f"Version {requested} is not supported", details)
+    repeated = requested if len(requested) <= _LONGEST_VERSION else f"{requested[:_LONGEST_VERSION]}…"
+    details = {"requested_version": repeated, "supported_versions": list(SUPPORTED_VERSIONS)}
+    return WireError("unsupported_version", f"Version {cut(requested, _LONGEST_VERSION)} is not supported", details)
 
 
 def too_large(actual: int, limit: int) -> WireError:

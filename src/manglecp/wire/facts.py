@@ -3,7 +3,8 @@
     {"pred": "build_result", "args": ["payments-api", 4812], "t": {"at": "2026-03-02T09:14:00Z"}}
 
 ``named_args`` may stand in place of ``args`` where the declaration names every argument. Members that are not known are
-skipped (OPEN-58); ``source`` and ``category`` say nothing about what the fact states.
+skipped, in ``t`` too (OPEN-58), and null counts as absent; ``source`` and ``category`` say nothing about what the fact
+states.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ WILDCARD: Final = Name("/_")
 """What null is, where any value may be meant."""
 UNBOUNDED: Final = "_"
 NOW: Final = "now"
+_ENDS: Final = ("at", "start", "end")
 
 
 def read_fact(
@@ -38,9 +40,10 @@ def read_fact(
     name = data.get("pred")
     if type(name) is not str:
         raise Fault("pred is missing, or is not a string", 'write {"pred": "…", "args": […]}').inside("pred")
-    if ("args" in data) == ("named_args" in data):
+    by_name = data.get("named_args") is not None
+    if (data.get("args") is not None) == by_name:
         raise Fault("a fact has either args or named_args", "give one of the two")
-    schema, given = _positional(name, data, schemas) if "args" in data else _named(name, data, schemas)
+    schema, given = _named(name, data, schemas) if by_name else _positional(name, data, schemas)
     args: list[Value] = []
     try:
         for shape, item in zip(schema.shapes, given, strict=True):
@@ -50,7 +53,7 @@ def read_fact(
             value = to_value(item, shape)
             args.append(schema.check(len(args), value) if check else value)
     except Fault as fault:
-        raise fault.inside(*_steps(data, schema, len(args))) from None
+        raise fault.inside(*steps(schema, len(args), by_name)) from None
     try:
         return Fact(name, tuple(args), interval(data.get("t"), schema, now))
     except Fault as fault:
@@ -98,17 +101,22 @@ def _named(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, l
     if data.keys() != set(schema.arg_names):
         missing = [n for n in schema.arg_names if n not in data]
         wrong = [shown(key) for key in data if key not in schema.arg_names]
-        parts = [f"{', '.join(missing)} is missing"] * bool(missing) + [f"{', '.join(wrong)} is unknown"] * bool(wrong)
+        parts = [f"{some(missing)} is missing"] * bool(missing) + [f"{some(wrong)} is unknown"] * bool(wrong)
         fix = f"{name} takes {', '.join(schema.arg_names)}"
         raise Fault(" and ".join(parts), fix).inside("named_args")
     return schema, [data[key] for key in schema.arg_names]
 
 
-def _steps(fact: dict[str, Any], schema: Schema, position: int) -> tuple[str, str | int]:
-    """The way to an argument of a fact."""
-    if "args" in fact or schema.arg_names is None:
+def steps(schema: Schema, position: int, by_name: bool) -> tuple[str, str | int]:
+    """The way to an argument of a fact, as the fact was written."""
+    if not by_name or schema.arg_names is None:
         return "args", position
     return "named_args", schema.arg_names[position]
+
+
+def some(texts: list[str], most: int = 5) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -118,13 +126,17 @@ def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | No
     """The interval that ``t`` says; None for a fact that holds always (OPEN-12)."""
     if data is None:
         return None
-    if type(data) is not dict or (data.keys() != {"start", "end"} and not (len(data) == 1 and "at" in data)):
+    ends = {name: said for name in _ENDS if (said := data.get(name)) is not None} if type(data) is dict else {}
+    if not ends or ("at" in ends and len(ends) > 1):
         raise Fault("t is not a time", 'write {"at": T} or {"start": T, "end": T}')
-    if len(data) == 1:
-        start = end = _instant(data["at"], now, "at")
+    if "at" in ends:
+        start = end = _instant(ends["at"], now, "at")
+    elif len(ends) < 2:
+        missing = "end" if "start" in ends else "start"
+        raise Fault(f"{missing} is missing", f'write "{UNBOUNDED}" if there is none').inside(missing)
     else:
-        start = INT_MIN if data["start"] == UNBOUNDED else _instant(data["start"], now, "start")
-        end = INT_MAX if data["end"] == UNBOUNDED else _instant(data["end"], now, "end")
+        start = INT_MIN if ends["start"] == UNBOUNDED else _instant(ends["start"], now, "start")
+        end = INT_MAX if ends["end"] == UNBOUNDED else _instant(ends["end"], now, "end")
     if (start, end) == (INT_MIN, INT_MAX):
         return None
     return checked_interval(start, end, schema)

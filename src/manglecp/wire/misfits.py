@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from manglecp.wire.absence import item_of, struct_of
 from manglecp.wire.errors import WireError, did_you_mean, malformed
 from manglecp.wire.faults import shown
 from manglecp.wire.messages import Message
@@ -57,7 +58,7 @@ def misfit(envelope: dict[str, Any], message: type[Message], refusal: str) -> Wi
 
 def _walk(value: Any, type_: Any, message: type[Message], path: str) -> Iterator[_Misfit]:
     """What is wrong with a value and the parts of it."""
-    if isinstance(value, dict) and (struct := _struct(type_)) is not None:
+    if isinstance(value, dict) and (struct := struct_of(type_)) is not None:
         for field in msgspec.structs.fields(struct):
             inside = f"{path}.{field.encode_name}"
             if field.encode_name in value:
@@ -65,7 +66,7 @@ def _walk(value: Any, type_: Any, message: type[Message], path: str) -> Iterator
             elif field.required:
                 yield _Misfit(inside, f"{_spoken(inside)} is missing")
         return
-    if isinstance(value, list) and (item := _item(type_)) is not None:
+    if isinstance(value, list) and (item := item_of(type_)) is not None:
         for position, part in enumerate(value):
             yield from _walk(part, item, message, f"{path}[{position}]")
         return
@@ -73,18 +74,6 @@ def _walk(value: Any, type_: Any, message: type[Message], path: str) -> Iterator
         msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         yield _explained(str(error), message, path)
-
-
-def _struct(type_: Any) -> type[msgspec.Struct] | None:
-    """The struct that an object has to be here, if it is one."""
-    structs = [one for one in (type_, *get_args(type_)) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
-    return structs[0] if len(structs) == 1 and get_origin(type_) is not tuple else None
-
-
-def _item(type_: Any) -> Any:
-    """What every item of an array has to be here."""
-    args = get_args(type_)
-    return args[0] if get_origin(type_) is tuple and len(args) == 2 and args[1] is ... else None
 
 
 def _explained(text: str, message: type[Message], base: str) -> _Misfit:

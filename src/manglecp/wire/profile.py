@@ -17,6 +17,7 @@ from manglecp.mangle.packages import Key
 from manglecp.mangle.types import STRING
 from manglecp.wire.batches import read_batch
 from manglecp.wire.checking import Checking
+from manglecp.wire.clauses import RefusedClause
 from manglecp.wire.errors import Violation, refused_facts, too_many_facts
 from manglecp.wire.facts import write_fact
 from manglecp.wire.messages.manifest import Direction, PredicateSchema
@@ -119,5 +120,9 @@ def _missing(facts: Iterable[Any], required: Iterable[str]) -> list[str]:
     wanted = list(dict.fromkeys(required))
     if not wanted:
         return []
-    present = {name for fact in facts if type(fact) is dict and type(name := fact.get("pred")) is str}
+    present = {name for fact in facts if type(name := _predicate(fact)) is str}
     return [name for name in wanted if name not in present]
+
+
+def _predicate(fact: Any) -> Any:
+    return fact.predicate if isinstance(fact, RefusedClause) else fact.get("pred") if isinstance(fact, dict) else None

@@ -5,7 +5,7 @@ direction, payload), and the payload against its struct. The first step that fai
 speaks another version hears of that and not of members which that version may well have. Facts pass as they are:
 whoever knows the predicates finds everything that is wrong with them at once.
 
-In a request null counts as absent wherever a member may be left out (OPEN-19). Unknown members are skipped (OPEN-58).
+Null counts as absent (:mod:`manglecp.wire.absence`), and unknown members are skipped (OPEN-58).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from manglecp.mangle.collector import collector_paused
+from manglecp.wire.absence import converted, without_nulls
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.decoding import Repeated, decode
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
@@ -29,11 +30,13 @@ from manglecp.wire.messages import (
     ServerMessage,
 )
 from manglecp.wire.misfits import misfit
+from manglecp.wire.values import MAX_NESTING
 
 __all__ = ["MAX_DEPTH", "receive", "receive_from_server"]
 
-MAX_DEPTH: Final = 256
-"""How deep arrays and objects of a message may be nested; a value of a fact may be 100 deep, each part wrapped."""
+MAX_DEPTH: Final = 3 * MAX_NESTING + 20
+"""How deep arrays and objects of a message may be nested: a value in any message, as deep as values may be, with the
+three levels that a wrapped map takes (``{"_type": "map", "value": [[key, value]]}``)."""
 
 M = TypeVar("M", bound=Message)
 _CONTAINERS: Final = frozenset({dict, list})
@@ -53,10 +56,8 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
     """
     type_, envelope = _envelope(data, max_bytes, CLIENT_TYPES, SERVER_TYPES)
     try:
-        if type_ == "intent_request":
-            envelope["payload"] = _without_nulls(envelope["payload"])
-            if structured_facts:
-                envelope["payload"] = ordinary_facts(envelope["payload"])
+        if structured_facts and type(facts := envelope["payload"].get("facts")) is list:
+            envelope["payload"]["facts"] = ordinary_facts(facts)
         return _converted(envelope, CLIENT_TYPES[type_])
     except WireError as error:
         error.id = _request(type_, envelope)
@@ -67,7 +68,7 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
     """The message of a server. What this client cannot read is an error that is shown and never sent."""
     type_, envelope = _envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
     if type_ == "manifest":
-        envelope["payload"] = _assumed(envelope["payload"])
+        _assume(envelope["payload"])
     return _converted(envelope, SERVER_TYPES[type_])
 
 
@@ -146,22 +147,14 @@ def _wrong(member: str, wanted: str, envelope: dict[str, Any]) -> str:
 # --- the payload -----------------------------------------------------------------------------------------------------
 
 
-def _without_nulls(payload: dict[str, Any]) -> dict[str, Any]:
-    """An intent request and its options without what is null."""
-    kept = {name: value for name, value in payload.items() if value is not None}
-    options = kept.get("options")
-    if type(options) is dict:
-        kept["options"] = {name: value for name, value in options.items() if value is not None}
-    return kept
-
-
-def _assumed(payload: dict[str, Any]) -> dict[str, Any]:
-    parts = {name: {**said, **part} for name, said in _ABSENT.items() if type(part := payload.get(name)) is dict}
-    return {**payload, **parts}
+def _assume(payload: dict[str, Any]) -> None:
+    for name, assumed in _ABSENT.items():
+        if type(part := payload.get(name)) is dict:
+            part.update((member, value) for member, value in assumed.items() if part.get(member) is None)
 
 
 def _converted(envelope: dict[str, Any], message: type[M]) -> M:
     try:
-        return msgspec.convert(envelope, message)
+        return converted(envelope, message)
     except msgspec.ValidationError as error:
-        raise misfit(envelope, message, str(error)) from None
+        raise misfit(without_nulls(envelope, message), message, str(error)) from None

@@ -26,12 +26,14 @@ _NAME: Final = re.compile(CONSTANT, re.ASCII)
 _WHOLE: Final = re.compile(r"-?[0-9]+")
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_LONGEST_NAME: Final = 128  # that is repeated
 _LONGEST_NUMBER: Final = 40  # digits; leading zeros aside, twenty are enough
 
 
 def read_name(text: str) -> Name:
     if _NAME.fullmatch(text) is None:
-        fix = f"write '/{text}'" if _NAME.fullmatch(f"/{text}") else "write a name such as '/kind/part'"
+        short = len(text) <= _LONGEST_NAME and _NAME.fullmatch(f"/{text}")
+        fix = f"write '/{text}'" if short else "write a name such as '/kind/part'"
         raise Fault(f"{shown(text)} is not a name", fix)
     return Name(text)
 

@@ -48,13 +48,15 @@ from manglecp.wire.texts import (
 )
 
 MAX_NESTING: Final = 100
-"""How deep values may be nested, as in program text."""
+"""How many lists, maps, pairs and structs may be nested in each other, as in program text."""
 SAFE_INTEGER: Final = (1 << 53) - 1
 """The largest whole number that every reader of JSON keeps exactly (DATA-19)."""
 
 _TYPE: Final = "_type"
 _VALUE: Final = "value"
 _RESERVED: Final = frozenset({_TYPE, "_var"})
+_WITH_PARTS: Final = frozenset({List, Pair, Map, Struct})
+_KINDS_WITH_PARTS: Final = frozenset(KIND_NAMES[kind] for kind in _WITH_PARTS)
 
 
 # --- JSON to values --------------------------------------------------------------------------------------------------
@@ -67,12 +69,10 @@ def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
     reader = _BY_JSON.get(type(data))
     if reader is None:
         raise Fault(f"a Python {type(data).__name__} is not JSON")
-    if depth > MAX_NESTING:
-        raise Fault(f"nested more than {MAX_NESTING} deep")
     try:
         return reader(data, shape, depth)
     except RepeatedKey as repeated:
-        raise Fault(f"the key {value_text(repeated.key)} stands twice", "keep one of the two") from None
+        raise Fault(f"the key {shown(value_text(repeated.key))} stands twice", "keep one of the two") from None
     except ValueFault as fault:  # too large
         raise Fault(str(fault)) from None
 
@@ -106,13 +106,21 @@ def _fraction(data: float, shape: Shape, _depth: int) -> Value:
     return Float(data)
 
 
+def _check_nesting(depth: int) -> None:
+    """For what has parts; the others may stand in the innermost of them."""
+    if depth >= MAX_NESTING:
+        raise Fault(f"nested more than {MAX_NESTING} deep")
+
+
 def _array(data: list[Any], shape: Shape, depth: int) -> Value:
+    _check_nesting(depth)
     return _list(data, shape, depth) if shape.array == "list" else _pair(data, shape, depth)
 
 
 def _object(data: dict[str, Any], shape: Shape, depth: int) -> Value:
     if not _RESERVED.isdisjoint(data):
         return _wrapped(data, shape, depth)
+    _check_nesting(depth)
     if shape.object == "struct":
         return _struct(data, shape, depth)
     text = READERS[shape.key.text]
@@ -127,6 +135,8 @@ def _wrapped(data: dict[str, Any], shape: Shape, depth: int) -> Value:
     if reader is None or data.keys() != {_TYPE, _VALUE}:
         known = ", ".join(sorted(_BY_TYPE))
         raise Fault('an object with "_type" wraps a value', f'it has "_type", one of {known}, and "value"')
+    if kind in _KINDS_WITH_PARTS:
+        _check_nesting(depth)
     try:
         return reader(data[_VALUE], shape, depth)
     except Fault as fault:
@@ -155,7 +165,8 @@ def _wrapped_float(data: Any, _shape: Shape, _depth: int) -> Value:
 
 def _wrapped_int(data: Any, _shape: Shape, _depth: int) -> Value:
     if type(data) is not str:
-        raise Fault("the value of a wrapped int64 is a string of digits", f'write "{data}"')
+        fix = f'write "{data}"' if type(data) is int and abs(data) < 1 << 64 else None
+        raise Fault("the value of a wrapped int64 is a string of digits", fix)
     return read_number(data)
 
 
@@ -233,9 +244,9 @@ _BY_TYPE: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
 
 def to_json(value: Value, shape: Shape = ANYTHING, depth: int = 0) -> JSON:
     """What stands for ``value`` where ``shape`` is declared: :func:`to_value` reads it back as the same value."""
-    if depth > MAX_NESTING:
-        raise Fault(f"a value nested more than {MAX_NESTING} deep cannot be sent")
     kind = type(value)
+    if depth >= MAX_NESTING and kind in _WITH_PARTS:
+        raise Fault(f"a value nested more than {MAX_NESTING} deep cannot be sent")
     if kind is int:
         return value if shape.number == "number" and -SAFE_INTEGER <= value <= SAFE_INTEGER else _wrap("int64", value)  # type: ignore[return-value, operator]
     if isinstance(value, Float):
