@@ -409,3 +409,27 @@ def test_a_schema_that_is_nested_too_deep() -> None:
     for _ in range(2_000):
         deep = '{"items": ' + deep + "}"
     assert complaints(TOOL + f'macro_param("see", "p", {deep}).')
+
+
+# --- cycles through the kernel ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "place"),
+    [
+        ({"domain": 'relevant("see", 50) :- intent("x"), !chosen("other", _, _).'}, "rules/domain/domain.mg:3:37"),
+        ({"domain": 'relevant("see", 50) :- chosen("other", _, _).'}, "rules/domain/domain.mg:3:24"),
+        ({"domain": 'mandatory("see") :- upset().\nupset() :- excluded("see", _, _).'}, "rules/domain/domain.mg:3:21"),
+        ({"policy": 'prohibited("see", "x") :- offered("see").'}, "rules/policy/policy.mg:1:27"),
+        (
+            {"domain": "mine(T) :- offered(T).", "policy": 'prohibited(T, "x") :- mine(T).'},
+            "rules/domain/domain.mg:3:12",
+        ),
+    ],
+)
+def test_a_cycle_through_the_kernel_is_told_where_the_pack_closes_it(parts: dict[str, str], place: str) -> None:
+    """The kernel alone has none, and its author is not the one who can mend it."""
+    (told,) = problems(**{**parts, "domain": TOOL + parts.get("domain", "")})
+    assert told.place == place
+    assert "depends on itself through" in told.message
+    assert told.fix is not None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from manglecp.mangle import printer
@@ -76,37 +75,48 @@ class Dependencies:
             yield from (d for d in self.edges[node] if d.body in members)
 
     def unstratifiable(self) -> list[Diagnostic]:
-        """A diagnostic for each cycle in which a predicate needs its own finished relation."""
+        """A diagnostic for each cycle in which a predicate needs its own finished relation.
+
+        It stands where the cycle was closed. That is at the strict premise, unless a less trusted source takes part:
+        then nothing was wrong before that source came, and its clause is told, once for all cycles it closes.
+        """
         diagnostics = []
         for component in self.components:
             seen: set[frozenset[Key]] = set()
-            for strict in islice((d for d in self.inside(component) if d.strict), _MOST_CYCLES):
-                cycle = self._cycle(strict, component)
-                if frozenset(cycle) in seen:
+            closed: dict[Clause | Decl, list[Dependency]] = {}
+            stricts = sorted((d for d in self.inside(component) if d.strict), key=_distrust, reverse=True)
+            for strict in stricts[:_MOST_CYCLES]:
+                way = self._way(strict, component)
+                if frozenset(d.body for d in way) in seen:
                     continue
-                seen.add(frozenset(cycle))
-                how, needs = _how(strict)
-                message = f"{strict.head[0]} depends on itself through {how}: {_path(cycle)}"
-                fix = f"break the cycle: {needs} a relation that is finished before"
-                diagnostics.append(Diagnostic("stratification", message, strict.span, printer.item(strict.origin), fix))
+                seen.add(frozenset(d.body for d in way))
+                closing = max(way, key=_distrust)  # the first of them, and the strict one comes first
+                if closing is strict:
+                    diagnostics.append(_closed(strict, way))
+                    closed[strict.origin] = []
+                elif closing.origin not in closed or 0 < len(way) < len(closed[closing.origin]):
+                    closed[closing.origin] = way
+            diagnostics += [_closed(max(way, key=_distrust), way) for way in closed.values() if way]
         return diagnostics
 
-    def _cycle(self, strict: Dependency, component: Component) -> list[Key]:
-        """A way from the head through the strict dependency back to the head."""
-        came_from: dict[Key, Key] = {}
+    def _way(self, strict: Dependency, component: Component) -> list[Dependency]:
+        """From the head through the strict dependency back to the head."""
+        came_by: dict[Key, Dependency] = {}
         queue = [strict.body]
         members = set(component.predicates)
         for node in queue:
             if node == strict.head:
                 break
             for dependency in self.edges[node]:
-                if dependency.body in members and dependency.body not in came_from and dependency.body != strict.body:
-                    came_from[dependency.body] = node
+                if dependency.body in members and dependency.body not in came_by and dependency.body != strict.body:
+                    came_by[dependency.body] = dependency
                     queue.append(dependency.body)
-        back = [strict.head]
-        while back[-1] != strict.body:
-            back.append(came_from[back[-1]])
-        return [strict.head, *reversed(back)]
+        back: list[Dependency] = []
+        node = strict.head
+        while node != strict.body:
+            back.append(came_by[node])
+            node = back[-1].head
+        return [strict, *reversed(back)]
 
     def temporal_recursion(self) -> tuple[list[Diagnostic], list[Diagnostic]]:
         """Errors and warnings about recursion through time (D13)."""
@@ -120,7 +130,8 @@ class Dependencies:
             clause = next(d.origin for d in inside if isinstance(d.origin, Clause))
             if len(component.predicates) > 1:
                 step = next(d for d in inside if d.head != d.body)
-                message = f"mutual recursion through temporal predicates: {_path(self._cycle(step, component))}"
+                around = [d.head for d in self._way(step, component)] + [step.head]
+                message = f"mutual recursion through temporal predicates: {_path(around)}"
                 fix = "fold the predicates into one, or break the cycle"
                 errors.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
                 continue
@@ -136,6 +147,23 @@ class Dependencies:
                 shown = printer.clause(clause)
                 warnings.append(Diagnostic("analysis", message, clause.head.span, shown, severity="warning"))
         return errors, warnings
+
+
+def _distrust(dependency: Dependency) -> int:
+    return 0 if dependency.span is None else int(dependency.span.source.trust)
+
+
+def _closed(closing: Dependency, way: list[Dependency]) -> Diagnostic:
+    """About a cycle that begins with its strict dependency; told from the one that closed it."""
+    strict = way[0]
+    how, needs = _how(strict)
+    if closing is not strict:
+        how += f" in {strict.head[0]}"
+    start = way.index(closing)
+    around = [d.head for d in (*way[start:], *way[:start])] + [closing.head]
+    message = f"{closing.head[0]} depends on itself through {how}: {_path(around)}"
+    fix = f"break the cycle: {needs} a relation that is finished before"
+    return Diagnostic("stratification", message, closing.span, printer.item(closing.origin), fix)
 
 
 def _how(strict: Dependency) -> tuple[str, str]:
