@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from manglecp.store.errors import StoreError
-from manglecp.store.issues.sqlite_tables import SqliteIssueStore
+from manglecp.store.issues.stored import StoredIssues
+from manglecp.store.opening import open_database
 from tests.cli.conftest import Run
 from tests.store.turns import POLICY, turn
 
@@ -366,10 +367,8 @@ def test_what_is_wrong_is_said_without_repeating_it(run: Run) -> None:
 
 def test_a_busy_memory(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(run, "a")
-    store = SqliteIssueStore(folder / ".manglecp" / "issues.db")
-    monkeypatch.setattr(
-        "manglecp.cli.issue_memory.SqliteIssueStore", lambda path: SqliteIssueStore(path, patience=0.05)
-    )
+    store = StoredIssues(open_database(folder / ".manglecp" / "issues.db"))
+    monkeypatch.setattr("manglecp.cli.issue_memory.open_database", lambda path: open_database(path, patience=0.05))
     with store.writing():
         message = refusal(run, "claim", "a")
         assert "is being written to by another process" in message

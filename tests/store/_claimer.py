@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from manglecp.store.instants import system_clock
 from manglecp.store.issues import IssueMemory
-from manglecp.store.issues.sqlite_tables import SqliteIssueStore
+from manglecp.store.issues.stored import StoredIssues
+from manglecp.store.opening import open_database
 
 
 def main(path: str, worker: str) -> None:
-    memory = IssueMemory(SqliteIssueStore(Path(path), patience=60), clock=system_clock, new_id=lambda: worker)
+    memory = IssueMemory(StoredIssues(open_database(path, patience=60)), clock=system_clock, new_id=lambda: worker)
     print("here", flush=True)
     sys.stdin.readline()
     while (lease := memory.claim_next(worker)) is not None:

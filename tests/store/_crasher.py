@@ -6,18 +6,21 @@ import itertools
 import os
 import signal
 import sys
-from pathlib import Path
 
 from manglecp.harness.replay import ready_from
 from manglecp.store.instants import system_clock
 from manglecp.store.issues import IssueMemory
 from manglecp.store.issues.events import Close
-from manglecp.store.issues.sqlite_tables import SqliteIssueStore
+from manglecp.store.issues.stored import StoredIssues
+from manglecp.store.opening import open_database
+from manglecp.store.sqlite import SqliteDatabase
 from tests.store.turns import turn
 
 
 def main(path: str, issue: str, statement: str) -> None:
-    store = SqliteIssueStore(Path(path))
+    database = open_database(path)
+    assert isinstance(database, SqliteDatabase)
+    store = StoredIssues(database)
     ready = ready_from(turn("issue.close", f"issue://{issue}", call_id="the turn"))
     numbers = itertools.count(1)
 
@@ -25,9 +28,9 @@ def main(path: str, issue: str, statement: str) -> None:
         if next(numbers) == int(statement):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    store._database._connection.set_trace_callback(die)
+    database._connection.set_trace_callback(die)
     IssueMemory(store, clock=system_clock, new_id=lambda: "unused").close(ready, "kim", issue, Close())
-    store._database._connection.set_trace_callback(None)
+    database._connection.set_trace_callback(None)
     print("closed")
 
 

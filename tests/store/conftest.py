@@ -11,7 +11,21 @@ import pytest
 
 from manglecp.store.issues import Issue, IssueMemory
 from manglecp.store.issues.events import Add
-from manglecp.store.issues.sqlite_tables import SqliteIssueStore
+from manglecp.store.issues.stored import StoredIssues
+from manglecp.store.opening import open_database
+from tests.store.postgres import postgres_url
+
+__all__ = ["postgres_url", "store_where"]
+
+
+@pytest.fixture(params=["file", "memory", "postgresql"])
+def store_where(request: pytest.FixtureRequest) -> str:
+    """Where an empty store can be opened, as text for ``open_store``."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    if request.param == "memory":
+        return ":memory:"
+    return str(request.getfixturevalue("tmp_path") / "store.sqlite3")
 
 
 class Watch:
@@ -32,7 +46,7 @@ class Workbench:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = SqliteIssueStore(path)
+        self.store = StoredIssues(open_database(path))
         self.clock = Watch()
         numbers = itertools.count(1)
         self.memory = IssueMemory(self.store, clock=self.clock, new_id=lambda: f"i-{next(numbers)}")

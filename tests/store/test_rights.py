@@ -16,7 +16,8 @@ from manglecp.harness.states import Blocked, CallSpec, Forged, JoinClosed, Mutat
 from manglecp.store.errors import Refused
 from manglecp.store.issues import IssueMemory, Status
 from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
-from manglecp.store.issues.sqlite_tables import SqliteIssueStore
+from manglecp.store.issues.stored import StoredIssues
+from manglecp.store.opening import open_database
 from tests.store.conftest import Workbench
 from tests.store.test_transitions import refused
 from tests.store.turns import POLICY, ready, ready_for, turn
@@ -146,7 +147,7 @@ def test_evidence_mutates_once(memory: IssueMemory, bench: Workbench, action: st
     events = bench.events()
     with refused("mutation_evidence_spent"):
         CHANGES[action](memory, ready_from(document))
-    again = IssueMemory(SqliteIssueStore(bench.path), clock=bench.clock, new_id=lambda: "i-9")
+    again = IssueMemory(StoredIssues(open_database(bench.path)), clock=bench.clock, new_id=lambda: "i-9")
     with refused("mutation_evidence_spent"):
         CHANGES[action](again, ready_from(document))
     again._store.close()

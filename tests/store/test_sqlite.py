@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from manglecp.store.errors import Busy, StoreError, Unusable
-from manglecp.store.sqlite import Database, Migration
+from manglecp.store.migrations import Migration, Part
+from manglecp.store.sqlite import APPLICATION_ID, SqliteDatabase
 
 ONE: Migration = ("CREATE TABLE t (x INTEGER NOT NULL UNIQUE) STRICT",)
 TWO: Migration = ("ALTER TABLE t ADD COLUMN y TEXT", "CREATE INDEX t_y ON t (y)")
 
 
-def opened(path: Path, *migrations: Migration, patience: float = 5.0) -> Database:
-    return Database(path, application_id=77, migrations=migrations or (ONE,), patience=patience)
+def opened(path: Path, *migrations: Migration, patience: float = 5.0) -> SqliteDatabase:
+    return SqliteDatabase(path, parts=[Part("t", migrations or (ONE,))], patience=patience)
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-def rows(database: Database) -> list[tuple[object, ...]]:
+def rows(database: SqliteDatabase) -> list[tuple[object, ...]]:
     with database.reading() as connection:
         return list(connection.execute("SELECT * FROM t"))
 
@@ -51,20 +52,20 @@ def test_how_it_is_opened(path: Path) -> None:
         "foreign_keys": 1,
         "trusted_schema": 0,
         "synchronous": 1,
-        "application_id": 77,
+        "application_id": APPLICATION_ID,
     }
     database.close()
 
 
 def test_full_synchronisation(path: Path) -> None:
-    database = Database(path, application_id=77, migrations=(ONE,), synchronous="FULL")
+    database = SqliteDatabase(path, parts=[Part("t", (ONE,))], synchronous="full")
     with database.reading() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
     database.close()
 
 
 def test_in_memory() -> None:
-    database = Database(":memory:", application_id=77, migrations=(ONE,))
+    database = SqliteDatabase(":memory:", parts=[Part("t", (ONE,))])
     with database.writing() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
     assert rows(database) == [(1,)]
@@ -78,7 +79,7 @@ def test_migrations(path: Path) -> None:
     new = opened(path, ONE, TWO)
     assert rows(new) == [(1, None)]
     old.close()
-    with pytest.raises(Unusable, match="schema version 2 and this manglecp knows 1"):
+    with pytest.raises(Unusable, match="schema version 2 of t and this manglecp knows 1"):
         opened(path, ONE)
     assert rows(new) == [(1, None)]
     new.close()

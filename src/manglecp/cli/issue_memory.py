@@ -12,7 +12,8 @@ import click
 
 from manglecp.store.errors import Invalid, Refused, StoreError
 from manglecp.store.instants import system_clock
-from manglecp.store.issues.sqlite_tables import SqliteIssueStore
+from manglecp.store.issues.stored import StoredIssues
+from manglecp.store.opening import open_database
 
 if TYPE_CHECKING:
     from manglecp.store.issues import IssueMemory
@@ -24,10 +25,10 @@ _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look li
 
 
 @contextmanager
-def opened_store(db: Path | None, *, create: bool = False) -> Iterator[SqliteIssueStore]:
+def opened_store(db: Path | None, *, create: bool = False) -> Iterator[StoredIssues]:
     """The store of a command. Whatever the store refuses ends the command, with status 1 or 2."""
     try:
-        store = SqliteIssueStore(_locate(db, create=create))
+        store = StoredIssues(open_database(_locate(db, create=create)))
         try:
             yield store
         finally:

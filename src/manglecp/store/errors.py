@@ -2,7 +2,8 @@
 
     StoreError
     ├── Busy        another process is writing; nothing was done, and it may be tried again
-    ├── Unusable    the file is not a store of ours, is damaged, or is of a newer version
+    ├── Unsure      the connection broke while committing: it was done or it was not
+    ├── Unusable    the database is not a store of ours, is damaged, is of a newer version, or cannot be reached
     ├── Invalid     a value is outside of its limits, whatever the store holds
     └── Refused     what the store holds does not admit the change; ``code`` says why
 
@@ -11,19 +12,23 @@ The texts name ids, fields and limits. They never quote what somebody wrote into
 
 from __future__ import annotations
 
-__all__ = ["Busy", "Invalid", "Refused", "StoreError", "Unusable"]
+__all__ = ["Busy", "Invalid", "Refused", "StoreError", "Unsure", "Unusable"]
 
 
 class StoreError(Exception):
-    """Nothing was changed."""
+    """Nothing was changed, unless it is :class:`Unsure`."""
 
 
 class Busy(StoreError):
     """The database is held by someone else for longer than one waits."""
 
 
+class Unsure(StoreError):
+    """The answer to a commit was lost. Look before doing it again."""
+
+
 class Unusable(StoreError):
-    """There is no working with this file."""
+    """There is no working with this database."""
 
 
 class Invalid(StoreError):

@@ -4,8 +4,8 @@ Write-ahead logging lets readers read while one process writes. A transaction th
 begins (``BEGIN IMMEDIATE``): what it reads stays true until it commits, and it never fails half-way because somebody
 else was first. A process that dies leaves nothing of its open transaction behind.
 
-``synchronous`` is ``NORMAL`` unless asked otherwise: a commit survives the death of the process, ``FULL`` makes it
-survive the loss of power as well.
+Threads that write take turns on one connection. Threads that read a file have connections of their own, so that a long
+question (is the whole ledger in order?) does not keep anybody from writing.
 """
 
 from __future__ import annotations
@@ -17,77 +17,132 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
+from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unusable
+from manglecp.store.migrations import Part, bring_up_to_date, is_up_to_date
 
-__all__ = ["Database", "Migration"]
+__all__ = ["APPLICATION_ID", "SqliteDatabase", "SqliteTransaction"]
 
-Migration: TypeAlias = Sequence[str]
-"""The statements that lead from one version of the schema to the next."""
+APPLICATION_ID: Final = 0x6D636973
+"""``mcis``: a store began as a file of issue memory, and the older program is to see that it has a newer file."""
 
-PATIENCE: Final = 5.0
-"""Seconds to wait for the lock."""
+_FORMAT: Final = 2
+"""``user_version``. 1: issue memory alone. 2: parts, whose versions are in ``store_part``."""
+
+_FIRST_PART: Final = "issues"
 
 
-class Database:
-    """An open file. Threads may share it; they take turns."""
+class SqliteTransaction:
+    """A transaction that somebody else began and ends."""
+
+    __slots__ = ("_connection", "execute", "executemany")
+
+    dialect: Final[Dialect] = "sqlite"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.execute = connection.execute
+        self.executemany = connection.executemany
+
+    def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:  # noqa: ARG002
+        return self.execute(sql, params)  # whoever writes is alone
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class SqliteDatabase:
+    """An open file, or a database in memory."""
+
+    dialect: Final[Dialect] = "sqlite"
 
     def __init__(
         self,
         path: Path | Literal[":memory:"],
         *,
-        application_id: int,
-        migrations: Sequence[Migration],
-        synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
+        parts: Sequence[Part],
+        synchronous: Synchronous = "normal",
         patience: float = PATIENCE,
     ) -> None:
         self.path = path
         self._patience = patience
+        self._synchronous = synchronous
         self._turn = threading.RLock()
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._closed = False
         if isinstance(path, Path):
             _create(path)
         with self._failures():
-            self._connection = sqlite3.connect(
-                path,
-                timeout=patience,
-                isolation_level=None,  # transactions begin and end where this module says so
-                check_same_thread=False,
-            )
+            self._connection = self._connect()
         try:
             with self._failures():
-                self._identify(application_id)
-                self._configure(synchronous)
-                self._migrate(application_id, migrations)
+                self._identify()
+                self._configure(self._connection)
+                self._migrate(parts)
         except BaseException:
             self._connection.close()
             raise
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
 
     def close(self) -> None:
         with self._turn:
+            self._closed = True
+            while self._idle_readers:
+                self._idle_readers.pop().close()
             self._connection.close()
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that commits if the block ends well."""
+    def writing(self) -> Iterator[SqliteTransaction]:
         with self._turn, self._failures():
-            yield from self._transaction("BEGIN IMMEDIATE")
+            yield from _transaction(self._connection, "BEGIN IMMEDIATE")
 
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that sees the store as it is at its first question, and goes on seeing that."""
-        with self._turn, self._failures():
-            yield from self._transaction("BEGIN DEFERRED")
+    def reading(self) -> Iterator[SqliteTransaction]:
+        with self._failures():
+            if self.path == ":memory:":
+                with self._turn:
+                    yield from _transaction(self._connection, "BEGIN DEFERRED")
+                return
+            connection = self._reader()
+            try:
+                yield from _transaction(connection, "BEGIN DEFERRED")
+            finally:
+                with self._turn:
+                    if self._closed:
+                        connection.close()
+                    else:
+                        self._idle_readers.append(connection)
 
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        self._connection.execute(begin)
-        try:
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # a full disk has ended it already
-                self._connection.execute("ROLLBACK")
-            raise
+    def damage(self) -> list[str]:
+        with self.reading() as tx:
+            found = [str(row[0]) for row in tx.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+            found += [
+                f"a row of {table} refers to a row of {other} that is not there"
+                for table, _, other, _ in tx.execute("PRAGMA foreign_key_check")
+            ]
+            return found
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self.path,
+            timeout=self._patience,
+            isolation_level=None,  # transactions begin and end where this module says so
+            check_same_thread=False,
+        )
+
+    def _reader(self) -> sqlite3.Connection:
+        with self._turn:
+            if self._idle_readers:
+                return self._idle_readers.pop()
+            self._connection.execute("SELECT 1")  # refuses once it is closed
+        connection = self._connect()
+        self._configure(connection)
+        return connection
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -108,18 +163,19 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise Unusable(f"{self.path} is damaged, or no SQLite database: {error}") from error
 
-    def _identify(self, application_id: int) -> None:
+    def _identify(self) -> None:
         """Leave alone what belongs to another program."""
-        found = self._pragma("application_id")
-        if found == application_id:
-            return
-        if found or self._pragma("user_version") or self._connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        # One moment: somebody else may be setting up the new file.
+        with contextmanager(_transaction)(self._connection, "BEGIN DEFERRED") as tx:
+            found = self._pragma("application_id")
+            used = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        if found != APPLICATION_ID and (found or used):
             raise Unusable(f"{self.path} is a database of another program; it was left alone")
 
-    def _configure(self, synchronous: str) -> None:
-        execute = self._connection.execute
+    def _configure(self, connection: sqlite3.Connection) -> None:
+        execute = connection.execute
         deadline = time.monotonic() + self._patience
-        while self.path != ":memory:" and self._pragma("journal_mode") != "wal":
+        while self.path != ":memory:" and execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:
                 execute("PRAGMA journal_mode = wal")
             except sqlite3.OperationalError as error:
@@ -127,29 +183,46 @@ class Database:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)
-        execute(f"PRAGMA synchronous = {synchronous}")
+        execute(f"PRAGMA synchronous = {self._synchronous}")
         execute("PRAGMA foreign_keys = on")
         execute("PRAGMA trusted_schema = off")
         execute("PRAGMA cell_size_check = on")
 
-    def _migrate(self, application_id: int, migrations: Sequence[Migration]) -> None:
-        if self._pragma("user_version") == len(migrations):
+    def _migrate(self, parts: Sequence[Part]) -> None:
+        tx = SqliteTransaction(self._connection)
+        if self._format() == _FORMAT and is_up_to_date(tx, parts, name=self.name):
             return
-        with self.writing() as connection:
-            version = self._pragma("user_version")  # again, now that nobody else can change it
-            if version > len(migrations):
-                raise Unusable(
-                    f"{self.path} has schema version {version} and this manglecp knows {len(migrations)}; "
-                    "use the newer manglecp that wrote it"
-                )
-            for migration in migrations[version:]:
-                for statement in migration:
-                    connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {application_id}")
-            connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        with self.writing() as tx:
+            found = self._format()  # again, now that nobody else can change it
+            if found == 1:
+                bring_up_to_date(tx, (), name=self.name)
+                tx.execute("INSERT INTO store_part (name, version) VALUES (?, 1)", (_FIRST_PART,))
+            bring_up_to_date(tx, parts, name=self.name)
+            tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            tx.execute(f"PRAGMA user_version = {_FORMAT}")
+
+    def _format(self) -> int:
+        found = int(self._pragma("user_version"))
+        if found > _FORMAT:
+            raise Unusable(
+                f"{self.path} has store format {found} and this manglecp knows {_FORMAT}; "
+                "use the newer manglecp that wrote it"
+            )
+        return found
 
     def _pragma(self, name: str) -> Any:
         return self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[SqliteTransaction]:
+    connection.execute(begin)
+    try:
+        yield SqliteTransaction(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk has ended it already
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _create(path: Path) -> None:

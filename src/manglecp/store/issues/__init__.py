@@ -2,7 +2,7 @@
 
 Everything is an event. An event is admissible in the state that the events before it made, or it is not, and one
 function says so and carries it out (:mod:`.transitions`). Operations, import and audit all go through it, over small
-tables (:mod:`.tables`) that SQLite holds or that are folded in memory. So the state can be computed again from the
+tables (:mod:`.tables`) that a database holds or that are folded in memory. So the state can be computed again from the
 events, at any event, and compared with what is stored.
 
 Who adds an issue, or claims one, needs no right. Who changes what is known needs a ``MutationReady``: evidence of a
@@ -17,7 +17,7 @@ Data meets the modules in this order:
     rights              what a MutationReady is a right to
     view                questions
     memory              operations, each one transaction
-    sqlite_tables       the same tables in a file
+    stored              the same tables in a database
     audit, jsonl        is it what the events say; the log as a text file
 """
 

@@ -1,4 +1,4 @@
-"""The tables of issue memory in an SQLite file.
+"""The tables of issue memory in a database.
 
 The log is one row per event, kept as the canonical JSON that was hashed, with the columns beside it that are searched
 for. The other tables hold what is the case; whoever doubts them can compute them from the log (:mod:`.audit`).
@@ -6,66 +6,71 @@ for. The other tables hold what is the case; whoever doubts them can compute the
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from manglecp.harness.canonical import canonical
 from manglecp.store.chain import EMPTY, Head
+from manglecp.store.database import Database, Transaction
 from manglecp.store.errors import Unusable
 from manglecp.store.instants import Instant
 from manglecp.store.issues.events import Event, write_event
 from manglecp.store.issues.model import BLOCKING, EDGE_TYPES, Edge, Issue, Lease, Mutation, Status
 from manglecp.store.issues.tables import Line
-from manglecp.store.sqlite import PATIENCE, Database
+from manglecp.store.migrations import Part, append_only
 
-__all__ = ["SqliteIssueStore", "SqliteTables"]
-
-APPLICATION_ID: Final = 0x6D636973  # "mcis"
+__all__ = ["ISSUES", "StoredIssues", "StoredTables"]
 
 
 def _words(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(words))
 
 
+def _upsert(table: str, columns: Sequence[str]) -> str:
+    """The first column is the key."""
+    places = ", ".join("?" for _ in columns)
+    changed = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"
+        f" ON CONFLICT ({columns[0]}) DO UPDATE SET {changed}"
+    )
+
+
+def _where(tests: Iterable[str]) -> str:
+    joined = " AND ".join(tests)
+    return joined and f" WHERE {joined}"
+
+
 _V1: Final = (
     """
     CREATE TABLE issue_event (
-        seq      INTEGER PRIMARY KEY CHECK (seq > 0),
+        seq      BIGINT PRIMARY KEY CHECK (seq > 0),
         issue_id TEXT NOT NULL,
         row_hash TEXT NOT NULL UNIQUE,
         row      TEXT NOT NULL
-    ) STRICT
+    ) {strict}
     """,
     "CREATE INDEX issue_event_of ON issue_event (issue_id, seq)",
-    """
-    CREATE TRIGGER issue_event_stays BEFORE UPDATE ON issue_event
-    BEGIN SELECT RAISE (ABORT, 'events are not changed'); END
-    """,
-    """
-    CREATE TRIGGER issue_event_is_kept BEFORE DELETE ON issue_event
-    BEGIN SELECT RAISE (ABORT, 'events are not deleted'); END
-    """,
+    append_only("issue_event", "events"),
     f"""
     CREATE TABLE issue (
         id          TEXT PRIMARY KEY,
         title       TEXT NOT NULL,
         description TEXT NOT NULL,
         status      TEXT NOT NULL CHECK (status IN ({_words(Status)})),
-        priority    INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 4),
+        priority    BIGINT NOT NULL CHECK (priority BETWEEN 0 AND 4),
         labels      TEXT NOT NULL,
         assignee    TEXT,
         notes       TEXT NOT NULL,
         created_at  TEXT NOT NULL,
         updated_at  TEXT NOT NULL,
         closed_at   TEXT CHECK ((closed_at IS NOT NULL) = (status = 'closed')),
-        born        INTEGER NOT NULL UNIQUE REFERENCES issue_event (seq) DEFERRABLE INITIALLY DEFERRED,
-        fence       INTEGER NOT NULL
-    ) STRICT
+        born        BIGINT NOT NULL UNIQUE REFERENCES issue_event (seq) DEFERRABLE INITIALLY DEFERRED,
+        fence       BIGINT NOT NULL
+    ) {{strict}}
     """,
     "CREATE INDEX issue_frontier ON issue (priority, born) WHERE status IN ('open', 'in_progress')",
     f"""
@@ -74,43 +79,46 @@ _V1: Final = (
         type       TEXT NOT NULL CHECK (type IN ({_words(EDGE_TYPES)})),
         depends_on TEXT NOT NULL REFERENCES issue (id) CHECK (depends_on <> issue_id),
         PRIMARY KEY (issue_id, type, depends_on)
-    ) STRICT, WITHOUT ROWID
+    ) {{clustered}}
     """,
     "CREATE INDEX dependency_on ON dependency (depends_on)",
     """
     CREATE TABLE lease (
         issue_id    TEXT PRIMARY KEY REFERENCES issue (id),
         owner       TEXT NOT NULL,
-        fence       INTEGER NOT NULL,
+        fence       BIGINT NOT NULL,
         acquired_at TEXT NOT NULL,
         expires_at  TEXT NOT NULL,
         renewed_at  TEXT
-    ) STRICT
+    ) {strict}
     """,
     """
     CREATE TABLE mutation (
         witness_id      TEXT PRIMARY KEY,
-        seq             INTEGER NOT NULL UNIQUE REFERENCES issue_event (seq),
+        seq             BIGINT NOT NULL UNIQUE REFERENCES issue_event (seq),
         issue_id        TEXT NOT NULL REFERENCES issue (id),
         intent          TEXT NOT NULL,
         session_refs    TEXT NOT NULL,
         trajectory_refs TEXT NOT NULL,
         before          TEXT,
         after           TEXT NOT NULL
-    ) STRICT
+    ) {strict}
     """,
 )
 
-MIGRATIONS: Final = (_V1,)
+ISSUES: Final = Part("issues", (_V1,))
 
 _ISSUE: Final = (
     *("id", "title", "description", "status", "priority", "labels", "assignee", "notes"),
     *("created_at", "updated_at", "closed_at", "born", "fence"),
 )
 _LEASE: Final = ("issue", "owner", "fence", "acquired_at", "expires_at", "renewed_at")
+_LEASE_COLUMNS: Final = ("issue_id", *_LEASE[1:])
 _MUTATION: Final = ("witness_id", "intent", "session_refs", "trajectory_refs", "before", "after")
 _MUTATION_JSON: Final = ("intent", "session_refs", "trajectory_refs")
 _SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE)} FROM issue"
+_PUT_ISSUE: Final = _upsert("issue", _ISSUE)
+_PUT_LEASE: Final = _upsert("lease", _LEASE_COLUMNS)
 _FRONTIER: Final = f"""
     {_SELECT_ISSUE}
     WHERE status IN ('open', 'in_progress')
@@ -122,52 +130,36 @@ _FRONTIER: Final = f"""
 """
 
 
-class SqliteIssueStore:
-    """An :class:`.IssueStore` in one file."""
+class StoredIssues:
+    """An :class:`.IssueStore` in a database."""
 
-    def __init__(
-        self,
-        path: Path | Literal[":memory:"],
-        *,
-        synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
-        patience: float = PATIENCE,
-    ) -> None:
-        self._database = Database(
-            path,
-            application_id=APPLICATION_ID,
-            migrations=MIGRATIONS,
-            synchronous=synchronous,
-            patience=patience,
-        )
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     @contextmanager
-    def writing(self) -> Iterator[SqliteTables]:
-        with self._database.writing() as connection:
-            yield SqliteTables(connection)
+    def writing(self) -> Iterator[StoredTables]:
+        with self._database.writing() as tx:
+            # Which change is admissible depends on any row: one writer at a time.
+            tx.locked("SELECT version FROM store_part WHERE name = ?", (ISSUES.name,), wait=True)
+            yield StoredTables(tx)
 
     @contextmanager
-    def reading(self) -> Iterator[SqliteTables]:
-        with self._database.reading() as connection:
-            yield SqliteTables(connection)
+    def reading(self) -> Iterator[StoredTables]:
+        with self._database.reading() as tx:
+            yield StoredTables(tx)
 
     def damage(self) -> list[str]:
-        with self._database.reading() as connection:
-            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
-            found += [
-                f"a row of {table} refers to a row of {other} that is not there"
-                for table, _, other, _ in connection.execute("PRAGMA foreign_key_check")
-            ]
-            return found
+        return self._database.damage()
 
     def close(self) -> None:
         self._database.close()
 
 
-class SqliteTables:
+class StoredTables:
     """The tables inside a transaction that somebody else began and ends."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._execute = connection.execute
+    def __init__(self, tx: Transaction) -> None:
+        self._execute = tx.execute
 
     def issue(self, issue: str) -> Issue | None:
         row = self._execute(f"{_SELECT_ISSUE} WHERE id = ?", (issue,)).fetchone()
@@ -175,25 +167,14 @@ class SqliteTables:
 
     def put_issue(self, issue: Issue) -> None:
         values = {**msgspec.structs.asdict(issue), "labels": _json(issue.labels), "status": issue.status.value}
-        places = ", ".join(f":{name}" for name in _ISSUE)
-        changed = ", ".join(f"{name} = excluded.{name}" for name in _ISSUE if name != "id")
-        self._execute(
-            f"INSERT INTO issue ({', '.join(_ISSUE)}) VALUES ({places}) ON CONFLICT (id) DO UPDATE SET {changed}",
-            values,
-        )
+        self._execute(_PUT_ISSUE, [values[name] for name in _ISSUE])
 
     def lease(self, issue: str) -> Lease | None:
-        row = self._execute(
-            "SELECT issue_id, owner, fence, acquired_at, expires_at, renewed_at FROM lease WHERE issue_id = ?", (issue,)
-        ).fetchone()
+        row = self._execute(f"SELECT {', '.join(_LEASE_COLUMNS)} FROM lease WHERE issue_id = ?", (issue,)).fetchone()
         return None if row is None else Lease(**dict(zip(_LEASE, row, strict=True)))
 
     def put_lease(self, lease: Lease) -> None:
-        self._execute(
-            "INSERT OR REPLACE INTO lease (issue_id, owner, fence, acquired_at, expires_at, renewed_at)"
-            " VALUES (:issue, :owner, :fence, :acquired_at, :expires_at, :renewed_at)",
-            msgspec.structs.asdict(lease),
-        )
+        self._execute(_PUT_LEASE, [getattr(lease, name) for name in _LEASE])
 
     def drop_lease(self, issue: str) -> None:
         self._execute("DELETE FROM lease WHERE issue_id = ?", (issue,))
@@ -248,15 +229,16 @@ class SqliteTables:
         )
 
     def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[Line]:
+        tests = {"issue_id = ?": issue, "seq <= ?": upto}
+        given = {test: value for test, value in tests.items() if value is not None}
         rows = self._execute(
-            "SELECT seq, issue_id, row_hash, row FROM issue_event"
-            f" WHERE {'?1 IS NULL' if issue is None else 'issue_id = ?1'} AND (?2 IS NULL OR seq <= ?2) ORDER BY seq",
-            (issue, upto),
+            f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where(given)} ORDER BY seq", [*given.values()]
         )
         return (Line(seq, of, row_hash, row.encode()) for seq, of, row_hash, row in rows)
 
     def issues(self, status: Status | None = None) -> Iterator[Issue]:
-        return map(_issue, self._execute(f"{_SELECT_ISSUE} WHERE ?1 IS NULL OR status = ?1 ORDER BY born", (status,)))
+        given = {} if status is None else {"status = ?": status.value}
+        return map(_issue, self._execute(f"{_SELECT_ISSUE}{_where(given)} ORDER BY born", [*given.values()]))
 
     def frontier(self, now: Instant) -> Iterator[Issue]:
         return map(_issue, self._execute(_FRONTIER, (now,)))

@@ -1,0 +1,89 @@
+"""One way to speak to a database, whichever it is.
+
+SQL is written once, with ``?`` for every value, in the part of the language that SQLite and PostgreSQL share
+(``ON CONFLICT``, ``RETURNING``, common table expressions). What differs is behind two small protocols: how a
+transaction begins and ends, how rows are locked, whose clock counts.
+
+* ``writing()`` is a transaction that commits when its block ends well and leaves nothing behind when it raises. After
+  an error inside the block the transaction is lost; leave the block.
+* ``reading()`` sees the store as it is at its first question, and goes on seeing that.
+* On SQLite a writer is alone in the file. On PostgreSQL writers run side by side, so what is read in order to be
+  changed has to be locked (:meth:`Transaction.locked`), or changed in the statement that tests it.
+
+Locks are taken in this order, so that nobody waits in a circle: rows of runs, other rows, the head of the ledger last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+__all__ = ["PATIENCE", "Database", "Dialect", "Rows", "Synchronous", "Transaction"]
+
+Dialect: TypeAlias = Literal["sqlite", "postgresql"]
+
+Synchronous: TypeAlias = Literal["normal", "full"]
+"""``normal``: a commit survives the death of the process. ``full``: the loss of power as well."""
+
+PATIENCE: Final = 5.0
+"""Seconds to wait for a lock or a connection."""
+
+
+class Rows(Protocol):
+    """What a statement gave."""
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows an INSERT, UPDATE or DELETE touched."""
+        ...
+
+
+class Transaction(Protocol):
+    """Valid inside its block only, and for one thread."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def execute(self, sql: str, params: Sequence[Any] = (), /) -> Rows: ...
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> object: ...
+
+    def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:
+        """A SELECT whose rows stay as they are until the transaction ends.
+
+        Rows that somebody else has locked are left out, or waited for.
+        """
+        ...
+
+    def now_ms(self) -> int:
+        """The time that everybody who shares the database agrees on: the server's, or this machine's for a file."""
+        ...
+
+
+class Database(Protocol):
+    """An open database. Threads may share it."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def name(self) -> str:
+        """Where it is, as people may read it: never with a password."""
+        ...
+
+    def writing(self) -> AbstractContextManager[Transaction]: ...
+
+    def reading(self) -> AbstractContextManager[Transaction]: ...
+
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its files."""
+        ...
+
+    def close(self) -> None: ...

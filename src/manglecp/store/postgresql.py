@@ -1,0 +1,278 @@
+"""PostgreSQL behind the same protocol, for stores that several machines share.
+
+The tables are in a schema of their own, ``manglecp``. Transactions that write are *read committed*: each statement sees
+what is committed when it begins, and what has to stay true is locked. Transactions that only read see one moment.
+
+Threads take connections from a small pool. A connection that broke is thrown away and the next transaction opens
+another: one that was under way is :class:`.Busy` (the server has undone it), unless it broke while committing
+(:class:`.Unsure`). A lock that is not free in time, a deadlock and a serialisation failure are ``Busy`` as well.
+
+``synchronous = "normal"`` does not wait until the server has written a commit (``synchronous_commit = off``): a client
+that dies loses nothing, a server that dies may lose the last moments. ``full`` waits for the disk.
+
+psycopg is imported where a database is opened, not before: most stores are files.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
+from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
+from manglecp.store.migrations import Part, bring_up_to_date, is_up_to_date
+from manglecp.store.urls import PostgresUrl
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["SCHEMA", "PostgresDatabase", "PostgresTransaction"]
+
+SCHEMA: Final = "manglecp"
+
+_MOST_CONNECTIONS: Final = 8
+
+_WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+_NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+_MIGRATING: Final = 0x6D636973
+"""The advisory lock of whoever changes the schema."""
+
+
+class PostgresTransaction:
+    """A transaction that somebody else began and ends."""
+
+    __slots__ = ("_connection",)
+
+    dialect: Final[Dialect] = "postgresql"
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, params: Sequence[Any] = (), /) -> Rows:
+        return self._connection.execute(_translated(sql), params)
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(_translated(sql), rows)
+
+    def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:
+        return self.execute(f"{sql} FOR UPDATE" if wait else f"{sql} FOR UPDATE SKIP LOCKED", params)
+
+    def now_ms(self) -> int:
+        return int(self.execute(_NOW).fetchone()[0])
+
+
+class PostgresDatabase:
+    """A database on a server."""
+
+    dialect: Final[Dialect] = "postgresql"
+
+    def __init__(
+        self,
+        url: PostgresUrl,
+        *,
+        parts: Sequence[Part],
+        synchronous: Synchronous = "normal",
+        patience: float = PATIENCE,
+    ) -> None:
+        try:
+            import psycopg
+        except ImportError:
+            raise Unusable(f"{url} needs psycopg, which is not installed: pip install 'manglecp[postgres]'") from None
+        self._psycopg = psycopg
+        self._url = url
+        self._patience = patience
+        self._settings = _settings(synchronous, patience)
+        self._idle: list[psycopg.Connection[Any]] = []
+        self._free = threading.Semaphore(_MOST_CONNECTIONS)
+        self._turn = threading.Lock()
+        self._closed = False
+        try:
+            connection = self._connect()
+        except psycopg.OperationalError as error:
+            raise Unusable(
+                f"{self.name} cannot be reached: {_first_line(error)}. "
+                "Is the server running, and are host, port, database, user and password of the URL right?"
+            ) from None
+        self._idle.append(connection)
+        try:
+            self._migrate(parts)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        return str(self._url)
+
+    def close(self) -> None:
+        with self._turn:
+            self._closed = True
+            while self._idle:
+                self._idle.pop().close()
+
+    @contextmanager
+    def writing(self) -> Iterator[PostgresTransaction]:
+        with self._borrowed(_WRITE) as connection:
+            yield from self._transaction(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[PostgresTransaction]:
+        with self._borrowed(_READ) as connection:
+            yield from self._transaction(connection)
+
+    def damage(self) -> list[str]:
+        return []  # the server watches over its own files
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _borrowed(self, begin: str) -> Iterator[psycopg.Connection[Any]]:
+        """A connection in a transaction that has just begun."""
+        deadline = time.monotonic() + self._patience
+        if not self._free.acquire(timeout=self._patience):
+            raise Busy(
+                f"all {_MOST_CONNECTIONS} connections to {self.name} are in use; nothing was changed. Try again."
+            )
+        try:
+            connection = self._begun(begin, deadline)
+            try:
+                yield connection
+            finally:
+                with self._turn:
+                    if self._closed or connection.closed:
+                        connection.close()
+                    else:
+                        self._idle.append(connection)
+        finally:
+            self._free.release()
+
+    def _begun(self, begin: str, deadline: float) -> psycopg.Connection[Any]:
+        while True:
+            with self._turn:
+                if self._closed:
+                    raise self._psycopg.InterfaceError("the database is closed")  # a bug of ours
+                connection = self._idle.pop() if self._idle else None
+            idle = connection is not None
+            try:
+                connection = connection or self._connect()
+                connection.execute(begin)
+                return connection
+            except self._psycopg.OperationalError as error:
+                if connection is not None:
+                    connection.close()
+                if idle:
+                    continue  # it broke while nobody used it
+                if time.monotonic() > deadline:
+                    raise Busy(
+                        f"{self.name} cannot be reached any more: {_first_line(error)}; nothing was changed. Try again."
+                    ) from None
+            time.sleep(0.05)
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = self._psycopg.connect(
+            self._url.secret,
+            autocommit=True,  # transactions begin and end where this module says so
+            connect_timeout=max(2, int(self._patience)),
+            application_name="manglecp",
+        )
+        try:
+            connection.execute(self._settings)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    def _transaction(self, connection: psycopg.Connection[Any]) -> Iterator[PostgresTransaction]:
+        committing = False
+        try:
+            yield PostgresTransaction(connection)
+            committing = True
+            ended = connection.execute("COMMIT").statusmessage
+        except self._psycopg.Error as error:
+            broken = connection.broken
+            _undo(connection)
+            if broken and committing:
+                raise Unsure(
+                    f"the connection to {self.name} broke while a change was being committed: "
+                    "it was made or it was not. Look before doing it again."
+                ) from None
+            raise self._failure(error, broken=broken) from error
+        except BaseException:
+            _undo(connection)
+            raise
+        if ended != "COMMIT":  # the server had given up on it after an error that the block swallowed
+            raise StoreError(f"{self.name} has undone the transaction: a statement in it had failed")
+
+    def _failure(self, error: psycopg.Error, *, broken: bool) -> Exception:
+        """What the server says, in the words of this room. Its details quote values; they are left out."""
+        errors = self._psycopg.errors
+        text = error.diag.message_primary or _first_line(error)
+        if broken:
+            return Busy(f"the connection to {self.name} broke ({text}); nothing was changed. Try again.")
+        if isinstance(error, errors.LockNotAvailable):
+            return Busy(
+                f"{self.name} is being written to by another process and was not free within {self._patience:g} s; "
+                "nothing was changed. Try again, or end the process that holds it."
+            )
+        if isinstance(error, errors.SerializationFailure | errors.DeadlockDetected):
+            return Busy(f"{self.name} is being written to by another process; nothing was changed. Try again. ({text})")
+        if isinstance(error, errors.InsufficientPrivilege):
+            return Unusable(f"{self.name} refuses: {text}. Give the user of the URL this right, or use another user.")
+        if isinstance(error, errors.IntegrityError):
+            return StoreError(f"{self.name} does not admit this row: {text}")
+        if isinstance(error, errors.OperationalError | errors.DataError):
+            return StoreError(f"{self.name} cannot be used: {text}")
+        return error  # a bug of ours
+
+    def _migrate(self, parts: Sequence[Part]) -> None:
+        with self.reading() as tx:
+            found = tx.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA}.store_part",)).fetchone()[0]
+            if found and is_up_to_date(tx, parts, name=self.name):
+                return
+        with self.writing() as tx:
+            tx.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
+            if tx.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (SCHEMA,)).fetchone() is None:
+                tx.execute(f"CREATE SCHEMA {SCHEMA}")
+            bring_up_to_date(tx, parts, name=self.name)
+
+
+def _settings(synchronous: Synchronous, patience: float) -> str:
+    settings = {
+        "search_path": SCHEMA,
+        "synchronous_commit": "on" if synchronous == "full" else "off",
+        "lock_timeout": f"'{max(1, int(patience * 1000))}ms'",
+        # A process that stands still in the middle of a transaction must not hold its locks for ever.
+        "idle_in_transaction_session_timeout": f"'{max(10_000, int(patience * 2000))}ms'",
+        "client_encoding": "'UTF8'",
+    }
+    return "; ".join(f"SET {name} = {value}" for name, value in settings.items())
+
+
+def _undo(connection: psycopg.Connection[Any]) -> None:
+    """Roll back; a connection that cannot even do that is not used again."""
+    try:
+        connection.execute("ROLLBACK")
+    except Exception:
+        connection.close()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+@lru_cache(maxsize=512)
+def _translated(sql: str) -> str:
+    """``?`` as psycopg writes it, except within quotes."""
+    pieces = sql.replace("%", "%%").split("'")
+    pieces[::2] = [piece.replace("?", "%s") for piece in pieces[::2]]
+    return "'".join(pieces)

@@ -1,0 +1,47 @@
+"""Values of runs, sealed on their way in and opened on their way out.
+
+A value is bound to its place (table, run, step, column): moved to another row or column it does not open.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from manglecp.store.runs.model import Kind
+
+__all__ = ["Seals", "ValueSeals"]
+
+
+class Seals(Protocol):
+    """What seals bytes, and opens them again given the same ``about``."""
+
+    def seal(self, value: bytes, *about: str) -> bytes: ...
+
+    def unseal(self, sealed: bytes, *about: str) -> bytes: ...
+
+
+class ValueSeals:
+    """The same for values that may be missing, by their place in the journal."""
+
+    def __init__(self, seals: Seals) -> None:
+        self._seals = seals
+
+    def seal_run(self, value: bytes | None, run_id: str, column: str) -> bytes | None:
+        return None if value is None else self._seals.seal(value, "runs", run_id, column)
+
+    def open_run(self, sealed: bytes | None, run_id: str, column: str) -> bytes | None:
+        return None if sealed is None else self._seals.unseal(sealed, "runs", run_id, column)
+
+    def seal_step(
+        self, value: bytes | None, run_id: str, kind: Kind, number: int, attempt: int, column: str
+    ) -> bytes | None:
+        if value is None:
+            return None
+        return self._seals.seal(value, "steps", run_id, f"{kind}/{number}/{attempt}", column)
+
+    def open_step(
+        self, sealed: bytes | None, run_id: str, kind: Kind, number: int, attempt: int, column: str
+    ) -> bytes | None:
+        if sealed is None:
+            return None
+        return self._seals.unseal(sealed, "steps", run_id, f"{kind}/{number}/{attempt}", column)

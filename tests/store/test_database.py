@@ -1,0 +1,145 @@
+"""What every database does alike."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import pytest
+
+from manglecp.store.database import Database
+from manglecp.store.errors import StoreError, Unusable
+from manglecp.store.migrations import Migration, Part
+from manglecp.store.opening import open_database
+
+ONE: Migration = (
+    "CREATE TABLE t (x BIGINT NOT NULL UNIQUE, word TEXT, bytes {blob}) {strict}",
+    "CREATE TABLE pair (a TEXT NOT NULL, b BIGINT NOT NULL, PRIMARY KEY (a, b)) {clustered}",
+)
+TWO: Migration = ("ALTER TABLE t ADD COLUMN y TEXT",)
+
+Opened: TypeAlias = Callable[..., Database]
+
+
+@pytest.fixture
+def opened(store_where: str) -> Iterator[Opened]:
+    """Opens the same database again and again, and closes what is open."""
+    databases: list[Database] = []
+
+    def open_(*migrations: Migration, patience: float = 5.0) -> Database:
+        database = open_database(store_where, parts=[Part("t", migrations or (ONE,))], patience=patience)
+        databases.append(database)
+        return database
+
+    yield open_
+    for database in databases:
+        database.close()
+
+
+@pytest.fixture
+def database(opened: Opened) -> Database:
+    return opened()
+
+
+def rows(database: Database, sql: str = "SELECT * FROM t ORDER BY x") -> list[tuple[object, ...]]:
+    with database.reading() as tx:
+        return tx.execute(sql).fetchall()
+
+
+def insert(database: Database, *numbers: int, then: Exception | None = None) -> None:
+    with database.writing() as tx:
+        for number in numbers:
+            tx.execute("INSERT INTO t (x) VALUES (?)", (number,))
+        if then is not None:
+            raise then
+
+
+def test_values_come_back(database: Database) -> None:
+    with database.writing() as tx:
+        tx.execute("INSERT INTO t VALUES (?, ?, ?)", (2**62, "50 % of ?", b"\x00\xff"))
+        assert tx.execute("UPDATE t SET word = word || ? WHERE x > ?", ("!", 0)).rowcount == 1
+        tx.execute("INSERT INTO t VALUES (1, 'a literal ? and %', NULL)")
+        tx.executemany("INSERT INTO pair VALUES (?, ?)", [("a", 1), ("a", 2)])
+    assert rows(database) == [(1, "a literal ? and %", None), (2**62, "50 % of ?!", b"\x00\xff")]
+    assert rows(database, "SELECT count(*) FROM pair WHERE a LIKE '%a%'") == [(2,)]
+
+
+def test_a_block_that_raises_changes_nothing(database: Database) -> None:
+    with pytest.raises(KeyError):
+        insert(database, 1, then=KeyError())
+    with pytest.raises(StoreError, match="does not admit this row"):
+        insert(database, 1, 1)
+    assert rows(database) == []
+    insert(database, 1)
+    assert len(rows(database)) == 1
+
+
+def test_texts_are_ordered_by_code_points(database: Database) -> None:
+    with database.writing() as tx:
+        tx.executemany("INSERT INTO pair VALUES (?, 1)", [("a",), ("B",), ("_",), ("é",), ("Z",)])
+    assert [row[0] for row in rows(database, "SELECT a FROM pair ORDER BY a")] == ["B", "Z", "_", "a", "é"]
+
+
+def test_time_passes(database: Database) -> None:
+    with database.writing() as tx:
+        first = tx.now_ms()
+        assert 1_700_000_000_000 < first <= tx.now_ms()
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_locked_rows_are_found(database: Database, wait: bool) -> None:
+    insert(database, 1, 2)
+    with database.writing() as tx:
+        found = tx.locked("SELECT x FROM t WHERE x > ? ORDER BY x LIMIT 1", (1,), wait=wait)
+        assert found.fetchall() == [(2,)]
+
+
+def test_threads(database: Database) -> None:
+    def work(start: int) -> None:
+        for number in range(start, start + 20):
+            insert(database, number)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(0, 1200, 100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(rows(database)) == 240
+
+
+@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
+def test_migrations(opened: Opened) -> None:
+    insert(opened(ONE), 1)
+    new = opened(ONE, TWO)
+    assert rows(new) == [(1, None, None, None)]
+    with pytest.raises(Unusable, match="schema version 2 of t and this manglecp knows 1; use the newer manglecp"):
+        opened(ONE)
+    assert rows(opened(ONE, TWO)) == [(1, None, None, None)]
+
+
+@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
+def test_a_migration_that_fails_leaves_nothing(opened: Opened) -> None:
+    opened(ONE)
+    with pytest.raises(Exception, match="already exists"):
+        opened(ONE, (*TWO, "CREATE TABLE t (x BIGINT)"))
+    assert rows(opened(ONE)) == []
+
+
+@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
+def test_many_open_it_at_once(opened: Opened) -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            opened(ONE, TWO)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert rows(opened(ONE, TWO)) == []
