@@ -36,7 +36,7 @@ def test_every_file_counts(tmp_path: Path, name: str) -> None:
     assert read_pack(tmp_path).digest == before
 
 
-@pytest.mark.parametrize("name", [".hidden", "rules/.greet.mg.swp", "rules/domain/tools.mg~", ".lib/helper.py", "a~/b"])
+@pytest.mark.parametrize("name", [".hidden", "rules/.greet.mg.swp", "rules/domain/tools.mg~", "a~/b"])
 def test_what_a_host_can_read_beside_the_pack_counts(tmp_path: Path, name: str) -> None:
     before = read(tmp_path, FILES)
     added = read(tmp_path, {name: "one"})
@@ -47,9 +47,9 @@ def test_what_a_host_can_read_beside_the_pack_counts(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize(
-    "name", [".git/config", ".hg/store", ".svn/entries", "__pycache__/a.pyc", "x/__pycache__/a.pyc"]
+    "name", [".git/config", ".venv/pyvenv.cfg", "x/.lib/helper.py", "x/__pycache__/a.pyc", "node_modules/a/index.js"]
 )
-def test_versions_and_bytecode_do_not_count(tmp_path: Path, name: str) -> None:
+def test_folders_of_tools_do_not_count(tmp_path: Path, name: str) -> None:
     before = read(tmp_path, FILES).digest
     assert read(tmp_path, {name: "x"}).digest == before
 
@@ -68,6 +68,14 @@ def test_names_count(tmp_path: Path) -> None:
     assert len({before, moved, read_pack(tmp_path).digest}) == 3
 
 
+def test_the_name_counts_that_comes_from_the_folder(tmp_path: Path) -> None:
+    files = {"rules/a.mg": "p(1).\n"}
+    first, second = read(tmp_path / "one", files), read(tmp_path / "two", files)
+    assert (first.name, second.name) == ("one", "two")
+    assert first.digest != second.digest
+    assert read(tmp_path / "else/one", files).digest == first.digest
+
+
 def test_params_count(tmp_path: Path) -> None:
     write(tmp_path, {**FILES, "pack.toml": SETTINGS + '[params.b]\ndefault = "x"\n'})
     digests = [read_pack(tmp_path, given).digest for given in ({}, {"root": "x"}, {"root": "xb"}, {"b": ""})]
@@ -76,8 +84,8 @@ def test_params_count(tmp_path: Path) -> None:
 
 
 def test_contents_do_not_run_together(tmp_path: Path) -> None:
-    first = read(tmp_path / "a", {"rules/a.mg": "p(1).\n", "x": "ab", "y": "c"}).digest
-    second = read(tmp_path / "b", {"rules/a.mg": "p(1).\n", "x": "a", "y": "bc"}).digest
+    first = read(tmp_path / "1/pack", {"rules/a.mg": "p(1).\n", "x": "ab", "y": "c"}).digest
+    second = read(tmp_path / "2/pack", {"rules/a.mg": "p(1).\n", "x": "a", "y": "bc"}).digest
     assert first != second
 
 

@@ -65,6 +65,11 @@ def test_an_empty_folder_is_no_pack(tmp_path: Path) -> None:
         ("rules/policy/deep/a.mg", RULES, "rule files lie directly", None),
         ("rules/notes.txt", "x", "not a rule file by its name", "rule files end in .mg"),
         ("tools.mg", RULES, "rules lie in rules/", "move it to rules/tools.mg"),
+        ("policy/a.mg", RULES, "rules lie in rules/", "move it to rules/policy"),
+        ("domain/a.mg", RULES, "rules lie in rules/", "move it to rules/domain"),
+        ("schema/deep/a.mg", RULES, "rules lie in rules/", "move it to rules/schema"),
+        ("facts", "p(1).", "facts is a file, and fact files lie in a folder", "move it into facts/"),
+        ("skills", SKILL, "skills is a file, and skills lie in a folder", "move it into skills/"),
         ("facts/a.xlsx", "x", "not a fact file by its name", None),
         ("facts/deep/a.csv", "x", "not a fact file by its name", None),
         ("actions/other.py", ACTIONS, "there is a folder actions/ too", "keep one of the two"),
@@ -85,6 +90,17 @@ def test_what_would_be_passed_over_is_refused(
         assert found.line == 2
 
 
+def test_rules_are_no_file(tmp_path: Path) -> None:
+    found = problem(tmp_path, {"rules": RULES})
+    assert (found.file, found.message) == ("rules", "rules is a file, and rules lie in a folder")
+    assert found.fix == "move it into rules/"
+
+
+def test_a_folder_that_is_called_like_a_level_is_a_warning(tmp_path: Path) -> None:
+    (warning,) = read(tmp_path, {**SMALL, "schema/person.json": "{}", "policy": "be kind"}).warnings
+    assert (warning.file, warning.fix) == ("schema/", "rules of that level lie in rules/schema")
+
+
 def test_a_misspelt_part_is_a_warning(tmp_path: Path) -> None:
     pack = read(tmp_path, {**SMALL, "skill/a.md": SKILL, "README.md": "x", "recorded/a.har": "{}"})
     (warning,) = pack.warnings
@@ -97,6 +113,23 @@ def test_hidden_files_and_backups_are_not_part_of_a_pack(tmp_path: Path) -> None
     noisy = read(tmp_path, noise)
     assert [source.name for source in noisy.sources] == [source.name for source in plain.sources]
     assert (noisy.actions, noisy.warnings) == (plain.actions, ())
+
+
+@pytest.mark.parametrize("folder", [".venv", ".cache/deep", "__pycache__", "node_modules", "data/.tox"])
+def test_folders_of_tools_are_not_looked_into(tmp_path: Path, folder: str) -> None:
+    write(tmp_path, {**SMALL, f"{folder}/rules/a.mg": "p(", f"{folder}/b\u3164": "x"})
+    (tmp_path / folder / "python").symlink_to("/usr/bin/env")
+    (tmp_path / folder / "lib").symlink_to(tmp_path.parent)
+    pack = read_pack(tmp_path)
+    assert (len(pack.sources), pack.warnings) == (1, ())
+
+
+def test_nor_are_hidden_links_to_them(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    before = read_pack(tmp_path).digest
+    (tmp_path / ".venv").symlink_to(tmp_path.parent)
+    (tmp_path / ".python").symlink_to("/usr/bin/env")
+    assert read_pack(tmp_path).digest == before
 
 
 class TestLinks:
@@ -122,10 +155,12 @@ class TestLinks:
             ("rules", "a link in a pack leads to a file"),
             ("/", "the link leads out of the pack"),
             (".hidden", "the link leads to a file that is not part of the pack"),
+            (".venv/a", "the link leads to a file that is not part of the pack"),
+            ("node_modules/a", "the link leads to a file that is not part of the pack"),
         ],
     )
     def test_other_links_are_refused(self, tmp_path: Path, target: str, about: str) -> None:
-        write(tmp_path, {**SMALL, ".hidden": "x"})
+        write(tmp_path, {**SMALL, ".hidden": "x", ".venv/a": "x", "node_modules/a": "x"})
         (tmp_path / "x").symlink_to(target)
         assert problem(tmp_path, {}).message == about
 

@@ -77,6 +77,29 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: in
     assert found.message.startswith(about)
 
 
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        *((number, "a number") for number in ("404", "+3", "1_000", "0x1F", "0o17", "0b1", "1.5", ".5", "1e3")),
+        *((number, "a number") for number in (".inf", "+.INF", ".nan", "12:30:00", "007")),
+        *((flag, "true or false") for flag in ("true", "False", "YES", "no", "On", "off")),
+        *((nothing, "nothing") for nothing in ("~", "null", "Null", "NULL")),
+        *((date, "a date") for date in ("2026-01-15", "2026-1-5", "2026-01-15T12:00:00Z", "2026-01-15 12:00:00.5 +1")),
+    ],
+)
+def test_what_yaml_takes_for_something_else_is_quoted(tmp_path: Path, written: str, kind: str) -> None:
+    text = "---\nname: {}\ndescription: D\n---\ntext"
+    found = problem(tmp_path, {"rules/a.mg": RULES, "skills/s.md": text.replace("{}", written)})
+    assert (found.line, found.message) == (2, f"name is {kind} in YAML, not text")
+    assert found.fix == f'put it in quotes: "{written}"'
+    assert skill(tmp_path, text.replace("{}", f'"{written}"')).name == written
+
+
+@pytest.mark.parametrize("written", ["404s", "1.2.3", "v1", "yes and no", "2026-01-15 was a day", "nullable", "12:3x"])
+def test_what_only_begins_like_that_is_text(tmp_path: Path, written: str) -> None:
+    assert skill(tmp_path, f"---\nname: {written}\ndescription: D\n---\ntext").name == written
+
+
 def test_joiners_of_scripts_are_text(tmp_path: Path) -> None:
     assert "\u200c" in skill(tmp_path, HEAD + "---\nمی\u200cخواهم\n").content
 

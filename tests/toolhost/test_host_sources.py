@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from manglecp.toolhost.host import sources
 
 PROGRAM = """
@@ -63,3 +65,23 @@ def test_bytecode_without_a_source_is_nothing(tmp_path: Path) -> None:
         [sys.executable, "-c", "; ".join(lines), str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert "No module named 'beside'" in done.stderr
+
+
+@pytest.mark.parametrize("folder", [".lib", ".lib/inner", "__pycache__", "node_modules", "data/.lib"])
+def test_folders_of_tools_hold_nothing_to_import(tmp_path: Path, folder: str) -> None:
+    """No digest covers them."""
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "beside.py").write_text("X = 1\n")
+    lines = (
+        "import importlib.util, sys",
+        f"from {sources.__name__} import compile_all_below",
+        "compile_all_below(sys.argv[1])",
+        "sys.path += [sys.argv[1], sys.argv[1] + '/' + sys.argv[2]]",
+        "print(importlib.util.find_spec('beside'))",
+        "import importlib, contextlib",
+        "with contextlib.suppress(ImportError):",
+        "    print(importlib.import_module(sys.argv[2].replace('/', '.').lstrip('.') + '.beside'))",
+    )
+    command = [sys.executable, "-c", "\n".join(lines), str(tmp_path), folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("None\n", "")

@@ -11,17 +11,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from manglecp.intent.argument_checks import check_settled
 from manglecp.intent.cross_checks import cross_check
 from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_sources
 from manglecp.intent.ownership import owners, published_above
+from manglecp.intent.rule_texts import hidden_texts
 from manglecp.intent.said import Statements
 from manglecp.intent.settled import changing, flawed_tools
 from manglecp.mangle.declarations import collect
 from manglecp.mangle.engine import Base
-from manglecp.mangle.errors import Diagnostic, MangleError, ParseError
+from manglecp.mangle.errors import Diagnostic, LimitError, MangleError, ParseError
 from manglecp.mangle.externals import External
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
@@ -97,6 +98,7 @@ class _Loader:
                 self.whole = False
 
     def load(self, development: bool) -> Domain:
+        self.found += hidden_texts(self.units)
         self._settings()
         self._externals()
         program = self._program()
@@ -242,8 +244,10 @@ class _Loader:
         if permits:
             facts.append(Fact("permitted_only", ()))
         try:
-            limits = Limits(intervals=self.pack.settings.limits.max_intervals_per_atom)
-            return program.base(facts, externals=self.externals, limits=limits)
+            return program.base(facts, externals=self.externals, limits=_loading(self.pack))
+        except LimitError as error:
+            self.found.append(_endless(error))
+            return None
         except MangleError as error:
             self.found += map(Problem.of, error.diagnostics)
             return None
@@ -297,6 +301,30 @@ def _about(pack: Pack) -> Iterator[Fact]:
         yield Fact("skill", (skill,))
     for name, value in pack.params.items():
         yield Fact("setting", (name, value))
+
+
+def _loading(pack: Pack) -> Limits:
+    """What the rules may use before any request comes."""
+    said = pack.settings.limits
+    return Limits(
+        derived_facts=said.max_base_facts, intervals=said.max_intervals_per_atom, seconds=said.max_load_ms / 1_000
+    )
+
+
+def _endless(error: LimitError) -> Problem:
+    """What keeps a pack from being loaded is told with its rules, and with the setting that allows more."""
+    problem = Problem.of(error.diagnostics[0])
+    setting = next((name for unit, name in _SETTINGS.items() if error.unit.startswith(unit)), None)
+    fix = "let the rules stop by themselves" + (f", or raise limits.{setting} in pack.toml" if setting else "")
+    return replace(problem, message=f"the pack's rules cannot be evaluated: {problem.message}", fix=fix)
+
+
+_SETTINGS: Final = {
+    "derived facts": "max_base_facts",
+    "seconds": "max_load_ms",
+    "intervals": "max_intervals_per_atom",
+}
+"""The setting in ``[limits]`` for what an evaluation used too much of."""
 
 
 def _inside(problem: Problem, shown: str) -> Problem:

@@ -1,9 +1,10 @@
 """The files of a pack, read with care: nothing outside of its folder, nothing without end, and every byte counted.
 
 A name is relative to the folder and has slashes. Hidden files and backups (``~``) are not part of a pack, but the
-pack's hosts can read them, so they count in its digest. What keeps versions (``.git``) and ``__pycache__`` do not; no
-host imports from the latter. A link may lead to another file of the folder, and nowhere else. What is read here is
-hashed here, so that the digest speaks of the bytes that were used.
+pack's hosts can read them, so they count in its digest. Hidden folders (``.git``, ``.venv``), ``__pycache__`` and
+``node_modules`` belong to tools and not to the pack: nobody looks into them, and no host imports from them. A link may
+lead to another file of the folder, and nowhere else. What is read here is hashed here, so that the digest speaks of the
+bytes that were used.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ MOST_BYTES: Final = 1 << 32
 """Bytes of all files together."""
 _CHUNK: Final = 1 << 20
 _FORMAT: Final = b"manglecp-pack-1"
-_IGNORED: Final = frozenset({".git", ".hg", ".svn", "__pycache__"})
+_IGNORED: Final = frozenset({"__pycache__", "node_modules"})
 
 
 class Folder:
@@ -57,7 +58,7 @@ class Folder:
                 self._problems.add(inside, f"the folder cannot be read: {error.strerror}")
                 continue
             for entry in listed:
-                if is_ignored(entry.name):
+                if is_ignored(entry):
                     continue
                 name = f"{inside}/{entry.name}" if inside else entry.name
                 found += 1
@@ -84,11 +85,13 @@ class Folder:
             if not _is_beside(name):  # the lock of an editor is such a link
                 self._problems.add(name, "the link leads nowhere")
             return False
+        if _is_hidden(name) and not (target.is_file() and target.is_relative_to(self.root)):
+            return False  # as a hidden folder
         if not target.is_relative_to(self.root):
             self._problems.add(name, "the link leads out of the pack", fix="copy what it leads to")
         elif not target.is_file():
             self._problems.add(name, "a link in a pack leads to a file", fix="copy what it leads to")
-        elif any(map(is_ignored, target.relative_to(self.root).parts)) or (
+        elif _is_apart(target.relative_to(self.root).parts[:-1]) or (
             _is_beside(str(target.relative_to(self.root))) and not _is_beside(name)
         ):
             self._problems.add(name, "the link leads to a file that is not part of the pack")
@@ -129,9 +132,12 @@ class Folder:
         """The hash of what was read."""
         return self._digests[name].hex()
 
-    def digest(self, params: Mapping[str, str]) -> str:
-        """SHA-256 over all names, contents and params; the rest of the files is read for it now."""
-        parts = [_FORMAT]
+    def digest(self, pack: str, params: Mapping[str, str]) -> str:
+        """SHA-256 over the pack's name, and all names, contents and params; the rest of the files is read for it now.
+
+        The name may come from the folder, and then no file says it.
+        """
+        parts = [_FORMAT, b"pack", pack.encode()]
         for name in self._all:
             if name not in self._digests and name not in self._lost:
                 content = hashlib.sha256()
@@ -179,9 +185,17 @@ class Folder:
                 self._lose(name, f"the file cannot be read: {error.strerror}")
 
 
-def is_ignored(name: str) -> bool:
-    """Whether a file or folder is not looked at."""
-    return name in _IGNORED
+def is_ignored(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder that is not looked into."""
+    return _is_apart((entry.name,)) and entry.is_dir(follow_symlinks=False)
+
+
+def _is_apart(folders: Iterable[str]) -> bool:
+    return any(name in _IGNORED or name.startswith(".") for name in folders)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(".")
 
 
 def _is_beside(name: str) -> bool:

@@ -30,6 +30,7 @@ __all__ = ["read_pack"]
 _TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
 _FACTS: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
 _KNOWN: Final = (FILE, "rules", "facts", "skills", "actions.py", "externals.py")
+_FOLDERS: Final = {"rules": "rules", "facts": "fact files", "skills": "skills"}
 LARGEST_SETTINGS: Final = 65_536
 LARGEST_TEXT: Final = 16_777_216
 
@@ -70,7 +71,7 @@ class _Reading:
         )
         if not sources and not facts and not self._problems.any_error:
             self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
-        digest = self._folder.digest(params)
+        digest = self._folder.digest(settings.name, params)
         pack = Pack(
             settings=settings,
             sources=sources,
@@ -104,7 +105,20 @@ class _Reading:
     def _look_at_names(self) -> None:
         """Nothing that looks like a part of the pack may be silently passed over."""
         tops = {name.partition("/")[0] for name in self._folder.names}
-        for top in sorted(tops - {*_KNOWN, "actions", "externals"}):
+        for top in _FOLDERS:
+            if top in self._folder.names:
+                self._problems.add(
+                    top, f"{top} is a file, and {_FOLDERS[top]} lie in a folder", fix=f"move it into {top}/"
+                )
+        for top in _TRUST:
+            inside = self._inside(top)
+            if not inside:
+                continue
+            if any(name.endswith(".mg") for name in inside):
+                self._problems.add(f"{top}/", "rules lie in rules/", fix=f"move it to rules/{top}")
+            else:
+                self._problems.warn(f"{top}/", "not part of a pack", fix=f"rules of that level lie in rules/{top}")
+        for top in sorted(tops - {*_KNOWN, *_TRUST, "actions", "externals"}):
             if top.endswith(".mg"):
                 self._problems.add(top, "rules lie in rules/", fix=f"move it to rules/{top}")
             elif (hint := meant(top, _KNOWN)).startswith("did"):

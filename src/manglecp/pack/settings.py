@@ -47,6 +47,7 @@ _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._
 _SCHEMES: Final = ("bearer", "oauth2", "api_key")
 _SCHEME: Final = re.compile("|".join(_SCHEMES))
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
+_USERINFO: Final = re.compile(r"https?://[^/?#]*@")
 _LEAST_MESSAGE: Final = 16_777_216
 _MOST: Final = 1 << 40
 _LONGEST_VALUE: Final = 65_536
@@ -195,6 +196,10 @@ def _auth(auth: Section) -> AuthSettings:
     auth.finish()
     if required and not schemes:
         auth.complain("required", "then schemes are needed too", f"add schemes = […] of {', '.join(_SCHEMES)}")
+    if "oauth2" in schemes and "token_url" not in auth:
+        auth.complain("schemes", "oauth2 needs a token_url", 'add token_url = "https://…", or remove oauth2')
+    if token_url is not None and _USERINFO.match(token_url):
+        auth.complain("token_url", "the address names a user, and clients would see it", "remove what is before the @")
     return AuthSettings(required=required, schemes=schemes, token_url=token_url)
 
 

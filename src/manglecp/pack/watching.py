@@ -80,7 +80,7 @@ def _entries(root: str) -> Iterator[tuple[str, int, int, int, int]]:
         folder, depth = waiting.pop()
         try:
             with os.scandir(folder) as listed:
-                entries = [entry for entry in listed if not is_ignored(entry.name)]
+                entries = [entry for entry in listed if not is_ignored(entry)]
         except OSError:
             continue
         for entry in entries:

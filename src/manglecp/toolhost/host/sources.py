@@ -3,6 +3,7 @@
 Bytecode that lies in ``__pycache__`` runs instead of the source beside it, whenever its header says that it belongs to
 it. Nobody reads it and no digest covers it, so whoever can write there could have a host run what nobody has seen. The
 libraries of the interpreter keep theirs: they belong to whoever installed them, and compiling them would take seconds.
+For the same reason nothing at all is imported from folders that the digest of a pack leaves out.
 """
 
 from __future__ import annotations
@@ -38,11 +39,18 @@ def compile_all_below(folder: str) -> None:
     def hook(path: str) -> FileFinder:
         if not concerns(path):
             raise ImportError(path)
+        if _is_apart(path[len(beginning) :]):
+            return FileFinder(path)  # which finds nothing
         return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_Compiling, SOURCE_SUFFIXES))
 
     sys.path_hooks.insert(0, hook)
     for path in list(filter(concerns, sys.path_importer_cache)):
         del sys.path_importer_cache[path]
+
+
+def _is_apart(path: str) -> bool:
+    """Whether a folder belongs to tools and not to the pack, see :mod:`manglecp.pack.folder`."""
+    return any(part in ("__pycache__", "node_modules") or part.startswith(".") for part in path.split("/"))
 
 
 def _beginning(folder: str) -> str:
