@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from manglecp.mangle import Program, Source
 from manglecp.mangle.builtins.calendar import parse_rfc3339
+from manglecp.wire import batches
+from manglecp.wire.checking import Checking
 from manglecp.wire.errors import WireError
 from manglecp.wire.faults import Fault
 from manglecp.wire.profile import Profile
@@ -105,6 +108,17 @@ _requests = st.one_of(
 )
 
 
+@pytest.fixture(params=[0, 3, None], ids=["cut down to one", "cut a little", "as it is"], scope="module")
+def cutting(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tables of these few facts are cut in two as well, down to single facts or only a few times."""
+    with pytest.MonkeyPatch.context() as patching:
+        if request.param is not None:
+            patching.setattr(batches, "_FEW", 1)
+            patching.setattr(batches, "_MOST_FAILURES", request.param or 1_000)
+        yield
+
+
+@pytest.mark.usefixtures("cutting")
 @given(_requests)
 def test_at_once_and_one_by_one(facts: list[Any]) -> None:
     expected, violations = PROFILE.check(facts, 1)
@@ -127,8 +141,35 @@ def test_what_is_plain_is_not_read_one_by_one() -> None:
         {"pred": "alike", "args": [1, 2]},
         {"pred": "ready", "args": []},
     ]
-    with patch.object(Profile, "check", side_effect=AssertionError):
+    with patch.object(Checking, "check", side_effect=AssertionError):
         assert len(PROFILE.read(facts, 1)) == len(facts)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pred": "plain", "args": ["a", "b"]},
+        {"pred": "plain", "args": ["a"]},
+        {"pred": "plain", "args": ["a", 1], "t": {"at": "soon"}},
+        {"pred": "plain", "args": ["a", 1], "category": "forever"},
+        {"pred": "plain", "named_args": {"text": "a", "numbr": 1}},
+        {"pred": "unknown", "args": []},
+        None,
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("place", [0, 1_234, 2_999])
+def test_only_what_is_wrong_is_looked_at_closely(wrong: Any, place: int) -> None:
+    facts: list[Any] = [{"pred": "plain", "args": [f"a{n}", n], "t": {"at": n}} for n in range(3_000)]
+    facts[place] = wrong
+    with (
+        patch.object(Checking, "check", autospec=True, side_effect=Checking.check) as looked,
+        pytest.raises(WireError) as refused,
+    ):
+        PROFILE.read(facts, 1)
+    assert refused.value.details is not None
+    assert [violation["fact_index"] for violation in refused.value.details["violations"]] == [place]
+    assert looked.call_count <= 16
 
 
 def test_zeros_are_kept_apart() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.wire.decoding import decode
+from manglecp.wire.decoding import brackets, decode, deeper_than
 from manglecp.wire.faults import Fault
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -126,3 +126,36 @@ def test_a_key_that_stands_twice_is_found_however_it_is_written(text: str) -> No
 def test_any_bytes_are_json_or_a_fault(data: bytes) -> None:
     with suppress(Fault):
         decode(data)
+
+
+# --- depth and number ------------------------------------------------------------------------------------------------
+
+_nasty = st.text(st.sampled_from('[]{}"\\/,: a\u00e9\u2028'), max_size=6)
+_trees: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(st.none(), st.integers(0, 9), _nasty),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_nasty, inner, max_size=3)),
+    max_leaves=12,
+)
+
+
+def _parts(tree: Any) -> list[Any]:
+    return list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list) else []
+
+
+def _count(tree: Any) -> int:
+    return isinstance(tree, dict | list) + sum(map(_count, _parts(tree)))
+
+
+def _depth(tree: Any) -> int:
+    return isinstance(tree, dict | list) and 1 + max(map(_depth, _parts(tree)), default=0)
+
+
+@given(_trees, st.integers(0, 12), st.booleans(), st.sampled_from([None, 2]))
+def test_brackets_are_counted_in_the_text(tree: Any, around: int, ascii_: bool, indent: int | None) -> None:
+    for step in range(around):
+        tree = [tree] if step % 2 else {'"]}': tree}
+    outline = brackets(json.dumps(tree, ensure_ascii=ascii_, indent=indent).encode())
+    assert len(outline) == 2 * _count(tree)
+    depth = _depth(tree)
+    assert depth < 9 or deeper_than(depth - 1, outline)  # no limit is as low as that
+    assert not deeper_than(max(depth, 8), outline)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manglecp.wire import receiving
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages import (
     CLIENT_TYPES,
@@ -25,7 +26,7 @@ from manglecp.wire.messages import (
     Manifest,
 )
 from manglecp.wire.messages.intent import Constraints, Options
-from manglecp.wire.receiving import MAX_DEPTH, receive, receive_from_server
+from manglecp.wire.receiving import MAX_DEPTH, MAX_PARTS, receive, receive_from_server
 from manglecp.wire.sending import encode
 from tests.wire.message_strategies import messages
 
@@ -417,6 +418,17 @@ def test_depth_is_bounded_exactly() -> None:
     error = refused(nested(MAX_DEPTH + 1))
     assert (error.code, error.id) == ("malformed_message", None)
     assert str(MAX_DEPTH) in error.message
+
+
+def test_parts_are_bounded_exactly_and_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_PARTS == 1_000_000
+    monkeypatch.setattr(receiving, "MAX_PARTS", 10)
+    most = envelope(payload={"intent": {"name": "[{"}, "facts": [[], {}, [{}, []], '"[{}]{']})
+    assert isinstance(receive(sent(most), LIMIT), IntentRequest)  # the envelope, its payload, intent, facts and five
+    most["payload"]["facts"] += [[], []]
+    error = refused(most)
+    assert (error.code, error.message) == ("malformed_message", "The message has more than 10 arrays and objects")
+    assert "arrays and objects" in refused(b"[" * 21).message
 
 
 # --- payload ---------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Facts of one predicate are a table, and most columns of it hold one type of JSON, so that a whole column is checked with
 a few calls: which types are there, which is the largest number. Texts that need reading, such as names and times, are
-read once each however often they occur. Whatever is unusual is left to :mod:`manglecp.wire.checking`.
+read once each however often they occur. A table with something unusual in it is cut in two, and each half tried again,
+until little is left: that is what :mod:`manglecp.wire.checking` looks at.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from manglecp.wire.values import SAFE_INTEGER, to_value
 
 _ONCE: Final = frozenset({str, int, bool})
 """Types whose equal values are the same; 0.0 and -0.0 are not."""
+_FEW: Final = 16
+"""Facts that are looked at one by one without more ado."""
+_MOST_FAILURES: Final = 100
+"""How often a table is cut in two. Whoever sends more wrong facts than that waits for all to be looked at."""
 _as_fact: Final = partial(tuple.__new__, Fact)  # without looking at each of them again
 
 
@@ -34,38 +39,49 @@ class _Unusual(Exception):
 
 
 def read_batch(
-    facts: Iterable[Any], readable: Mapping[str, Published], accepts: Accepts, now: int
-) -> list[Fact] | None:
-    """The facts in their order; None if one of them is not plainly right."""
+    facts: Sequence[Any], readable: Mapping[str, Published], accepts: Accepts, now: int
+) -> list[Fact | None]:
+    """The facts in their order; None in place of each that is not plainly right."""
     tables: dict[str, _Table] = {}
-    place = -1
-    try:
-        for place, fact in enumerate(facts):
-            if type(fact) is not dict:
-                return None
-            name = fact.get("pred")
-            table = tables.get(name) if type(name) is str else None
-            if table is None:
-                if type(name) is not str or name not in readable:
-                    return None
-                table = tables[name] = _Table(readable[name])
+    for place, fact in enumerate(facts):
+        if type(fact) is not dict:
+            continue
+        name = fact.get("pred")
+        table = tables.get(name) if type(name) is str else None
+        if table is None:
+            if type(name) is not str or name not in readable:
+                continue
+            table = tables[name] = _Table(readable[name])
+        when = None
+        try:
             args = fact.get("args")
             if type(args) is not list:
                 args = table.in_order(fact)
-            table.places.append(place)
-            table.rows.append(args)
             if len(fact) > 2:
                 when = fact.get("t")
-                if when is not None:
-                    table.times.append((len(table.rows) - 1, when))
                 if len(fact) > 3 or when is None:
                     _look(fact, now)
-        found: list[Any] = [None] * (place + 1)
-        for table in tables.values():
-            for position, fact in zip(table.places, table.facts(accepts, now), strict=True):
+        except (Fault, _Unusual):
+            continue
+        if when is not None:
+            table.times.append((len(table.rows), when))
+        table.places.append(place)
+        table.rows.append(args)
+    found: list[Fact | None] = [None] * len(facts)
+    failures = _MOST_FAILURES
+    for table in tables.values():
+        pieces = [table]
+        while pieces:
+            piece = pieces.pop()
+            try:
+                stated = list(piece.facts(accepts, now))
+            except (Fault, _Unusual):
+                if failures and len(piece.rows) > _FEW:
+                    failures -= 1
+                    pieces += piece.halves()
+                continue
+            for position, fact in zip(piece.places, stated, strict=True):
                 found[position] = fact
-    except (Fault, _Unusual):
-        return None
     return found
 
 
@@ -79,6 +95,16 @@ class _Table:
         self.places: list[int] = []
         self.rows: list[list[Any]] = []
         self.times: list[tuple[int, Any]] = []
+
+    def halves(self) -> list[_Table]:
+        """Two tables with half of the facts each."""
+        middle = len(self.rows) // 2
+        first, second = _Table(self.entry), _Table(self.entry)
+        first.places, second.places = self.places[:middle], self.places[middle:]
+        first.rows, second.rows = self.rows[:middle], self.rows[middle:]
+        first.times = [(row, when) for row, when in self.times if row < middle]
+        second.times = [(row - middle, when) for row, when in self.times if row >= middle]
+        return [first, second]
 
     def in_order(self, fact: dict[str, Any]) -> list[Any]:
         """Arguments that are given by name."""

@@ -32,33 +32,31 @@ _ARG_TYPES: Final[Mapping[type, ArgType]] = {bool: "boolean", int: "number", flo
 
 
 class Checking:
-    """The check of one request: ``facts`` and ``violations`` fill while :meth:`check` is called."""
+    """The check of one request: ``violations`` fill while :meth:`check` is called."""
 
     def __init__(self, vocabulary: Vocabulary, accepts: Accepts, now: int) -> None:
         self.vocabulary = vocabulary
         self.accepts = accepts
         self.now = now
-        self.facts: list[Fact] = []
         self.violations: list[Violation] = []
         self._suggestions: dict[str, str | None] = {}
         self._index = 0
         self._predicate = ""
 
-    def check(self, index: int, data: Any) -> None:
-        """One more fact of the request, which stands there at ``index``."""
+    def check(self, index: int, data: Any) -> Fact | None:
+        """What stands in the request at ``index``, if nothing is wrong with it."""
         self._index, self._predicate = index, ""
         before = len(self.violations)
         if isinstance(data, RefusedClause):
             self._refuse(data)
-            return
+            return None
         if not isinstance(data, dict):
             self._wrong("invalid_fact", "A fact is an object", suggestion='Write {"pred": "…", "args": […]}')
-            return
+            return None
         fact = self._stated(data)
         self._try("invalid_source", "source", lambda: check_source(data.get("source"), self.now))
         self._try("invalid_category", "category", lambda: check_category(data.get("category")))
-        if fact is not None and len(self.violations) == before:
-            self.facts.append(fact)
+        return fact if len(self.violations) == before else None
 
     def _refuse(self, clause: RefusedClause) -> None:
         self._predicate = cut(clause.predicate, LONGEST_NAME)

@@ -1,16 +1,22 @@
-"""Bytes to plain JSON, strictly: UTF-8, RFC 8259, bounded nesting, and no key twice in one object (OPEN-58).
+"""Bytes to plain JSON, strictly: UTF-8, RFC 8259, and no key twice in one object (OPEN-58); and how deep it is.
 
 The decoder keeps the last of two equal keys without a word. Counting is cheaper than a decoder that remembers: what was
 decoded, written again, must have as many keys as the text had. Without white space a quote and a colon end a key or
 stand in a string; a string has as many of them in both texts, unless one of those characters was escaped by number.
+
+Number and depth of arrays and objects are counted in the text too: what a decoder bears depends on how deep its caller
+is, and building and walking millions of them takes seconds. Without strings the brackets are left, and those that
+belong together vanish from the inside out.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -23,6 +29,11 @@ _SPACE: Final = b" \t\r\n"
 _KEY_END: Final = b'":'
 _ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")
 """A blank, a quote or a colon by number; other blanks stand in no string as they are."""
+_NOT_NESTING: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
+_PEELED: Final = 8
+"""Levels that go in one call each; few messages have more, and what is left is counted bracket by bracket."""
 _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 
@@ -50,6 +61,22 @@ class Repeated(Fault):
     def __init__(self, key: str, sure: Mapping[str, Any]) -> None:
         super().__init__(f"an object has the key {shown(key)} twice", "keep one of the two")
         self.sure = sure
+
+
+def brackets(data: bytes) -> bytes:
+    """The brackets of a JSON text that stand in no string, all of them square; two for each array and object."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    left = data.translate(_SQUARE, _NOT_NESTING)
+    left = left.replace(b'""', b"")  # which changes nothing about what is inside a string
+    return b"".join(left.split(b'"')[::2])
+
+
+def deeper_than(limit: int, left: bytes) -> bool:
+    """Are these :func:`brackets` nested deeper than that, which is eight at least?"""
+    for _ in range(_PEELED):
+        left = left.replace(b"[]", b"")
+    return max(accumulate(array("b", left.translate(_STEPS))), default=0) + _PEELED > limit
 
 
 def _as_many_keys(data: bytes, decoded: JSON) -> bool:

@@ -7,7 +7,7 @@ the client, whatever it claims to be; everything that goes out can be sent back 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.collector import collector_paused
@@ -77,10 +77,7 @@ class Profile:
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
         with collector_paused(len(facts) > _MANY):
-            found = read_batch(facts, self._batched, self._accepts, now)
-        violations: list[Violation] = []
-        if found is None:
-            found, violations = self.check(facts, now)
+            found, violations = self._settled(facts, now)
         missing = _missing(facts, required)
         if violations or missing:
             error = refused_facts(violations, missing)
@@ -89,14 +86,26 @@ class Profile:
             raise error
         return list(dict.fromkeys(found))  # DATA-42
 
+    def _settled(self, facts: list[Any], now: int) -> tuple[list[Fact], list[Violation]]:
+        """All at once, and one by one what is not plainly right."""
+        plain = read_batch(facts, self._batched, self._accepts, now)
+        if None not in plain:
+            return cast("list[Fact]", plain), []
+        checking = Checking(self._vocabulary, self._accepts, now)
+        for index, fact in enumerate(plain):
+            if fact is None and len(checking.violations) < MOST_VIOLATIONS:
+                plain[index] = checking.check(index, facts[index])
+        return [fact for fact in plain if fact is not None], checking.violations
+
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
         """The facts that are right, and what is wrong with the others: everything, unless there is no end to it."""
         checking = Checking(self._vocabulary, self._accepts, now)
+        found = []
         for index, fact in enumerate(facts):
             if len(checking.violations) >= MOST_VIOLATIONS:
                 break
-            checking.check(index, fact)
-        return checking.facts, checking.violations
+            found.append(checking.check(index, fact))
+        return [fact for fact in found if fact is not None], checking.violations
 
     # --- out -------------------------------------------------------------------------------------------------------
 

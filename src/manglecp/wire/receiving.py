@@ -1,9 +1,9 @@
 """Bytes to messages: the first thing that happens to whatever a peer sends, and the last if it is not a message.
 
-In this order, each step relying on the ones before: size in bytes, UTF-8 and JSON, depth, envelope (type, id, version,
-direction, payload), and the payload against its struct. The first step that fails gives the error, so a peer that
-speaks another version hears of that and not of members which that version may well have. Facts pass as they are:
-whoever knows the predicates finds everything that is wrong with them at once.
+In this order, each step relying on the ones before: size in bytes and in parts, UTF-8 and JSON, depth, envelope (type,
+id, version, direction, payload), and the payload against its struct. The first step that fails gives the error, so a
+peer that speaks another version hears of that and not of members which that version may well have. Facts pass as they
+are: whoever knows the predicates finds everything that is wrong with them at once.
 
 Null counts as absent (:mod:`manglecp.wire.absence`), and unknown members are skipped (OPEN-58).
 """
@@ -18,7 +18,7 @@ import msgspec
 from manglecp.mangle.collector import collector_paused
 from manglecp.wire.absence import converted, without_nulls
 from manglecp.wire.clauses import ordinary_facts
-from manglecp.wire.decoding import Repeated, decode
+from manglecp.wire.decoding import Repeated, brackets, decode, deeper_than
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
 from manglecp.wire.faults import Fault
 from manglecp.wire.messages import (
@@ -32,14 +32,16 @@ from manglecp.wire.messages import (
 from manglecp.wire.misfits import misfit
 from manglecp.wire.values import MAX_NESTING
 
-__all__ = ["MAX_DEPTH", "receive", "receive_from_server"]
+__all__ = ["MAX_DEPTH", "MAX_PARTS", "receive", "receive_from_server"]
 
 MAX_DEPTH: Final = 3 * MAX_NESTING + 20
 """How deep arrays and objects of a message may be nested: a value in any message, as deep as values may be, with the
 three levels that a wrapped map takes (``{"_type": "map", "value": [[key, value]]}``)."""
+MAX_PARTS: Final = 1_000_000
+"""How many arrays and objects a message may have: three times what sixteen mebibytes of ordinary facts have, and what
+takes less than a second to read. One value has no more parts than that anyhow."""
 
 M = TypeVar("M", bound=Message)
-_CONTAINERS: Final = frozenset({dict, list})
 _LONG: Final = 65_536
 _BOM: Final = b"\xef\xbb\xbf"
 _ABSENT: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -113,6 +115,9 @@ def _request(type_: Any, envelope: Mapping[str, Any]) -> str | None:
 def _object(data: bytes) -> dict[str, Any]:
     if data.startswith(_BOM):
         raise malformed("The message begins with a byte order mark", "$", "Send UTF-8 without one.")
+    outline = brackets(data)
+    if len(outline) > 2 * MAX_PARTS:
+        raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
     try:
         with collector_paused(len(data) > _LONG):
             decoded = decode(data)
@@ -124,20 +129,9 @@ def _object(data: bytes) -> dict[str, Any]:
         raise error from None
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")
-    with collector_paused(len(data) > _LONG):
-        _check_depth(decoded)
+    if deeper_than(MAX_DEPTH, outline):
+        raise malformed(f"The message is nested more than {MAX_DEPTH} deep", "$")
     return decoded
-
-
-def _check_depth(decoded: dict[str, Any]) -> None:
-    """Level by level; what a decoder bears depends on how deep its caller is, and this does not."""
-    level: list[Any] = [decoded]
-    for _ in range(MAX_DEPTH):
-        inside = (part.values() if type(part) is dict else part for part in level)
-        level = [item for items in inside for item in items if type(item) in _CONTAINERS]
-        if not level:
-            return
-    raise malformed(f"The message is nested more than {MAX_DEPTH} deep", "$")
 
 
 def _wrong(member: str, wanted: str, envelope: dict[str, Any]) -> str:
