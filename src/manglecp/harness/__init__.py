@@ -20,6 +20,7 @@ Data meets the modules in this order:
     terms, schemas, turn       what is in force; whether arguments fit; a turn as it is judged
     checks, findings           what is not met, and where
     digests, judging           the digest bundles; the verdict
+    growing                    the same of a turn under way, step by step
     states, witness            the typestate; the record that can be verified without the payloads
     policy, sessions           policy packages; the loop of an agent (trajectory: what it leaves behind)
     adapters                   evidence from logs that people have
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         ToolUse,
         WrongMutation,
         redeem,
+        redeem_call,
     )
     from manglecp.harness.witness import verify, witness_of
 
@@ -69,6 +71,7 @@ __all__ = [
     "ingest",
     "judge",
     "redeem",
+    "redeem_call",
     "session",
     "verify",
     "witness_of",
@@ -90,6 +93,7 @@ _HOMES: Final = {
         "ToolUse",
         "WrongMutation",
         "redeem",
+        "redeem_call",
     ),
     "witness": ("verify", "witness_of"),
 }

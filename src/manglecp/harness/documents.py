@@ -7,7 +7,7 @@ no digest for, has *drifted*: it supplies nothing, and the class that it belongs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -38,7 +38,7 @@ from manglecp.harness.reading import (
     words_by_name,
 )
 
-__all__ = ["DOCUMENTS", "Documents", "PolicyDocument", "read_documents"]
+__all__ = ["DOCUMENTS", "Documents", "PolicyDocument", "read_document", "read_documents", "supplied"]
 
 
 class CatalogEntry(Record, frozen=True):
@@ -121,16 +121,29 @@ def read_documents(value: Any, limits: Limits) -> dict[str, Any]:
     """The documents as they came, by the names of their kinds."""
     if not isinstance(value, dict):
         raise InvalidEvidence("", "an object is expected")
-    found = {}
-    for name, document in value.items():
-        if name not in DOCUMENTS:
-            raise InvalidEvidence("", "no document has this name").under(name)
-        if document is not None:
-            try:
-                found[name] = verbatim_object(document, limits)
-            except InvalidEvidence as bad:
-                raise bad.under(name) from None
-    return found
+    return {name: read_document(name, found, limits) for name, found in value.items() if _is_there(name, found)}
+
+
+def _is_there(name: str, document: Any) -> bool:
+    if name not in DOCUMENTS:
+        raise InvalidEvidence("", "no document has this name").under(name)
+    return document is not None
+
+
+def read_document(name: str, document: Any, limits: Limits) -> Any:
+    """One document as it came."""
+    try:
+        return verbatim_object(document, limits)
+    except InvalidEvidence as bad:
+        raise bad.under(name) from None
+
+
+def supplied(name: str, document: Any, limits: Limits) -> Any:
+    """What a document supplies that is the one that its turn names."""
+    try:
+        return DOCUMENTS[name].read(document, limits)
+    except InvalidEvidence as bad:
+        raise bad.under(name).under("policyDocuments") from None
 
 
 class Documents:
@@ -138,19 +151,22 @@ class Documents:
 
     __slots__ = ("_verified", "drifted")
 
-    def __init__(self, documents: Mapping[str, Any], call: CallSpec, limits: Limits) -> None:
+    def __init__(self, digests: Mapping[str, str], call: CallSpec, read: Callable[[str], Any]) -> None:
+        """``read`` gives what a document supplies, by its name; who reads one twice may keep it."""
         self._verified: dict[str, Any] = {}
         drifted = []
-        for name in sorted(documents):
-            of_kind = DOCUMENTS[name]
-            if digest(documents[name]) != getattr(call, of_kind.field):
+        for name in sorted(digests):
+            if digests[name] != getattr(call, DOCUMENTS[name].field):
                 drifted.append(name)
-                continue
-            try:
-                self._verified[name] = of_kind.read(documents[name], limits)
-            except InvalidEvidence as bad:
-                raise bad.under(name).under("policyDocuments") from None
+            else:
+                self._verified[name] = read(name)
         self.drifted = tuple(drifted)
+
+    @classmethod
+    def compared(cls, documents: Mapping[str, Any], call: CallSpec, limits: Limits) -> Documents:
+        """Digested and read here."""
+        digests = {name: digest(document) for name, document in documents.items()}
+        return cls(digests, call, lambda name: supplied(name, documents[name], limits))
 
     def verified(self, name: str) -> Any:
         """What the document of this kind supplies, or None."""

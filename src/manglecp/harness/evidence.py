@@ -38,7 +38,7 @@ from manglecp.harness.rows import (
     TraceExport,
 )
 
-__all__ = ["Evidence", "check_arranged", "read_evidence"]
+__all__ = ["Evidence", "RowList", "check_arranged", "read_evidence"]
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=Record)
@@ -95,22 +95,34 @@ _ARRANGED: Final[dict[str, Callable[[Numbered[Any]], tuple[Any, ...]]]] = {
 """How the rows of each list are put in order."""
 
 
-def _rows(kind: type[R], name: str) -> Member:
-    """The member that is a list of such rows."""
-    read_row, arrange = reader_of(kind), _ARRANGED[name]
+class RowList:
+    """How the rows of one list are read and put in order."""
 
-    def read(value: Any, limits: Limits) -> tuple[R, ...]:
-        found: list[tuple[int, R]] = []
+    __slots__ = ("_read_row", "arrange")
+
+    def __init__(self, kind: type[Record], name: str) -> None:
+        self._read_row = reader_of(kind)
+        self.arrange = _ARRANGED[name]
+
+    def __call__(self, value: Any, limits: Limits) -> tuple[Any, ...]:
+        return self.arrange(self.numbered(value, limits))
+
+    def numbered(self, value: Any, limits: Limits, known: int = 0) -> list[tuple[int, Any]]:
+        """The rows as they were given, but for the first ones, which are known."""
+        found: list[tuple[int, Any]] = []
         for index, row in enumerate(entries(value, limits)):
-            if row is None:
+            if index < known or row is None:
                 continue
             try:
-                found.append((index, read_row(row, limits)))
+                found.append((index, self._read_row(row, limits)))
             except InvalidEvidence as bad:
                 raise bad.under(index) from None
-        return arrange(found)
+        return found
 
-    return Member(read)
+
+def _rows(kind: type[R], name: str) -> Member:
+    """The member that is a list of such rows."""
+    return Member(RowList(kind, name))
 
 
 class Evidence(Record, frozen=True):

@@ -16,7 +16,7 @@ from manglecp.harness.findings import Finding, ordered
 from manglecp.harness.reading import LIMITS, Limits
 from manglecp.harness.turn import Turn, read_turn
 
-__all__ = ["Judgement", "conclude", "judge", "open_findings"]
+__all__ = ["Judgement", "conclude", "findings_upto", "judge", "open_findings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,11 @@ def open_findings(document: Mapping[str, Any], upto: State, limits: Limits = LIM
 
     How the turn ended need not be there yet, and what is owed only later is not missed.
     """
-    turn = read_turn(document, limits, under_way=True)
+    return findings_upto(read_turn(document, limits, under_way=True), upto)
+
+
+def findings_upto(turn: Turn, upto: State) -> Sequence[Finding]:
+    """The same of a turn that was read."""
     found = (finding for check in CHECKS for finding in check(turn) if finding.failure.blocks <= upto)
     return ordered(found, turn.call.call_id, None)
 

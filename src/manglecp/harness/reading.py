@@ -58,6 +58,7 @@ __all__ = [
     "entries",
     "form_of",
     "member",
+    "members_of",
     "one",
     "reader_of",
     "texts",
@@ -312,6 +313,16 @@ def reader_of(kind: type[R]) -> Read[R]:
         return kind(*fields)
 
     return read
+
+
+def members_of(kind: type[Record]) -> dict[str, tuple[str, Read[Any]]]:
+    """The field and the reader of each member, for who reads them one by one. Nothing may be computed in the record."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        (how,) = [note for note in hints[field.name].__metadata__ if isinstance(note, Member)]
+        found[field.encode_name] = field.name, how.read
+    return found
 
 
 def member(value: dict[str, Any], name: str, read: Read[T | None], limits: Limits) -> T | None:

@@ -45,6 +45,7 @@ __all__ = [
     "GuardrailDecision",
     "Handoff",
     "Mutation",
+    "NamedCall",
     "ProtocolState",
     "ReminderQueue",
     "SearchRef",
@@ -417,6 +418,26 @@ class Continuity(Record, frozen=True):
     artifact_refs: Texts = ()
 
 
+class NamedCall(Record, frozen=True):
+    """A call that a mutation names: this tool, these input bytes, under this id."""
+
+    tool_call_id: RequiredText
+    tool_name: RequiredText
+    input_digest: RequiredText
+
+
+_read_calls: Final = each(reader_of(NamedCall))
+
+
+def _named_calls(value: Any, limits: Limits) -> tuple[NamedCall, ...]:
+    """By their ids, each once. Two calls under one id are a contradiction."""
+    found: dict[str, NamedCall] = {}
+    for call in _read_calls(value, limits):
+        if found.setdefault(call.tool_call_id, call) != call:
+            raise InvalidEvidence("", f"another call under {call.tool_call_id!r:.80} says something else")
+    return tuple(found[name] for name in sorted(found))
+
+
 class Mutation(Record, frozen=True):
     kind: Word = None
     action: Text = None
@@ -426,3 +447,5 @@ class Mutation(Record, frozen=True):
     policy_digest: Text = None
     join_witness_refs: Texts = ()
     automated: Flag = None
+    calls: Annotated[tuple[NamedCall, ...], Member(_named_calls)] = ()
+    """Of a mutation whose kind is ``effect``: the calls that may have it, each once."""

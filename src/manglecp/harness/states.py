@@ -1,7 +1,7 @@
 """The typestate: six types, each made by a method of the one before it and by nothing else.
 
     CallSpec.open(call_spec, constraints)       -> CallSpec
-    .request(rows, evidence)                    -> ToolRequests
+    .request(rows, evidence)                    -> ToolRequests, which may ask for more: .request(rows, evidence)
     .answer(rows, evidence)                     -> ToolResults
     .use(rows, evidence)                        -> ToolUse
     .close(protocol_state, evidence)            -> JoinClosed
@@ -14,7 +14,8 @@ there is no next state: the step raises :class:`Blocked` with the findings.
 A type checker sees that what wants a ``MutationReady`` cannot be given less. At run time the same holds against code
 that does not want to see it: instances cannot be constructed, copied, pickled, replaced or subclassed, and one that was
 made behind the constructor's back (``object.__new__``) is not in the registry of issued instances, which every consumer
-asks. A ``MutationReady`` is spent by :func:`redeem`, once.
+asks. A ``MutationReady`` is spent by :func:`redeem`, once; or, if it is the right to an effect, by :func:`redeem_call`,
+once for each call that it names.
 """
 
 from __future__ import annotations
@@ -25,12 +26,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar, final
 
-import msgspec
-
 from manglecp.harness.classes import State
-from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.findings import Finding
-from manglecp.harness.judging import Judgement, judge, open_findings
+from manglecp.harness.growing import Growing
+from manglecp.harness.judging import Judgement, conclude, findings_upto
+from manglecp.harness.rows import NamedCall, ToolRequest
 
 __all__ = [
     "Blocked",
@@ -43,6 +43,7 @@ __all__ = [
     "ToolUse",
     "WrongMutation",
     "redeem",
+    "redeem_call",
 ]
 
 Row: TypeAlias = Mapping[str, Any]
@@ -70,11 +71,13 @@ class WrongMutation(ValueError):
 
 
 class _Issued(NamedTuple):
-    """What a transition issued: which state it was, the evidence and, where there is one, the judgement."""
+    """What a transition issued: which state it was, the turn so far and, where there is one, the judgement."""
 
     kind: type[_Stage]
-    document: bytes
+    turn: Growing
     judgement: Judgement | None
+    redeemed: set[str]
+    """The calls that were redeemed. All states of a turn share it, so that no two of them permit the same call."""
 
 
 class _Registry:
@@ -101,6 +104,13 @@ class _Registry:
         with self._lock:
             self.find(stage, kind)
             del self._issued[stage]
+
+    def redeem(self, stage: _Stage, kind: type[_Stage], call_id: str) -> None:
+        with self._lock:
+            redeemed = self.find(stage, kind).redeemed
+            if call_id in redeemed:
+                raise Forged(f"the call {call_id} was redeemed already")
+            redeemed.add(call_id)
 
 
 _registry: Final = _Registry()
@@ -139,45 +149,32 @@ class _Stage:
     @property
     def document(self) -> dict[str, Any]:
         """The evidence so far, in the shape that :func:`.judging.judge` takes; a copy."""
-        found: dict[str, Any] = msgspec.json.decode(_registry.find(self, type(self)).document)
-        return found
+        return _registry.find(self, type(self)).turn.document
 
-    def _with(self, evidence: Mapping[str, object]) -> dict[str, Any]:
-        """The document with more rows."""
-        document = self.document
-        known: dict[str, Any] = document["evidence"]
-        for name, value in evidence.items():
-            if value is None:
-                continue
-            if name in known and isinstance(value, Sequence) and not isinstance(value, str):
-                known[name] = [*known[name], *value]
-            else:
-                known[name] = value
-        return document
+    def _reach(self, kind: type[_T], state: State, evidence: Row) -> _T:
+        """The next state with more evidence, unless something blocks it."""
+        issued = _registry.find(self, type(self))
+        return _reach(kind, state, issued.turn.grown(evidence), issued.redeemed)
 
 
-def _issue(kind: type[_T], document: Mapping[str, Any], judgement: Judgement | None = None) -> _T:
+def _issue(kind: type[_T], turn: Growing, redeemed: set[str], judgement: Judgement | None = None) -> _T:
     """The only constructor."""
-    try:
-        encoded = msgspec.json.encode(document)
-    except UnicodeEncodeError:
-        raise InvalidEvidence("", "a surrogate stands alone in a text") from None
     stage = object.__new__(kind)
-    _registry.issue(stage, _Issued(kind, encoded, judgement))
+    _registry.issue(stage, _Issued(kind, turn, judgement, redeemed))
     return stage
+
+
+def _reach(kind: type[_T], state: State, turn: Growing, redeemed: set[str]) -> _T:
+    found = findings_upto(turn.turn, state)
+    if found:
+        raise Blocked(state, found)
+    return _issue(kind, turn, redeemed)
 
 
 def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
     judgement = _registry.find(stage, kind).judgement
     assert judgement is not None  # these two are issued with one
     return judgement
-
-
-def _reach(state: State, document: Mapping[str, Any]) -> None:
-    """Refuse the step if something blocks the state."""
-    found = open_findings(document, upto=state)
-    if found:
-        raise Blocked(state, found)
 
 
 @final
@@ -189,15 +186,11 @@ class CallSpec(_Stage):
     @staticmethod
     def open(call_spec: Row, constraints: Row = _NOTHING) -> CallSpec:
         """``constraints`` are the objects beside ``evidence``: ``toolConstraints``, ``policyDocuments`` and so on."""
-        document = {**constraints, "evidence": {"callSpec": dict(call_spec)}}
-        _reach(State.CALL_SPEC, document)
-        return _issue(CallSpec, document)
+        return _reach(CallSpec, State.CALL_SPEC, Growing.opened(call_spec, constraints), set())
 
     def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
         """What the model asked for, with the guardrail decisions before it runs."""
-        document = self._with({**evidence, "toolRequests": list(rows)})
-        _reach(State.TOOL_REQUESTS, document)
-        return _issue(ToolRequests, document)
+        return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
 
 @final
@@ -206,11 +199,17 @@ class ToolRequests(_Stage):
 
     __slots__ = ()
 
+    def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
+        """Further requests, which may follow from results so far; those may be among the evidence."""
+        return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
+
+    def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
+        """Whether a request of this state is this call, and it was not redeemed in this turn (:func:`redeem_call`)."""
+        return _permits(self, ToolRequests, NamedCall(call_id, tool_name, input_digest))
+
     def answer(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolResults:
         """What came back, with artifacts, accesses and further guardrail decisions."""
-        document = self._with({**evidence, "toolResults": list(rows)})
-        _reach(State.TOOL_RESULTS, document)
-        return _issue(ToolResults, document)
+        return self._reach(ToolResults, State.TOOL_RESULTS, {**evidence, "toolResults": list(rows)})
 
 
 @final
@@ -221,9 +220,7 @@ class ToolResults(_Stage):
 
     def use(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolUse:
         """What became of each result."""
-        document = self._with({**evidence, "toolUse": list(rows)})
-        _reach(State.TOOL_USE, document)
-        return _issue(ToolUse, document)
+        return self._reach(ToolUse, State.TOOL_USE, {**evidence, "toolUse": list(rows)})
 
 
 @final
@@ -234,12 +231,13 @@ class ToolUse(_Stage):
 
     def close(self, protocol_state: Row, evidence: Row = _NOTHING) -> JoinClosed:
         """How the turn ended, and what the model was shown: renders, queues, views, handoff, continuity."""
-        document = self._with({**evidence, "protocolState": dict(protocol_state)})
-        judgement = judge(document)
+        issued = _registry.find(self, ToolUse)
+        turn = issued.turn.grown({**evidence, "protocolState": dict(protocol_state)})
+        judgement = conclude(turn.turn)
         blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
         if blocking:
             raise Blocked(State.JOIN_CLOSED, blocking)
-        return _issue(JoinClosed, document, judgement)
+        return _issue(JoinClosed, turn, issued.redeemed, judgement)
 
 
 @final
@@ -259,19 +257,23 @@ class JoinClosed(_Stage):
         ``constraints`` are those that only who judges the mutation knows, above all ``mutationConstraints`` with the
         active policy digest. They are added to those of the turn and cannot take any of them back.
         """
-        document = self._with({"mutation": None if mutation is None else dict(mutation)})
+        issued = _registry.find(self, JoinClosed)
+        turn = issued.turn.grown({"mutation": None if mutation is None else dict(mutation)})
+        demanded = dict(constraints)
         for name, given in constraints.items():
-            if name not in document:
-                document[name] = given
-            elif name == "mutationConstraints":
-                document[name] = _stricter(document[name] or {}, given)
-            else:
+            stated = turn.beside(name)
+            if stated is None:
+                continue
+            if name != "mutationConstraints":
                 raise ValueError(f"{name} is part of the turn and cannot be replaced")
-        judgement = judge(document)
+            demanded[name] = _stricter(stated, given)
+        if demanded:
+            turn = turn.under(demanded)
+        judgement = conclude(turn.turn)
         if judgement.findings or not judgement.mutation_ready:
             raise Blocked(State.MUTATION_READY, judgement.findings)
         _registry.spend(self, JoinClosed)  # one turn, one mutation
-        return _issue(MutationReady, document, judgement)
+        return _issue(MutationReady, turn, issued.redeemed, judgement)
 
 
 @final
@@ -289,6 +291,10 @@ class MutationReady(_Stage):
         """The mutation that was authorised."""
         found: dict[str, Any] = self.document["evidence"]["mutation"]
         return found
+
+    def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
+        """Whether the mutation is an effect that names this call, and it was not redeemed (:func:`redeem_call`)."""
+        return _permits(self, MutationReady, NamedCall(call_id, tool_name, input_digest))
 
 
 def _stricter(turn: Row, judge: Row) -> Row:
@@ -311,3 +317,33 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
         raise WrongMutation(f"authorised is {intent.kind} {intent.action}, not {kind} {action}")
     _registry.spend(ready, MutationReady)
     return judgement
+
+
+def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_name: str, input_digest: str) -> None:
+    """Spend the right to one call: this tool, with input bytes of this digest, under this id.
+
+    A ``MutationReady`` of the kind ``effect`` is the right to each call that its mutation names; ``ToolRequests`` to
+    each of their requests, for whoever runs what has no effects. Whoever runs a call does this first. It is refused
+    for a forged state, a second time in the same turn, and for any other call; nothing is spent then.
+    """
+    call = NamedCall(call_id, tool_name, input_digest)
+    kind = ToolRequests if isinstance(authority, ToolRequests) else MutationReady
+    if not _is_named(authority, kind, call):
+        raise WrongMutation(f"nothing authorises {tool_name} under the id {call_id} with this input")
+    _registry.redeem(authority, kind, call_id)
+
+
+def _permits(authority: MutationReady | ToolRequests, kind: type[_Stage], call: NamedCall) -> bool:
+    return _is_named(authority, kind, call) and call.tool_call_id not in _registry.find(authority, kind).redeemed
+
+
+def _is_named(authority: _Stage, kind: type[_Stage], call: NamedCall) -> bool:
+    evidence = _registry.find(authority, kind).turn.evidence
+    if kind is ToolRequests:
+        return any(_named(row) == call for row in evidence.tool_requests if row.tool_call_id == call.tool_call_id)
+    intent = evidence.mutation
+    return intent is not None and intent.kind == "effect" and call in intent.calls
+
+
+def _named(row: ToolRequest) -> NamedCall | None:
+    return None if row.input_digest is None else NamedCall(row.tool_call_id, row.tool_name, row.input_digest)

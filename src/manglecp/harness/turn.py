@@ -15,7 +15,7 @@ from manglecp.harness.rows import CallerEdge, ToolRequest, ToolResult, ToolUse
 from manglecp.harness.schemas import fits
 from manglecp.harness.terms import Terms
 
-__all__ = ["PROGRAM", "Turn", "read_turn"]
+__all__ = ["PROGRAM", "Turn", "read_turn", "schema_verdicts"]
 
 PROGRAM: Final = "code_execution"
 """The kind of call that is a program, and the caller of what a program calls."""
@@ -51,7 +51,9 @@ class Turn:
         documents: Mapping[str, Any],
         schema_verdicts: Mapping[str, bool],
         limits: Limits = LIMITS,
+        compared: Documents | None = None,
     ) -> None:
+        """``compared``: the documents against the call spec, from who has done that already."""
         self._frozen = False
         self.evidence = evidence
         self.call = evidence.call_spec
@@ -59,7 +61,7 @@ class Turn:
         self.documents = documents
         self.schema_verdicts = schema_verdicts
         """Of the calls whose arguments were there: whether they fit every schema that is pinned for their tool."""
-        compared = Documents(documents, self.call, limits)
+        compared = compared or Documents.compared(documents, self.call, limits)
         self.drifted = compared.drifted
         handing_over = evidence.handoff is not None or (
             evidence.mutation is not None and evidence.mutation.kind == "transfer"
@@ -131,10 +133,10 @@ def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way
             documents = read_documents(whole["policyDocuments"], limits)
         except InvalidEvidence as bad:
             raise bad.under("policyDocuments") from None
-    return Turn(evidence, constraints, documents, _schema_verdicts(found, evidence), limits)
+    return Turn(evidence, constraints, documents, schema_verdicts(found, evidence), limits)
 
 
-def _schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
+def schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
     """Arguments are judged while they are there. Afterwards there is their digest, and this verdict."""
     policy = evidence.call_spec.tool_policy
     pins: dict[str, list[dict[str, Any]]] = {}

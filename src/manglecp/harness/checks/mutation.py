@@ -34,26 +34,33 @@ def policy(turn: Turn) -> Iterator[Finding]:
 
 
 def claims(turn: Turn) -> Iterator[Finding]:
-    """The intent claims every capability that it needs: the base, and the action or all actions."""
+    """The intent claims every capability that it needs: the base, and the action or all actions.
+
+    What a call is of is an action of the intent as well, or a right to one would be a right to any.
+    """
     intent, demanded = turn.evidence.mutation, turn.terms.required_claims
     if intent is None:
         return
+    for tool in {call.tool_name for call in intent.calls} - {intent.action}:
+        if not _claims(intent, tool):
+            yield Finding(_CLAIM, "mutation", f"{_BASE}.{_snake(tool)} is not claimed, and it names a call of that")
     if demanded is not None:
         for claim in set(demanded).difference(intent.capability_claims):
             yield Finding(_CLAIM, "mutation", f"{claim} is not claimed")
         return
     if _BASE not in intent.capability_claims:
         yield Finding(_CLAIM, "mutation", f"{_BASE} is not claimed")
-    if not _claims_action(intent):
-        yield Finding(_CLAIM, "mutation", f"{_BASE}.{_snake(intent)} is not claimed")
+    action = intent.action or ""
+    if not _claims(intent, action):
+        yield Finding(_CLAIM, "mutation", f"{_BASE}.{_snake(action)} is not claimed")
 
 
-def _claims_action(intent: Mutation) -> bool:
-    return f"{_BASE}.all" in intent.capability_claims or f"{_BASE}.{_snake(intent)}" in intent.capability_claims
+def _claims(intent: Mutation, action: str) -> bool:
+    return f"{_BASE}.all" in intent.capability_claims or f"{_BASE}.{_snake(action)}" in intent.capability_claims
 
 
-def _snake(intent: Mutation) -> str:
-    return (intent.action or "").replace(".", "_")
+def _snake(action: str) -> str:
+    return action.replace(".", "_")
 
 
 def use_evidence(turn: Turn) -> Iterator[Finding]:

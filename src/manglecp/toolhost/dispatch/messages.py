@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
@@ -28,6 +28,9 @@ from manglecp.toolhost.dispatch.errors import DispatchError, Status, failure
 from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.effects import DANGEROUS, SAFE
 from manglecp.toolhost.hashing import hex_digest
+
+if TYPE_CHECKING:
+    from manglecp.harness.states import MutationReady, ToolRequests
 
 __all__ = ["MAX_REQUEST", "Answer", "Call", "RequestError", "decode", "encode", "judge", "misshapen", "unknown"]
 
@@ -68,6 +71,8 @@ class Call:
     identity: str = ""
     """On whose behalf. Anonymous is an identity like any other."""
     call_id: str = field(default_factory=_new_call_id)
+    authority: MutationReady | ToolRequests | None = None
+    """What permits it; above tier 0 there has to be a ``MutationReady``."""
 
     @property
     def exclusive(self) -> bool:

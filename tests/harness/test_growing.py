@@ -1,0 +1,208 @@
+"""A turn that is read as it grows is the turn that is read as a whole; the plain reading is the oracle."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manglecp.harness.canonical import digest
+from manglecp.harness.classes import State
+from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.growing import Growing
+from manglecp.harness.judging import conclude, findings_upto, judge, open_findings
+from manglecp.harness.states import Blocked, CallSpec
+from tests.harness.evidence import VECTORS, changed, turn
+
+names = st.sampled_from(sorted(VECTORS))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(max_size=3), some, max_size=3),
+    max_leaves=5,
+)
+NAN: Final = float("nan")
+
+
+def split(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Call spec, evidence without it, and what stands beside."""
+    evidence = dict(document["evidence"])
+    return evidence.pop("callSpec"), evidence, {name: value for name, value in document.items() if name != "evidence"}
+
+
+def pieces(evidence: dict[str, Any], chance: random.Random) -> list[dict[str, Any]]:
+    """The same evidence, in the course of several steps."""
+    found: list[dict[str, Any]] = [{} for _ in range(chance.randint(1, 5))]
+    for name, value in evidence.items():
+        if isinstance(value, list):
+            for row in value:  # rows of one list keep their order
+                chance.choice(found).setdefault(name, []).append(row)
+            found[0].setdefault(name, [])  # an empty list says something, too
+        else:
+            chance.choice(found)[name] = value
+    return found
+
+
+@given(names, st.randoms(use_true_random=False))
+def test_every_vector_grows_to_what_it_is(name: str, chance: random.Random) -> None:
+    document = VECTORS[name]["input"]
+    spec, evidence, beside = split(document)
+    growing = Growing.opened(spec, beside)
+    for piece in pieces(evidence, chance):
+        growing = growing.grown(piece)
+        state = chance.choice(list(State))
+        assert findings_upto(growing.turn, state) == open_findings(growing.document, state)
+    found, plain = conclude(growing.turn), judge(growing.document)
+    assert found.as_json() == plain.as_json() == judge(document).as_json()
+    assert found.normalized == plain.normalized == judge(document).normalized
+
+
+@given(names, st.sampled_from(["toolRequests", "toolResults", "handoff", "mutation", "sessionRefs"]), json_values)
+def test_nonsense_is_refused_as_the_plain_reading_refuses_it(name: str, member: str, value: Any) -> None:
+    document = copy.deepcopy(VECTORS[name]["input"])
+    document["evidence"][member] = value
+    spec, evidence, beside = split(document)
+    assert outcome(lambda: conclude(Growing.opened(spec, beside).grown(evidence).turn)) == outcome(
+        lambda: judge(document)
+    )
+
+
+@given(names, st.sampled_from(["toolConstraints", "policyDocuments", "governanceProfile"]), json_values)
+def test_so_is_nonsense_beside_the_evidence(name: str, member: str, value: Any) -> None:
+    document = copy.deepcopy(VECTORS[name]["input"])
+    document[member] = value
+    spec, evidence, beside = split(document)
+    assert outcome(lambda: conclude(Growing.opened(spec, beside).grown(evidence).turn)) == outcome(
+        lambda: judge(document)
+    )
+
+
+def outcome(judging: Any) -> Any:
+    try:
+        return judging().as_json()
+    except InvalidEvidence as bad:
+        return str(bad)
+
+
+POLICY: Final = {"deferred": ["later"]}
+GIVEN: Final = {"evidence.callSpec.deferPolicyDigest": digest(POLICY), "policyDocuments.deferPolicy": POLICY}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policyDocuments.deferPolicy": {"deferred": ["grep"]}},
+        {"policyDocuments.deferPolicy.deferred": ["grep"]},
+        {"evidence.callSpec.deferPolicyDigest": digest("another")},
+        {"evidence.callSpec.riskTier": "immense"},
+        {"toolConstraints.allowedTools": ["read"]},
+        {"policyDocuments.deferPolicy.more": NAN},
+        {"policyDocuments.deferPolicy": {1: 2}},
+        {"policyDocuments.deferPolicy.more": object()},
+        {"policyDocuments.deferPolicy.more": "\ud800"},
+        {"policyDocuments.other": {}},
+        {"evidence.callSpec.toolPolicy": {"allowedTools": [{"toolName": "grep", "inputSchema": {"minimum": NAN}}]}},
+        {"evidence.callSpec.callId": " "},
+        {"evidence.callSpec.callId": 7},
+    ],
+)
+def test_what_was_read_before_is_not_taken_for_something_else(changes: dict[str, Any]) -> None:
+    good = changed(turn(), GIVEN)
+    spec, _, beside = split(good)
+    assert not findings_upto(Growing.opened(spec, beside).turn, State.CALL_SPEC)
+    other = changed(good, changes)
+    spec, evidence, beside = split(other)
+    assert outcome(lambda: conclude(Growing.opened(spec, beside).grown(evidence).turn)) == outcome(lambda: judge(other))
+    assert outcome(lambda: judge(other)) != outcome(lambda: judge(good))
+
+
+def test_what_was_given_may_change_afterwards() -> None:
+    document = changed(turn(), GIVEN)
+    plain = judge(document).as_json()
+    spec, evidence, beside = split(copy.deepcopy(document))
+    growing = Growing.opened(spec, beside).grown(evidence)
+    spec["toolChoice"] = "sometimes"
+    beside["policyDocuments"]["deferPolicy"]["deferred"].append("grep")
+    evidence["toolUse"].clear()
+    evidence["toolRequests"][0]["toolName"] = "rm"
+    assert conclude(growing.turn).as_json() == plain
+    again = split(document)
+    assert conclude(Growing.opened(again[0], again[2]).grown(again[1]).turn).as_json() == plain
+
+
+def test_what_is_handed_out_may_be_changed() -> None:
+    spec, evidence, beside = split(changed(turn(), GIVEN))
+    growing = Growing.opened(spec, beside).grown(evidence)
+    handed = growing.document
+    handed["policyDocuments"]["deferPolicy"]["deferred"].append("grep")
+    handed["evidence"]["toolRequests"][0]["toolName"] = "rm"
+    handed["evidence"]["callSpec"]["toolChoice"] = "sometimes"
+    assert growing.document == changed(turn(), GIVEN)
+    assert Growing.opened(spec, beside).document["policyDocuments"] == {"deferPolicy": POLICY}
+
+
+def test_tuples_are_lists() -> None:
+    document = changed(turn(), GIVEN)
+    spec, evidence, beside = split(document)
+    rows = {name: tuple(value) if isinstance(value, list) else value for name, value in evidence.items()}
+    documents = {"policyDocuments": {"deferPolicy": {"deferred": ("later",)}}}
+    growing = Growing.opened(spec, {**beside, **documents}).grown(rows)
+    assert conclude(growing.turn).as_json() == judge(document).as_json()
+
+
+def test_a_number_that_json_lacks_is_refused_where_it_counts() -> None:
+    growing = Growing.opened(*split(turn())[::2])
+    row = {"toolCallId": "a", "toolName": "grep"}
+    assert growing.grown({"toolRequests": [{**row, "ordinal": NAN}]}).evidence.tool_requests[0].ordinal is None
+    with pytest.raises(InvalidEvidence, match="/evidence/toolRequests/0/input: nan is no number"):
+        growing.grown({"toolRequests": [{**row, "input": NAN}]})
+
+
+def test_the_place_of_a_row_counts_those_before_it() -> None:
+    growing = Growing.opened(*split(turn())[::2]).grown({"toolRequests": [{"toolCallId": "a", "toolName": "grep"}]})
+    with pytest.raises(InvalidEvidence, match="/evidence/toolRequests/1"):
+        growing.grown({"toolRequests": [{"toolCallId": "b"}]})
+    with pytest.raises(InvalidEvidence, match="/evidence/toolRequests/1: another row"):
+        growing.grown({"toolRequests": [{"toolCallId": "a", "toolName": "rm"}]})
+
+
+def test_a_turn_asks_for_more_once_it_has_answers() -> None:
+    document = turn("a", "b")
+    spec, evidence, beside = split(document)
+    first, second = evidence["toolRequests"]
+    requested = CallSpec.open(spec, beside).request([first])
+    requested = requested.request([second], {"toolResults": evidence["toolResults"][:1]})
+    rest = {name: evidence[name] for name in ("toolRender", "reminderQueue", "stateViews")}
+    closed = (
+        requested.answer(evidence["toolResults"][1:]).use(evidence["toolUse"]).close(evidence["protocolState"], rest)
+    )
+    assert closed.judgement.as_json() == judge(document).as_json()
+
+
+def test_a_further_request_is_judged_like_the_first() -> None:
+    spec, evidence, _ = split(turn("a"))
+    requested = CallSpec.open(spec, {"toolConstraints": {"allowedTools": ["grep"]}}).request(evidence["toolRequests"])
+    with pytest.raises(Blocked) as blocked:
+        requested.request([{"toolCallId": "b", "toolName": "rm"}])
+    assert blocked.value.state is State.TOOL_REQUESTS
+    assert [finding.failure.name for finding in blocked.value.findings] == ["tool.unknown_or_disallowed"]
+
+
+@pytest.mark.parametrize("inputs", [("x", "y"), ("x", 1), (1, None), (None, 1)])
+def test_arguments_are_held_against_their_schema_whenever_they_come(inputs: tuple[Any, Any]) -> None:
+    schema = {"properties": {"pattern": {"type": "string"}}}
+    document = changed(
+        turn("a", "b"),
+        {"evidence.callSpec.toolPolicy": {"allowedTools": [{"toolName": "grep", "inputSchema": schema}]}}
+        | {f"evidence.toolRequests.{i}.input": {"pattern": one} for i, one in enumerate(inputs) if one is not None},
+    )
+    spec, evidence, beside = split(document)
+    growing = Growing.opened(spec, beside)
+    for row in evidence["toolRequests"]:
+        growing = growing.grown({"toolRequests": [row]})
+    found = conclude(growing.grown({**evidence, "toolRequests": []}).turn)
+    assert found.normalized == judge(document).normalized
+    assert found.as_json() == judge(document).as_json()
