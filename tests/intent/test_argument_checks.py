@@ -11,6 +11,7 @@ from manglecp.intent.survey import survey
 from manglecp.mangle.facts import Fact
 from manglecp.pack.model import ActionDescription, ExternalDescription
 from manglecp.pack.problems import PackError
+from tests.intent.answering import tools
 from tests.intent.packs import action, pack
 from tests.intent.test_domain import complaints, problems, warnings
 
@@ -256,3 +257,14 @@ def test_a_pack_whose_externals_are_broken_is_not_blamed_for_its_facts(tmp_path:
     (tmp_path / "externals.py").write_text("this is no Python\n")
     _, found = survey(tmp_path)
     assert {problem.file for problem in found} == {"externals.py"}
+
+
+def test_a_declared_argument_with_definitions_of_its_own_is_a_tool() -> None:
+    schema = '{"items": {"$ref": "#/$defs/size"}, "type": "array", "$defs": {"size": {"type": "integer"}}}'
+    rules = (
+        TOOL + f'macro_param("see", "path", {schema}).\nmacro_param("see", "depth", {schema}).\nrelevant("see", 90).'
+    )
+    found = tools(pack(rules))["see"]["input_schema"]
+    references = [found["properties"][name]["items"]["$ref"] for name in ("path", "depth")]
+    assert sorted(references) == ["#/$defs/size", "#/$defs/size_2"]
+    assert found["$defs"] == {"size": {"type": "integer"}, "size_2": {"type": "integer"}}

@@ -120,7 +120,7 @@ def test_of_several_values_the_least_counts() -> None:
     made = composed(
         """
         macro("t", "Also."). macro_step("t", 1, "patch"). macro_step("t", 1, "look").
-        arg_value("t", 1, "path", "b"). arg_value("t", 1, "path", /a). arg_value("t", 1, "path", 3).
+        arg_value("t", 1, "path", "b"). arg_value("t", 1, "path", /a). arg_value("t", 1, "path", "c").
         on_error("t", 1, "stop"). on_error("t", 1, "continue").
         macro_result("t", "k", 1, "/b"). macro_result("t", "k", 1, "/a").
         macro_summary("t", "Z."). macro_summary("t", "Y.").
@@ -135,10 +135,10 @@ def test_of_several_values_the_least_counts() -> None:
 def test_a_fixed_value_goes_before_an_argument_and_that_before_a_result() -> None:
     step = 'macro_step("t", 1, "look"). macro_step("t", 2, "look").'
     found = 'arg_step("t", 2, "path", 1, "").'
-    named = 'arg_from("t", 2, "path", "file").'
+    named = 'arg_from("t", 2, "path", "file") :- intent("observe").'
     assert composed(step + found).steps[1].arguments[0] == Argument("path", "step", "", 1)
     assert composed(step + found + named).steps[1].arguments[0] == call("path", "file")
-    fixed = 'arg_value("t", 2, "path", "x").'
+    fixed = 'arg_value("t", 2, "path", "x") :- intent(_).'
     assert composed(step + found + named + fixed).steps[1].arguments[0] == Argument("path", "value", "x")
 
 
@@ -244,7 +244,7 @@ def test_what_makes_no_tool_is_left_out_with_what_needs_it_and_the_rest_stays(ru
             compose(evaluation, "t")
     definitions, flaws = Composer(evaluation).all([one.tool for one in evaluation.selected])
     assert [one.tool for one in definitions] == ["fine"]
-    assert [flaw.message[:3] for flaw in flaws] == ["t: "]
+    assert [(tool, flaw.message[:3]) for tool, flaw in flaws.items()] == [("t", "t: ")]
     assert tools(domain, facts=[("seen", "x")]).keys() == {"fine"}
 
 

@@ -97,6 +97,13 @@ def test_a_tool_that_does_not_fit_with_its_dependencies_makes_room_for_a_lesser_
     assert [one.tool for one in capped(tools, 2, {"m-e"})] == ["a", "e"]
 
 
+def test_more_room_may_bring_a_better_tool_in_place_of_a_lesser_one() -> None:
+    """The cap is not monotone, as decisions.md says."""
+    tools = [Tool("better", 90, ("base",)), Tool("base", 10), Tool("lesser", 50)]
+    assert [one.tool for one in capped(tools, 1)] == ["lesser"]
+    assert [one.tool for one in capped(tools, 2)] == ["better", "base"]
+
+
 def test_a_tool_that_was_asked_for_again_is_not_what_the_cap_drops() -> None:
     rules = "".join(
         f'macro("{name}", "It."). macro_step("{name}", 1, "look"). relevant("{name}", {score}).\n'

@@ -176,6 +176,61 @@ def test_the_schema_of_a_result_may_refer_to_itself_only() -> None:
             result_schema(one)
 
 
+@pytest.mark.req("TOOL-08")
+def test_a_declared_argument_may_refer_to_what_it_defines_itself() -> None:
+    made = input_schema([], {"root": {"$ref": "#/$defs/Tree", "$defs": {"Tree": tree(), "Unused": {}}}})
+    assert made["properties"] == {"root": {"$ref": "#/$defs/Tree"}}
+    assert made["$defs"].keys() == {"Tree"}
+    assert jsonschema_rs.is_valid(made, {"root": {"below": [{"below": []}]}})
+    assert not jsonschema_rs.is_valid(made, {"root": {"below": [1]}})
+
+
+@pytest.mark.req("TOOL-08")
+def test_equal_names_of_definitions_do_not_meet() -> None:
+    """Neither between declared arguments nor with what an action defines, whatever it is called."""
+    number, text, flag = {"type": "integer"}, {"type": "string"}, {"type": "boolean"}
+    wanted = {"$ref": "#/$defs/T"}
+    taken = exposed("x", wanted, action="y", defs={"T": flag})
+    declared = {
+        "y": {**wanted, "$defs": {"T": number}},
+        "z": {"type": "array", "items": wanted, "$defs": {"T": text, "T_2": number}},
+        "w": {"anyOf": [{"$ref": "#/$defs/T_2"}, wanted], "$defs": {"T_2": {"type": "null"}, "T": {"const": 7}}},
+    }
+    made = input_schema([taken], declared)
+    good = {"x": True, "y": 1, "z": ["a"], "w": None}
+    assert jsonschema_rs.is_valid(made, good)
+    assert jsonschema_rs.is_valid(made, {**good, "w": 7})
+    for wrong in ({"x": 1}, {"y": "a"}, {"y": True}, {"z": [1]}, {"w": 8}, {"w": "a"}):
+        assert not jsonschema_rs.is_valid(made, {**good, **wrong})
+
+
+def test_a_declared_argument_refers_to_nothing_else() -> None:
+    for reference in ("#/$defs/Missing", "#", "#/properties/x", "other.json#/$defs/T"):
+        with pytest.raises(Flaw, match="does not come with it"):
+            input_schema([], {"p": {"$ref": reference, "$defs": {"T": {}}}})
+
+
+@pytest.mark.parametrize(
+    "definitions",
+    [
+        {"T": {"$ref": "#/$defs/T"}},
+        {"T": {"$ref": "#/$defs/U"}, "U": {"allOf": [{"title": "x"}, {"$ref": "#/$defs/T"}]}},
+        {"T": {"not": {"if": {"$ref": "#/$defs/U"}}}, "U": {"dependentSchemas": {"a": {"$ref": "#/$defs/T"}}}},
+    ],
+)
+def test_a_definition_that_is_only_itself_is_refused(definitions: dict[str, Any]) -> None:
+    wanted = {"$ref": "#/$defs/T"}
+    with pytest.raises(Flaw, match="refers to itself without end"):
+        input_schema([], {"p": {**wanted, "$defs": definitions}})
+    with pytest.raises(Flaw, match="refers to itself without end"):
+        input_schema([exposed("x", wanted, defs=definitions)], {})
+
+
+def test_a_definition_that_is_no_schema_is_refused() -> None:
+    with pytest.raises(Flaw, match="no JSON Schema"):
+        input_schema([], {"p": {"$ref": "#/$defs/T", "$defs": {"T": {"allOf": 7}}}})
+
+
 # --- generated -------------------------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from(["path", "depth", "patch", "dry_run"])

@@ -133,6 +133,12 @@ def test_what_goes_wrong_inside_tells_the_client_nothing(
     assert "hunter2" in caplog.text, "whoever runs the server is told"
 
 
+@pytest.fixture
+def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responding, "_told", responding._Told())
+
+
+@pytest.mark.usefixtures("_nothing_told")
 def test_a_tool_with_a_flaw_is_left_out_and_said_to_whoever_runs_the_server(caplog: pytest.LogCaptureFixture) -> None:
     rules = RULES + 'arg_value("wait", 1, Param, 1) :- seen(Param).'
     domain = Domain.load(pack(rules, schema=SCHEMA))
@@ -141,6 +147,28 @@ def test_a_tool_with_a_flaw_is_left_out_and_said_to_whoever_runs_the_server(capl
     assert [one.tool for one in answer.definitions] == ["look_around"]
     assert [flaw.message for flaw in answer.flaws] == ["wait: step 1 gives 'nothing', which look does not take"]
     assert "wait" in caplog.text
+
+
+@pytest.mark.usefixtures("_nothing_told")
+def test_a_flaw_is_logged_once_for_each_edition_and_tool(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = RULES + "arg_value(T, 1, Param, 1) :- seen(Param), macro(T, _)."
+    domain, edited, third = (Domain.load(pack(rules + more, schema=SCHEMA)) for more in ("", "\n# 2", "\n# 3"))
+
+    def told(source: Domain, times: int = 3) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            answers = [respond(source, request(facts=[("seen", "x")]), ANONYMOUS, clock) for _ in range(times)]
+        assert all(len(answer.flaws) == 2 for answer in answers)  # the answer has them each time
+        return sorted(record.getMessage().split(": ")[1] for record in caplog.records)
+
+    assert told(domain) == ["look_around", "wait"]
+    assert told(domain) == []
+    assert told(edited) == ["look_around", "wait"]
+    monkeypatch.setattr(responding._Told, "MOST", 1)  # what is remembered does not grow
+    told(third)
+    assert len(responding._told._known) == 1
 
 
 # --- the same again --------------------------------------------------------------------------------------------------

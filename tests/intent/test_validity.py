@@ -88,7 +88,7 @@ def test_a_tool_whose_time_is_over_is_left_out_with_whoever_needs_it(said: str) 
         compose(evaluation, "a")
     definitions, flaws = Composer(evaluation).all(["a", "b", "c"])
     assert [one.tool for one in definitions] == ["c"]
-    assert [flaw.message for flaw in flaws] == ["a: it is no longer valid"]
+    assert [flaw.message for flaw in flaws.values()] == ["a: it is no longer valid"]
     told = asked(evaluation.domain, options={"include_proof_hints": True})
     assert [one["name"] for one in told["macro_tools"]] == ["c"]
     reasons = {one["candidate"]: one["reason"] for one in told["proof_hints"]["excluded"]}

@@ -140,8 +140,8 @@ class Composer:
             requires=tuple(name for _, name in rows["requires"]),
         )
 
-    def all(self, tools: Iterable[str]) -> tuple[list[Definition], list[Flaw]]:
-        """The tools with what they require, as far as they can be composed, and what is wrong with the rest. Whoever
+    def all(self, tools: Iterable[str]) -> tuple[list[Definition], dict[str, Flaw]]:
+        """The tools with what they require, as far as they can be composed, and what is wrong with others. Whoever
         needs a tool that has a flaw goes with it (contract 4)."""
         definitions: dict[str, Definition] = {}
         flaws: dict[str, Flaw] = {}
@@ -160,7 +160,7 @@ class Composer:
             gone = {one.tool for one in definitions.values() if not gone.isdisjoint(one.requires)}
             for tool in gone:
                 del definitions[tool]
-        return list(definitions.values()), [flaws[tool] for tool in sorted(flaws)]
+        return list(definitions.values()), dict(sorted(flaws.items()))
 
 
 def _text(rows: list[Any]) -> str:

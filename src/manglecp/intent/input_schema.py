@@ -8,13 +8,14 @@ texts aside.
 A tool that declares arguments says what its interface is. What its actions can do without is then not exposed unless
 it is declared, so that a long chain has a short schema (TOOL-09); what they need is exposed in any case.
 
-Nothing outside the schema is referred to: what an action's schema keeps under ``$defs`` comes along, other references
-are flaws.
+Nothing outside the schema is referred to: what the schema of an action or of a declared argument keeps under ``$defs``
+comes along, under a name of its own, other references are flaws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -33,7 +34,10 @@ _DATA: Final = frozenset({"const", "default", "enum", "examples"})
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 """Keywords whose members are schemas by name."""
 _ELSEWHERE: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"})
+_IN_PLACE: Final = ("not", "if", "then", "else")
 _DEEPEST: Final = 100
+_ARGUMENT: Final = "argument "
+"""Begins the owner of what a declared argument defines; the name of an action has no space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def input_schema(
         needed = one.param in one.schema.get("required", ()) and "default" not in schema
         required[one.name] = required.get(one.name, False) or needed
     for name, schema in declared.items():
-        properties[_seen(name)] = definitions.refused(name, schema)
+        properties[_seen(name)] = definitions.declared(name, schema)
         required[name] = "default" not in schema
     result: dict[str, Any] = {"type": "object", "properties": properties}
     if names := [name for name in properties if required[name] and name not in optional]:
@@ -86,11 +90,15 @@ def result_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise Flaw("the schema of the result is no object", 'write a map such as {"type": "object"}')
     definitions = _Definitions()
-    outer = {key: part for key, part in schema.items() if key not in ("$defs", "definitions")}
-    result = definitions.carried(outer, Exposed("result", "result", "result", schema))
+    result = definitions.carried(_outside(schema), Exposed("result", "result", "result", schema))
     if definitions.found:
         result["$defs"] = dict(sorted(definitions.found.items()))
     return _checked(result)
+
+
+def _outside(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema without what it defines for itself."""
+    return {key: part for key, part in schema.items() if key not in ("$defs", "definitions")}
 
 
 def _property(one: Exposed) -> dict[str, Any]:
@@ -103,7 +111,7 @@ def _bare(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Definitions:
-    """What the schemas of actions keep under ``$defs``, as far as it is needed, each under a name of its own."""
+    """What schemas keep under ``$defs``, as far as it is needed, each under a name of its own."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -114,13 +122,13 @@ class _Definitions:
         walked: dict[str, Any] = self._walk(schema, one, 0)
         return walked
 
-    def refused(self, name: str, schema: Any) -> Any:
-        """A declared schema, which has nothing to refer to."""
+    def declared(self, name: str, schema: Any) -> Any:
+        """A declared schema, which may refer to what it defines itself."""
         if not isinstance(schema, dict):
             raise Flaw(f"the schema of {name!r} is no object", 'write a map such as {"type": "string"}')
-        return self._walk(schema, None, 0)
+        return self._walk(_outside(schema), Exposed(name, name, f"{_ARGUMENT}{name}", schema), 0)
 
-    def _walk(self, schema: Any, one: Exposed | None, depth: int) -> Any:
+    def _walk(self, schema: Any, one: Exposed, depth: int) -> Any:
         if not isinstance(schema, Mapping):
             return schema
         if depth > _DEEPEST:
@@ -143,10 +151,10 @@ class _Definitions:
                 walked[key] = self._walk(value, one, depth + 1)
         return walked
 
-    def _reference(self, reference: Any, one: Exposed | None, depth: int) -> str:
+    def _reference(self, reference: Any, one: Exposed, depth: int) -> str:
         place, _, name = str(reference).rpartition("/")
-        kept = {} if one is None else one.schema.get(place.removeprefix("#/"), {})
-        if one is None or place not in ("#/$defs", "#/definitions") or name not in kept:
+        kept = one.schema.get(place.removeprefix("#/"), {})
+        if place not in ("#/$defs", "#/definitions") or name not in kept:
             raise Flaw(f"a schema refers to {reference!r}, which does not come with it", "write the schema in place")
         known = self._names.get((one.action, name))
         if known is None:
@@ -155,8 +163,12 @@ class _Definitions:
             self.found[known] = self._walk(kept[name], one, depth + 1)
         return f"#/$defs/{known}"
 
-    def _free(self, name: str, action: str) -> str:
-        return name if name not in self.found else f"{action}.{name}"
+    def _free(self, name: str, owner: str) -> str:
+        if name not in self.found:
+            return name
+        if not owner.startswith(_ARGUMENT) and (longer := f"{owner}.{name}") not in self.found:
+            return longer
+        return next(one for n in itertools.count(2) if (one := f"{name}_{n}") not in self.found)
 
 
 def _seen(data: Any) -> Any:
@@ -171,7 +183,38 @@ def _checked(schema: dict[str, Any]) -> dict[str, Any]:
     problem = _problem(msgspec.json.encode(schema))
     if problem is not None:
         raise Flaw(f"a schema is no JSON Schema: {problem}")
+    _refuse_circles(schema.get("$defs", {}))
     return schema
+
+
+def _refuse_circles(definitions: Mapping[str, Any]) -> None:
+    """A definition may contain itself, but not be itself: whoever checks a value by it would never end."""
+    reached = {name: set(_same_value(schema)) for name, schema in definitions.items()}
+    for name in reached:
+        seen: set[str] = set()
+        work = list(reached[name])
+        while work:
+            one = work.pop()
+            if one == name:
+                raise Flaw(
+                    f"the definition {name!r} of a schema refers to itself without end", "describe a value in it"
+                )
+            if one not in seen:
+                seen.add(one)
+                work += reached.get(one, ())
+
+
+def _same_value(schema: Any) -> Iterator[str]:
+    """The definitions that are asked about the very value that the schema is asked about, not about a part of it."""
+    work = [schema]
+    while work:
+        one = work.pop()
+        if isinstance(one, Mapping):
+            if "$ref" in one:
+                yield one["$ref"].removeprefix("#/$defs/")
+            work += [part for key in _IN_PLACE if isinstance(part := one.get(key), Mapping)]
+            work += [part for key in ("allOf", "anyOf", "oneOf") for part in one.get(key, ())]
+            work += one.get("dependentSchemas", {}).values()
 
 
 @lru_cache(maxsize=1024)

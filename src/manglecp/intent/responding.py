@@ -40,6 +40,28 @@ _SPEAKING: Final = frozenset({"mandatory", "relevant", "requires"})
 _log = logging.getLogger(__name__)
 
 
+class _Told:
+    """What is in the log already: a flaw stands in a pack, and is no news with the next request."""
+
+    MOST: Final = 4096
+    """Names of tools may come from clients, so that there are not always few."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str]] = set()
+
+    def first(self, digest: str, tool: str) -> bool:
+        """Is it the first time for this tool of this edition of the pack?"""
+        if (digest, tool) in self._known:
+            return False
+        if len(self._known) >= self.MOST:
+            self._known.clear()
+        self._known.add((digest, tool))
+        return True
+
+
+_told: Final = _Told()
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What the client is sent, and what the server keeps."""
@@ -105,12 +127,13 @@ def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], 
         if evaluation.upgrades or level_of(one.score, settings, preference) is not None
     ]
     composed, flaws = Composer(evaluation).all(wanted)
-    for flaw in flaws:
-        _log.warning("a selected tool was left out: %s", flaw.message)
+    for tool, flaw in flaws.items():
+        if _told.first(evaluation.domain.digest, tool):
+            _log.warning("a selected tool is left out: %s", flaw.message)
     shown = levels(composed, settings, preference, evaluation.upgrades)
     most = payload.constraints.max_tools_returned
     kept = capped([one for one in composed if one.tool in shown], most, evaluation.upgrades)
-    return [(one, shown[one.tool]) for one in kept], tuple(flaws)
+    return [(one, shown[one.tool]) for one in kept], tuple(flaws.values())
 
 
 def _fitted(
