@@ -8,24 +8,72 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from manglecp.store.database import PATIENCE, Database, Synchronous
+from manglecp.store.database import PATIENCE, Database, Synchronous, Transaction
 from manglecp.store.errors import Unusable
-from manglecp.store.issues.stored import ISSUES
+from manglecp.store.issues.stored import ISSUES, StoredIssues
+from manglecp.store.ledger import LEDGER, Ledger
 from manglecp.store.migrations import Part
+from manglecp.store.nonces import NONCES, Nonces
 from manglecp.store.postgresql import PostgresDatabase
+from manglecp.store.registry import REGISTRY, Registry
+from manglecp.store.runs import RUNS, Runs
+from manglecp.store.sealing import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.urls import PostgresUrl, is_postgres
 
-__all__ = ["FILE_NAME", "PARTS", "open_database", "state_directory"]
+__all__ = ["FILE_NAME", "PARTS", "Store", "open_database", "open_store", "state_directory"]
 
-PARTS: Final[Sequence[Part]] = (ISSUES,)
+PARTS: Final[Sequence[Part]] = (LEDGER, REGISTRY, NONCES, RUNS, ISSUES)
 """Everything that a store has tables for."""
 
 FILE_NAME: Final = "store.sqlite3"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Everything that lasts, behind one database, so that one transaction can change any of it."""
+
+    database: Database
+    ledger: Ledger
+    registry: Registry
+    nonces: Nonces
+    runs: Runs
+    issues: StoredIssues
+    seals: Seals
+
+    def writing(self) -> AbstractContextManager[Transaction]:
+        return self.database.writing()
+
+    def reading(self) -> AbstractContextManager[Transaction]:
+        return self.database.reading()
+
+    def seal(self, value: bytes, *place: str) -> bytes:
+        return self.seals.seal(value, *place)
+
+    def unseal(self, sealed: bytes, *place: str) -> bytes:
+        return self.seals.unseal(sealed, *place)
+
+    def close(self) -> None:
+        self.database.close()
+
+
+def open_store(
+    where: str | Path | None = None,
+    *,
+    synchronous: Synchronous = "normal",
+    key: bytes | None = None,
+    patience: float = PATIENCE,
+) -> Store:
+    """Open it, or make it. ``key``: 32 bytes that values of runs are sealed with."""
+    seals = Seals(key)
+    database = open_database(where, synchronous=synchronous, patience=patience)
+    return Store(database, Ledger(), Registry(), Nonces(), Runs(database, seals), StoredIssues(database), seals)
 
 
 def open_database(
@@ -35,7 +83,7 @@ def open_database(
     patience: float = PATIENCE,
     parts: Sequence[Part] = PARTS,
 ) -> Database:
-    """Open it, or make it."""
+    """The database alone, with the tables of these parts."""
     place = _place(where)
     if isinstance(place, PostgresUrl):
         return PostgresDatabase(place, parts=parts, synchronous=synchronous, patience=patience)

@@ -1,0 +1,170 @@
+"""Which macro-tools were announced to whom, for as long as they can be asked for.
+
+An entry belongs to the identity that it was announced to; for anybody else it is not there (OPEN-31). The last
+announcement counts: its validity and its definition take the place of older ones (OPEN-32). Definitions are the same
+for many identities and kept once, under their digest.
+
+How long, at least:
+
+* with the end of a validity window: until then (INVK-11), and a while longer, so that who comes late hears that the
+  tool has expired and not that there is no such tool;
+* without: the retention time, counted from the announcement (INVK-12), or from the beginning of the validity.
+
+A store that holds more entries than it may drops the oldest of those that are not inside a window. Only if that is not
+enough the oldest of the others, and a warning says so (INVK-13, OPEN-30).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from manglecp.harness.canonical import digest_bytes
+from manglecp.store.database import Transaction
+from manglecp.store.migrations import Part
+
+__all__ = ["MOST_ENTRIES", "REGISTRY", "RETENTION_MS", "Kept", "Registry", "Swept"]
+
+RETENTION_MS: Final = 300_000
+MOST_ENTRIES: Final = 1_000_000
+
+REGISTRY: Final = Part(
+    "registry",
+    (
+        (
+            """
+            CREATE TABLE registry_document (
+                digest  TEXT PRIMARY KEY,
+                drop_ms BIGINT NOT NULL,
+                content {blob} NOT NULL
+            ) {strict}
+            """,
+            "CREATE INDEX registry_document_drop ON registry_document (drop_ms)",
+            """
+            CREATE TABLE registry (
+                identity      TEXT NOT NULL,
+                macro_id      TEXT NOT NULL,
+                pack_digest   TEXT NOT NULL,
+                digest        TEXT NOT NULL,
+                not_before_ms BIGINT,
+                expires_at_ms BIGINT,
+                kept_ms       BIGINT NOT NULL,
+                drop_ms       BIGINT NOT NULL,
+                PRIMARY KEY (identity, macro_id)
+            ) {clustered}
+            """,
+            "CREATE INDEX registry_drop ON registry (drop_ms)",
+            "CREATE INDEX registry_of ON registry (digest)",
+        ),
+    ),
+)
+
+_PUT_DOCUMENT: Final = """
+    INSERT INTO registry_document (digest, drop_ms, content) VALUES (?, ?, ?)
+    ON CONFLICT (digest) DO UPDATE SET drop_ms = CASE WHEN excluded.drop_ms > registry_document.drop_ms
+        THEN excluded.drop_ms ELSE registry_document.drop_ms END
+"""
+_PUT: Final = """
+    INSERT INTO registry (identity, macro_id, pack_digest, digest, not_before_ms, expires_at_ms, kept_ms, drop_ms)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (identity, macro_id) DO UPDATE SET pack_digest = excluded.pack_digest, digest = excluded.digest,
+        not_before_ms = excluded.not_before_ms, expires_at_ms = excluded.expires_at_ms,
+        kept_ms = excluded.kept_ms, drop_ms = excluded.drop_ms
+"""
+_FIND: Final = """
+    SELECT macro_id, pack_digest, content, not_before_ms, expires_at_ms
+    FROM registry JOIN registry_document USING (digest)
+    WHERE identity = ? AND macro_id = ? AND registry.drop_ms > ?
+"""
+_EVICT: Final = """
+    DELETE FROM registry WHERE (identity, macro_id) IN (
+        SELECT identity, macro_id FROM registry
+        WHERE {which} ORDER BY kept_ms, identity, macro_id LIMIT ?)
+    RETURNING digest
+"""
+_OUTSIDE: Final = "(expires_at_ms IS NULL OR expires_at_ms <= ?)"
+_INSIDE: Final = "expires_at_ms > ?"
+_DROP_UNUSED: Final = """
+    DELETE FROM registry_document
+    WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM registry WHERE registry.digest = registry_document.digest)
+"""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Kept(NamedTuple):
+    """A tool as it was announced. ``document`` is its full definition, in bytes that mean something elsewhere."""
+
+    macro_id: str
+    pack_digest: str
+    document: bytes
+    not_before_ms: int | None
+    expires_at_ms: int | None
+
+
+class Swept(NamedTuple):
+    dropped: int
+    """Past their retention."""
+    evicted: int
+    """Before that, for want of room."""
+    evicted_inside: int
+    """Before even their window ended."""
+
+
+class Registry:
+    """The operations, each inside a transaction of its caller."""
+
+    __slots__ = ()
+
+    def keep(
+        self,
+        tx: Transaction,
+        identity: str,
+        tools: Iterable[Kept],
+        *,
+        now_ms: int,
+        retention_ms: int = RETENTION_MS,
+    ) -> None:
+        """What was announced to an identity just now."""
+        documents: dict[str, tuple[str, int, bytes]] = {}
+        entries: dict[str, tuple[object, ...]] = {}
+        for tool in tools:
+            digest = digest_bytes(tool.document)
+            drop_ms = max(now_ms, tool.not_before_ms or 0, tool.expires_at_ms or 0) + retention_ms
+            known = documents.get(digest)
+            documents[digest] = (digest, max(drop_ms, known[1] if known else 0), tool.document)
+            validity = (tool.not_before_ms, tool.expires_at_ms)
+            entries[tool.macro_id] = (identity, tool.macro_id, tool.pack_digest, digest, *validity, now_ms, drop_ms)
+        # Everybody locks rows in the same order, so that nobody waits in a circle.
+        tx.executemany(_PUT_DOCUMENT, [documents[digest] for digest in sorted(documents)])
+        tx.executemany(_PUT, [entries[macro_id] for macro_id in sorted(entries)])
+
+    def find(self, tx: Transaction, identity: str, macro_id: str, now_ms: int) -> Kept | None:
+        """What was announced to this identity, whether it is valid now or not."""
+        row = tx.execute(_FIND, (identity, macro_id, now_ms)).fetchone()
+        return None if row is None else Kept(*row)
+
+    def sweep(self, tx: Transaction, now_ms: int, most: int = MOST_ENTRIES) -> Swept:
+        """Drop what is past its retention; if more than ``most`` are left, evict."""
+        if tx.dialect == "postgresql":
+            # Nobody keeps a tool while it is decided that its definition is not needed.
+            tx.execute("LOCK TABLE registry_document IN SHARE ROW EXCLUSIVE MODE")
+        dropped = tx.execute("DELETE FROM registry WHERE drop_ms <= ?", (now_ms,)).rowcount
+        # A definition is kept for as long as any of its entries.
+        tx.execute("DELETE FROM registry_document WHERE drop_ms <= ?", (now_ms,))
+        excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - most
+        evicted = self._evict(tx, _OUTSIDE, now_ms, excess)
+        inside = self._evict(tx, _INSIDE, now_ms, excess - evicted)
+        if inside:
+            _log.warning(
+                "the registry has room for %d macro-tools: %d were dropped before their validity ended", most, inside
+            )
+        return Swept(dropped, evicted + inside, inside)
+
+    def _evict(self, tx: Transaction, which: str, now_ms: int, count: int) -> int:
+        if count <= 0:
+            return 0
+        digests = [row[0] for row in tx.execute(_EVICT.format(which=which), (now_ms, count)).fetchall()]
+        tx.executemany(_DROP_UNUSED, [(digest,) for digest in sorted(set(digests))])
+        return len(digests)

@@ -1,0 +1,91 @@
+"""Values that only who has the store key can read, and that cannot be moved.
+
+Without a key a value is kept as it is, behind one byte that says so. With one it is encrypted and authenticated
+(AES-256-GCM, a fresh random nonce each time), together with the place that it belongs to: table, run, step, column.
+Somebody who can write to the database can delete such a value, but neither read nor alter it, nor put it into another
+row. A store with a key takes no value without: else a value could be replaced by a forged one.
+
+The first eight bytes of the digest of the key stand in front, so that a wrong key is told from a damaged value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Final
+
+from manglecp.harness.canonical import canonical
+from manglecp.store.errors import Invalid, Unusable
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+__all__ = ["KEY_BYTES", "Seals"]
+
+KEY_BYTES: Final = 32
+
+_PLAIN: Final = b"\0"
+_SEALED: Final = b"\1"
+_KEY_ID: Final = 8
+_NONCE: Final = 12
+
+
+class Seals:
+    """Seals and opens under one key, or under none."""
+
+    __slots__ = ("_cipher", "_key_id")
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._cipher: AESGCM | None = None
+        self._key_id = b""
+        if key is None:
+            return
+        if len(key) != KEY_BYTES:
+            raise Invalid("store key", f"it has {KEY_BYTES} random bytes, and this one has {len(key)}")
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError:
+            raise Unusable(
+                "a store key needs cryptography, which is not installed: pip install 'manglecp[encryption]'"
+            ) from None
+        self._cipher = AESGCM(key)
+        self._key_id = hashlib.sha256(b"manglecp store key\0" + key).digest()[:_KEY_ID]
+
+    @property
+    def encrypts(self) -> bool:
+        return self._cipher is not None
+
+    def seal(self, value: bytes, *place: str) -> bytes:
+        """``place`` says where the value will be; it opens nowhere else."""
+        if self._cipher is None:
+            return _PLAIN + value
+        nonce = os.urandom(_NONCE)
+        return _SEALED + self._key_id + nonce + self._cipher.encrypt(nonce, value, canonical(place))
+
+    def unseal(self, sealed: bytes, *place: str) -> bytes:
+        where = "/".join(place)
+        match sealed[:1]:
+            case b"\0" if self._cipher is None:
+                return sealed[1:]
+            case b"\0":
+                raise Unusable(
+                    f"{where} was stored without a key, and this store has one. "
+                    "Let what was begun without it end without it, or give it up."
+                )
+            case b"\1" if self._cipher is None:
+                raise Unusable(f"{where} is sealed; configure the store key that it was sealed with")
+            case b"\1":
+                return self._open(sealed[1:], where, canonical(place))
+        raise Unusable(f"{where} is damaged: it is no sealed value")
+
+    def _open(self, sealed: bytes, where: str, about: bytes) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
+        assert self._cipher is not None
+        if sealed[:_KEY_ID] != self._key_id:
+            raise Unusable(f"{where} is sealed with another store key than the one configured")
+        nonce, secret = sealed[_KEY_ID : _KEY_ID + _NONCE], sealed[_KEY_ID + _NONCE :]
+        try:
+            return self._cipher.decrypt(nonce, secret, about)
+        except (InvalidTag, ValueError):
+            raise Unusable(f"{where} does not open: it was changed, or belongs somewhere else") from None
