@@ -26,6 +26,32 @@ def test_closed_and_full_streams(tmp_path: Path) -> None:
     assert b"Traceback" not in closed.stderr
 
 
+def into_a_closed_pipe(folder: Path, *command: str) -> tuple[int, bytes]:
+    """Status and standard error of a verb whose reader has gone, as that of ``| head -1`` has."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as out:
+        ended = subprocess.run([*MANGLECP, *command], cwd=folder, stdout=out, stderr=subprocess.PIPE, check=False)
+    return ended.returncode, ended.stderr
+
+
+def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
+    """Nothing is said about it, and the status is that of the work."""
+    (tmp_path / "many.mg").write_text("".join(f"p({n}).\n" for n in range(20_000)))
+    (tmp_path / "bad.mg").write_text("p(X).\n")
+    folder = tmp_path / "pack"
+    (folder / "rules" / "domain").mkdir(parents=True)
+    (folder / "rules" / "domain" / "d.mg").write_text("fine(X) :- intent(X).\n")
+    assert into_a_closed_pipe(tmp_path, "eval", "many.mg") == (0, b"")
+    assert into_a_closed_pipe(tmp_path, "intent", "pack", "observe", "--json") == (0, b"")
+    assert into_a_closed_pipe(tmp_path, "intent", "pack", "observe") == (0, b"")
+    assert into_a_closed_pipe(tmp_path, "check", "many.mg") == (0, b"")
+    status, told = into_a_closed_pipe(tmp_path, "check", "bad.mg")
+    assert status == 1
+    assert told.startswith(b"error")
+    assert b"Pipe" not in told
+
+
 def test_a_file_name_of_any_bytes(tmp_path: Path) -> None:
     name = os.fsdecode(b"ok\xff.mg")
     (tmp_path / name).write_text("p( 1 ).\n")

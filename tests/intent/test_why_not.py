@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.why_not import MOST_NAMES
+from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.intent import WhyNot
 from tests.intent.hinting import AUDITOR, USER, domain, evaluated, hints, hints_of, text_of, tools, why_not
@@ -225,11 +226,20 @@ def test_without_a_question_there_is_no_answer() -> None:
     assert hints(domain(RULES)).why_not is UNSET
 
 
-def test_names_are_answered_in_order_each_once_and_only_so_many() -> None:
-    names = [f"n{i}" for i in range(2 * MOST_NAMES)]
+def test_names_are_answered_in_order_each_once() -> None:
+    names = [f"n{i}" for i in range(MOST_NAMES)]
     answers = hints(domain(RULES), why_not=["n0", *names]).why_not
     assert isinstance(answers, tuple)
-    assert [one.tool for one in answers] == names[:MOST_NAMES]
+    assert [one.tool for one in answers] == names
+
+
+def test_more_names_than_are_answered_are_refused() -> None:
+    with pytest.raises(WireError) as caught:
+        evaluated(domain(RULES), why_not=[f"n{i}" for i in range(MOST_NAMES + 1)])
+    error = caught.value
+    assert error.code == "malformed_message"
+    assert f"names {MOST_NAMES + 1} tools, and at most {MOST_NAMES} are answered" in error.message
+    assert "$.payload.options.x-why_not" in text_of(error.answering("r").payload)
 
 
 def test_when_the_time_is_up_the_answer_says_that_it_is_not_complete(monkeypatch: pytest.MonkeyPatch) -> None:

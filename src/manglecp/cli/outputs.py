@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -38,11 +39,20 @@ def _write(texts: Iterable[str]) -> None:
     try:
         out.writelines(text.encode(errors="surrogateescape") for text in texts)  # file names may be any bytes
         out.flush()
-    except BrokenPipeError:
-        raise  # click ends quietly
+    except BrokenPipeError:  # whoever reads has seen enough, and the verb ends with the status that it would have had
+        _write_nowhere()
     except OSError as error:
         sys.stdout = None  # there is no use in flushing it again at the end
         raise Trouble(f"cannot write the answer: {error.strerror}") from None
+
+
+def _write_nowhere() -> None:
+    """What was not written yet, and what follows, goes nowhere; else it would be tried again at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    finally:
+        os.close(nowhere)
 
 
 def json_text(document: object) -> str:

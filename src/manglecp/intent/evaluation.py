@@ -18,6 +18,7 @@ from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.lookup import Lookup
+from manglecp.intent.why_not import MOST_NAMES
 from manglecp.mangle.engine.fired import rules_fired
 from manglecp.mangle.errors import Diagnostic, LimitError, MangleError
 from manglecp.mangle.facts import Fact
@@ -27,7 +28,7 @@ from manglecp.mangle.text import instant_text
 from manglecp.mangle.values import INT_MAX, INT_MIN
 from manglecp.wire.errors import Violation, WireError, budget_exceeded, malformed, refused_facts
 from manglecp.wire.faults import Fault
-from manglecp.wire.messages.intent import Diagnostics, IntentRequest
+from manglecp.wire.messages.intent import Diagnostics, IntentRequest, Options
 from manglecp.wire.publishing import UPGRADE
 from manglecp.wire.texts import instant_of_milliseconds, read_instant
 from manglecp.wire.values import to_value
@@ -114,6 +115,7 @@ def evaluate(
     payload = request.payload
     if not payload.intent.name.strip():
         raise malformed("an intent has a name", "$.payload.intent.name")
+    _check_questions(payload.options)
     limits = _effective(domain, request)
     now = _evaluation_time(request, clock)
     given = domain.profile.read(
@@ -168,6 +170,13 @@ def _effective(domain: Domain, request: IntentRequest) -> Effective:
         _stricter(constraints.max_intervals_per_atom, server.max_intervals_per_atom),
         _stricter(constraints.max_compute_ms, server.max_compute_ms),
     )
+
+
+def _check_questions(options: Options) -> None:
+    """A question that would not be answered is refused, not forgotten."""
+    if len(set(options.why_not)) > MOST_NAMES:
+        message = f"x-why_not names {len(set(options.why_not))} tools, and at most {MOST_NAMES} are answered"
+        raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
 
 
 def _stricter(client: int | None, server: int) -> int:

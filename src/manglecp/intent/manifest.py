@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from manglecp.intent.domain import Domain
+from manglecp.intent.why_not import MOST_NAMES
 from manglecp.pack.model import ExternalDescription, IntentSettings, Pack
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.manifest import (
@@ -33,7 +34,7 @@ CONFORMANCE_LEVEL: Final = 3
 
 EXTENSIONS: Final = {
     "x-why_not": {
-        "option": 'options["x-why_not"]: array of tool names',
+        "option": f'options["x-why_not"]: array of at most {MOST_NAMES} tool names',
         "answer": 'proof_hints["x-why_not"]: what blocks each and which facts would unlock it',
     },
     "x-rule_coverage": {

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_NAMES", "WhyNots"]
 
 MOST_NAMES: Final = 16
-"""So many tools may be asked about at once; others are not answered."""
+"""So many tools may be asked about at once. A request that names more is refused."""
 MOST_REASONS: Final = 16
 MOST_ROWS: Final = 2_000
 """So many rows are followed to see how far a rule gets."""
@@ -62,7 +62,7 @@ class WhyNots:
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
         """An answer for each name, in the order of the names, each once."""
-        return tuple(map(self._one, list(dict.fromkeys(names))[:MOST_NAMES]))
+        return tuple(map(self._one, dict.fromkeys(names)))
 
     def _one(self, tool: str) -> WhyNot:
         if not self._could_serve(tool):
