@@ -11,7 +11,9 @@ Three ideas:
 
 Data meets the modules in this order:
 
-    kernel, cross_checks, settled      the rules, and what a pack may not get wrong    when a pack is loaded
+    kernel, said, cross_checks,        the rules, and what a pack may not get wrong    when a pack is loaded
+      argument_checks, settled,
+      rule_texts
     domain, manifest                   a pack ready to be asked, and what it tells of itself
     evaluation (identity, lookup)      a request becomes facts, facts an answer        for each request
     composition (chain, input_schema,  the answer becomes definitions
@@ -22,6 +24,7 @@ Data meets the modules in this order:
     proof_hints, exclusions, why_not,  why
       unlocking, coverage, redaction
     responding                         the whole way, bytes to bytes
+    warming                            the same before anybody asks                    when a server starts
 
 `definition` is a macro-tool as it was proven; `contracts` checks answers independently of the rules.
 """

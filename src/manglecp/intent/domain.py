@@ -75,6 +75,12 @@ class Domain:
             development = os.environ.get("MANGLECP_DEVELOPMENT") == "1"
         return _Loader(pack, dict(externals or {}), list(facts)).load(development)
 
+    def warm_up(self) -> None:
+        """Pay beforehand for what the first request would pay for; for servers, when they start."""
+        from manglecp.intent.warming import warm_up  # it asks, so it is built on this module
+
+        warm_up(self)
+
 
 class _Loader:
     def __init__(self, pack: Pack, externals: dict[str, External], facts: list[Fact]) -> None:
