@@ -110,13 +110,18 @@ class Profile:
     # --- out -------------------------------------------------------------------------------------------------------
 
     def write(
-        self, fact: Fact, *, category: Category | None = None, source: Mapping[str, Any] | None = None
+        self,
+        fact: Fact,
+        *,
+        category: Category | None = None,
+        source: Mapping[str, Any] | None = None,
+        wildcards: bool = False,
     ) -> dict[str, Any]:
-        """What :meth:`read` takes for the same fact."""
+        """What :meth:`read` takes for the same fact. ``wildcards``: the name ``/_`` stands for any value (DELTA-06)."""
         if fact.predicate == UPGRADE:  # the one predicate that no program has
             written: dict[str, Any] = {"pred": UPGRADE, "args": list(fact.args)}
         else:
-            written = write_fact(fact, self._schemas)
+            written = write_fact(fact, self._schemas, wildcards=wildcards)
         if source is not None:
             written["source"] = dict(source)
         if category is not None:
