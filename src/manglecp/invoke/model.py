@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.intent.definition import Step, Undo
-from manglecp.intent.identity import Identity
 from manglecp.pack.model import ActionDescription
 
-__all__ = ["EVENT_STATUS", "Call", "Effect", "EffectStatus", "Invocation", "Outcome", "Status"]
+__all__ = ["EVENT_STATUS", "Call", "Effect", "EffectStatus", "Outcome", "Status"]
 
 Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
 """``unknown``: the request left, no answer came, and the effect may have happened."""
@@ -81,6 +80,8 @@ class Outcome:
     why: str | None = None
     """Why it was skipped, in the words of the pack's rule."""
     duration_ms: int = 0
+    happened: bool = False
+    """Did its effect happen although it failed, because what it returned is of no use?"""
     by: str | None = None
     """The operator who decided how it ended, where one had to."""
 
@@ -92,20 +93,3 @@ class Effect:
     step: int
     action: str
     status: EffectStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
-    """An invocation that has passed its checks."""
-
-    identity: Identity
-    macro_id: str
-    args: Mapping[str, Any]
-    args_digest: str
-    """Canonical, of the arguments as they were sent."""
-    eval_time_ns: int | None = None
-    approval: str | None = None
-    """``confirm:<nonce>`` or ``auto:<setting digest>``."""
-    nonce: tuple[str, int] | None = None
-    """The confirmation nonce to burn, and when it expires (milliseconds)."""
-    request_key: str | None = None

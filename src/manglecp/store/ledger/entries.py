@@ -16,7 +16,7 @@ from manglecp.store.errors import Invalid, Unusable
 
 __all__ = ["COLUMNS", "KINDS", "Entry", "Kind", "Note", "following", "read_line", "read_row", "write_line"]
 
-Kind: TypeAlias = Literal["admission", "turn", "step", "end", "decision", "confirmation", "policy", "audit"]
+Kind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decision", "confirmation", "policy", "audit"]
 
 KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
 

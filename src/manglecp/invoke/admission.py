@@ -1,0 +1,47 @@
+"""The record of an accepted invocation: what every turn of its run goes back to.
+
+It holds digests and names, never values. Its digest is the instruction that the mutations of the run cite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from manglecp.harness.canonical import digest
+from manglecp.intent.definition import Definition
+
+__all__ = ["Admission", "chain_digest"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    run: str
+    identity: str
+    macro_id: str
+    tool: str
+    pack_digest: str
+    policy_digest: str
+    """Of the policy package that was loaded when it was accepted."""
+    proof_digest: str
+    """Of the question that the tool was the answer to; with the pack digest it determines the proof."""
+    chain_digest: str
+    args_digest: str
+    eval_time: str | None = None
+    approval: str | None = None
+    request_key_digest: str | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.record())
+
+    def record(self) -> dict[str, Any]:
+        """As it stands in the ledger."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def chain_digest(definition: Definition) -> str:
+    """Of the steps as they will be run: order, actions, where arguments come from, frozen values, compensation."""
+    steps = [asdict(step) for step in definition.steps]
+    return digest({"macro_id": definition.macro_id, "ordered": definition.ordered, "steps": steps})

@@ -1,0 +1,42 @@
+"""The answer of a run as it is kept for whoever asks again: the payload of a response, or an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages.invocation import InvokeResult
+
+__all__ = ["Answer", "decoded", "encoded"]
+
+Answer = InvokeResult | WireError
+
+
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    result: InvokeResult | None = None
+    code: str | None = None
+    message: str = ""
+    details: dict[str, Any] | None = None
+    retry_after_ms: int | None = None
+
+
+_decoder = msgspec.json.Decoder(_Kept)
+
+
+def encoded(answer: Answer) -> bytes:
+    if isinstance(answer, InvokeResult):
+        return msgspec.json.encode(_Kept(result=answer))
+    details = None if answer.details is None else dict(answer.details)
+    return msgspec.json.encode(
+        _Kept(code=answer.code, message=answer.message, details=details, retry_after_ms=answer.retry_after_ms)
+    )
+
+
+def decoded(kept: bytes) -> Answer:
+    found = _decoder.decode(kept)
+    if found.result is not None:
+        return found.result
+    assert found.code is not None  # one of the two
+    return WireError(found.code, found.message, found.details, retry_after_ms=found.retry_after_ms)

@@ -1,0 +1,136 @@
+"""What a step is called with: one string of bytes, from the moment it is made to the moment it runs.
+
+Values come from where the stored chain says: a constant that was frozen when the tool was proven, a call argument (or
+the default that its schema promises), or a place in an earlier result. They are put together once. The bytes that come
+of it are the ones that are hashed, permitted, recorded and sent, so nothing can change between the check and the use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.harness.canonical import digest_bytes
+from manglecp.intent.definition import Argument, Step, Undo
+from manglecp.invoke.model import Call
+from manglecp.invoke.pointers import Missing, resolve
+from manglecp.pack.model import ActionDescription
+
+__all__ = ["ArgumentMissing", "call_of", "secret_names", "undo_of", "with_defaults"]
+
+_PASSWORD: Final = "password"
+
+
+class ArgumentMissing(LookupError):
+    """A step cannot be called: what one of its arguments is to be taken from is not there."""
+
+    def __init__(self, param: str, reason: str) -> None:
+        super().__init__(f"{param}: {reason}")
+        self.param = param
+        self.reason = reason
+
+
+def with_defaults(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The call arguments, those that were left out with the default that the tool's own schema promises."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    defaults = {name: one["default"] for name, one in properties.items() if isinstance(one, dict) and "default" in one}
+    return {**defaults, **args}
+
+
+def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The call arguments that are never stored: those whose schema says ``writeOnly``, or is a password's."""
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    return frozenset(name for name, one in properties.items() if isinstance(one, dict) and _is_secret(one))
+
+
+def _is_secret(schema: Mapping[str, Any]) -> bool:
+    return schema.get("writeOnly") is True or schema.get("format") == _PASSWORD
+
+
+def call_of(
+    run: str,
+    step: Step,
+    action: ActionDescription,
+    args: Mapping[str, Any],
+    outputs: Mapping[int, Any],
+    *,
+    attempt: int = 1,
+    secrets: frozenset[str] = frozenset(),
+) -> Call:
+    """The call of a step. ``args`` have their defaults; ``outputs`` are those of the steps that are done."""
+    inputs: dict[str, Any] = {}
+    for one in step.arguments:
+        if one.source == "call":
+            if one.value in args:
+                inputs[one.param] = args[one.value]
+        elif one.source == "step":
+            assert one.step is not None
+            inputs[one.param] = _from_step(one, one.step, outputs)
+        else:
+            inputs[one.param] = one.value
+    return _call(
+        run,
+        step,
+        step.number,
+        action,
+        inputs,
+        attempt=attempt,
+        sources=tuple(sorted({one.step for one in step.arguments if one.step is not None})),
+        secret=any(one.source == "call" and one.value in secrets for one in step.arguments),
+    )
+
+
+def undo_of(run: str, undo: Undo, done: Call, output: Any, action: ActionDescription, *, attempt: int = 1) -> Call:
+    """The call that takes back a step that is done. Arguments come from what it was called with and what it said."""
+    given: Mapping[str, Any] = msgspec.json.decode(done.input_json)
+    inputs: dict[str, Any] = {}
+    for one in undo.arguments:
+        if one.source == "call":
+            if one.value not in given:
+                raise ArgumentMissing(one.param, f"step {done.number} was called without {one.value!r}")
+            inputs[one.param] = given[one.value]
+        elif one.source == "step":
+            inputs[one.param] = _from_step(one, done.number, {done.number: output})
+        else:
+            inputs[one.param] = one.value
+    return _call(
+        run, undo, done.number, action, inputs, attempt=attempt, sources=(done.number,), secret=done.secret, undo=True
+    )
+
+
+def _from_step(one: Argument, number: int, outputs: Mapping[int, Any]) -> Any:
+    if number not in outputs:
+        raise ArgumentMissing(one.param, f"step {number} has no result")
+    try:
+        return resolve(outputs[number], one.value)
+    except Missing:
+        raise ArgumentMissing(one.param, f"the result of step {number} has nothing at {one.value!r}") from None
+
+
+def _call(
+    run: str,
+    step: Step | Undo,
+    number: int,
+    action: ActionDescription,
+    inputs: Mapping[str, Any],
+    *,
+    attempt: int,
+    sources: tuple[int, ...],
+    secret: bool,
+    undo: bool = False,
+) -> Call:
+    text = msgspec.json.encode(inputs, order="sorted").decode()
+    return Call(
+        run=run,
+        step=step,
+        number=number,
+        kind="undo" if undo else "do",
+        attempt=attempt,
+        action=action,
+        input_json=text,
+        input_digest=digest_bytes(text.encode()),
+        sources=sources,
+        secret=secret,
+    )

@@ -1,0 +1,119 @@
+"""What has to hold before anything runs, in the order of the specification (INVK-05, OPEN-29).
+
+Identity first: a tool belongs to whoever it was proven for, and to the edition of the pack it was proven under. A tool
+of somebody else, a made-up one and one of yesterday's rules look the same (OPEN-31). Then its window, by the server's
+clock; then the arguments, all that is wrong with them at once; then consent. Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from manglecp.harness.canonical import Uncanonical, digest
+from manglecp.intent.definition import Definition
+from manglecp.intent.identity import Identity
+from manglecp.invoke.arguments import secret_names
+from manglecp.invoke.confirmation import AutoConfirm, Consent, Secrets, challenge, verify
+from manglecp.invoke.documents import Proven
+from manglecp.invoke.plan import Plan, Unplannable
+from manglecp.invoke.schema_errors import schema_errors
+from manglecp.mangle.text import instant_text
+from manglecp.pack.model import ActionDescription
+from manglecp.store.registry import Kept
+from manglecp.wire.errors import WireError, malformed, refused_arguments
+from manglecp.wire.messages.invocation import InvokePayload
+
+__all__ = ["Checked", "Checks", "args_digest", "not_found"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """An invocation that may run."""
+
+    proven: Proven
+    plan: Plan
+    args: Mapping[str, Any]
+    """As they were sent."""
+    args_digest: str
+    approval: str | None = None
+    consent: Consent | None = None
+    """A nonce that has to be used up when the run is accepted."""
+
+    @property
+    def definition(self) -> Definition:
+        return self.proven.definition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """The checks of one edition of a pack."""
+
+    pack_digest: str
+    actions: Mapping[str, ActionDescription]
+    secrets: Secrets
+    auto_confirm: AutoConfirm
+
+    def check(self, kept: Kept | None, payload: InvokePayload, identity: Identity, now_ms: int) -> Checked:
+        """``kept`` is what is known under this macro_id for this identity."""
+        if kept is None or kept.pack_digest != self.pack_digest:
+            raise not_found()
+        proven = Proven.read(kept.document)
+        try:
+            plan = Plan.of(proven.definition, self.actions)
+        except Unplannable:
+            raise not_found() from None
+        _in_time(kept, now_ms)
+        if errors := schema_errors(payload.args, proven.definition.input_schema):
+            raise refused_arguments(errors)
+        digested = args_digest(payload.args)
+        approval, consent = self._consented(proven.definition, payload, digested, identity, now_ms)
+        return Checked(
+            proven=proven, plan=plan, args=payload.args, args_digest=digested, approval=approval, consent=consent
+        )
+
+    def _consented(
+        self, definition: Definition, payload: InvokePayload, digested: str, identity: Identity, now_ms: int
+    ) -> tuple[str | None, Consent | None]:
+        if payload.confirmation_token is not None:
+            secret = self.secrets.of(identity.name)
+            token, macro_id = payload.confirmation_token, definition.macro_id
+            consent = verify(token, secret, identity.name, macro_id, digested, now_ms)
+            if consent is None:
+                raise invalid_confirmation()
+            return f"confirm:{consent.nonce}", consent
+        if not definition.safety.requires_user_confirmation:
+            return None, None
+        approval = self.auto_confirm.approval(identity.name, definition.safety.side_effects)
+        if approval is not None:
+            return approval, None
+        hide = secret_names(definition.input_schema)
+        asked = challenge(definition, payload.args, digested, now_ms, hide)
+        raise WireError("confirmation_required", "A person has to agree first", {"challenge": asked})
+
+
+def not_found() -> WireError:
+    return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
+
+
+def invalid_confirmation() -> WireError:
+    return WireError("confirmation_invalid", "The confirmation token does not hold; ask for consent again")
+
+
+def args_digest(args: Mapping[str, Any]) -> str:
+    """Canonical, of the arguments as they were sent."""
+    try:
+        return digest(dict(args))
+    except Uncanonical as error:
+        raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
+
+
+def _in_time(kept: Kept, now_ms: int) -> None:
+    """OPEN-27: by the server's clock, whatever ``eval_time`` says."""
+    if kept.not_before_ms is not None and now_ms < kept.not_before_ms:
+        message = f"The macro-tool is valid from {instant_text(kept.not_before_ms * 1_000_000)} on"
+        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=kept.not_before_ms - now_ms)
+    if kept.expires_at_ms is not None and now_ms >= kept.expires_at_ms:
+        message = f"The macro-tool was valid until {instant_text(kept.expires_at_ms * 1_000_000)}"
+        raise WireError("macro_expired", f"{message}; evaluate the intent again")

@@ -1,0 +1,134 @@
+"""A person's consent, as something that can be checked.
+
+The server asks with a *challenge*: what would be done, to what, with which effects, until when. Whoever speaks for the
+person answers with a token: an HMAC over exactly that, under a secret that came with the credential and never travels
+in this protocol. The agent only carries the two, and can make neither. A token is good for one identity, one tool, one
+set of arguments, one use and five minutes; the server keeps nothing but the nonces that were used.
+
+    token = v1.<nonce>.<issued_ms>.<mac>
+    mac   = base64url(HMAC-SHA256(secret, lines)), without padding; the lines, joined by line feeds, are
+            manglecp-confirm-v1, <identity>, <macro_id>, <args_digest>, <nonce>, <issued_ms>
+
+Whoever knows the secret may choose nonce and time itself and skip the first round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets as chance
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.harness.canonical import digest
+from manglecp.intent.definition import Definition
+from manglecp.intent.visible import shown
+from manglecp.mangle.text import instant_text
+
+__all__ = ["LIFETIME_MS", "AutoConfirm", "Consent", "Secrets", "challenge", "sign", "verify"]
+
+LIFETIME_MS: Final = 300_000
+SKEW_MS: Final = 30_000
+"""A token from the future is refused, unless clocks merely differ."""
+_VERSION: Final = "v1"
+_PURPOSE: Final = "manglecp-confirm-v1"
+_TOKEN: Final = re.compile(r"v1\.([A-Za-z0-9_-]{16,128})\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{43})")
+_LONGEST: Final = 4_096
+"""Of the arguments, as they are shown to whoever is asked."""
+_HIDDEN: Final = "(not shown)"
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """A token that held: the nonce to use up, and until when it has to be remembered."""
+
+    nonce: str
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The confirmation secrets of identities. Those without one cannot confirm anything."""
+
+    own: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    local: bytes | None = field(default=None, repr=False)
+    """The secret of this machine's user; each identity without its own has one derived from it."""
+
+    def of(self, identity: str) -> bytes | None:
+        if identity in self.own:
+            return self.own[identity]
+        if self.local is None:
+            return None
+        return hmac.digest(self.local, f"{_PURPOSE}\n{identity}".encode(), "sha256")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoConfirm:
+    """Which effects need no person, by identity: an explicit setting of whoever runs the server (SEC-24)."""
+
+    effects: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def approval(self, identity: str, side_effects: tuple[str, ...]) -> str | None:
+        """The reference to the setting that waives consent; only if it covers every effect (OPEN-39)."""
+        covered = self.effects.get(identity)
+        if not covered or not covered.issuperset(side_effects):
+            return None
+        return "auto:" + digest({"identity": identity, "effects": sorted(covered)})
+
+
+def challenge(
+    definition: Definition, args: Mapping[str, Any], args_digest: str, now_ms: int, hide: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """What whoever is asked should see. ``hide`` names arguments whose values are secret."""
+    return {
+        "nonce": chance.token_urlsafe(24),
+        "issued_ms": now_ms,
+        "expires_at": instant_text((now_ms + LIFETIME_MS) * 1_000_000),
+        "macro_id": definition.macro_id,
+        "args_digest": args_digest,
+        "effects": list(definition.safety.side_effects),
+        "reversible": definition.safety.reversible,
+        "text": _text(definition, {name: _HIDDEN if name in hide else value for name, value in args.items()}),
+    }
+
+
+def _text(definition: Definition, args: Mapping[str, Any]) -> str:
+    told = shown(msgspec.json.encode(args, order="sorted").decode())
+    if len(told) > _LONGEST:
+        told = f"{told[:_LONGEST]}… ({len(told)} characters in all)"
+    effects = ", ".join(definition.safety.side_effects)
+    undoing = "It can be undone." if definition.safety.reversible else "It cannot be undone."
+    return (
+        f"{shown(definition.tool)}: {shown(definition.description)}\nArguments: {told}\nEffects: {effects}. {undoing}"
+    )
+
+
+def sign(secret: bytes, identity: str, macro_id: str, args_digest: str, nonce: str, issued_ms: int) -> str:
+    """The token of a person who agrees. Never called by a server."""
+    return f"{_VERSION}.{nonce}.{issued_ms}.{_mac(secret, identity, macro_id, args_digest, nonce, issued_ms)}"
+
+
+def verify(
+    token: str, secret: bytes | None, identity: str, macro_id: str, args_digest: str, now_ms: int
+) -> Consent | None:
+    """None for every token that does not hold: whoever tries learns nothing about why."""
+    found = _TOKEN.fullmatch(token)
+    if found is None or secret is None:
+        return None
+    nonce, issued_ms = found[1], int(found[2])
+    mac = _mac(secret, identity, macro_id, args_digest, nonce, issued_ms)
+    if not hmac.compare_digest(mac, found[3]) or not -SKEW_MS <= now_ms - issued_ms < LIFETIME_MS:
+        return None
+    return Consent(nonce, issued_ms + LIFETIME_MS + SKEW_MS)
+
+
+def _mac(secret: bytes, identity: str, macro_id: str, args_digest: str, nonce: str, issued_ms: int) -> str:
+    # Only the identity could hold a line break, and no two texts must look the same.
+    named = identity if "\n" not in identity else "sha256:" + hashlib.sha256(identity.encode()).hexdigest()
+    said = "\n".join((_PURPOSE, named, macro_id, args_digest, nonce, str(issued_ms)))
+    return urlsafe_b64encode(hmac.digest(secret, said.encode(), "sha256")).decode().rstrip("=")

@@ -1,0 +1,136 @@
+"""What changed, as facts: the state delta, and what the next request should bring.
+
+The pack's rules say which facts; this module writes them as the manifest declares them. A fact that no client could
+understand, because its predicate is not published or its values do not fit, is left out and logged: a delta is advice,
+and the run it is about has happened.
+
+There is a cap on how many facts a delta lists (OBS-05, OPEN-45). Above it the predicates with the most facts are rolled
+up into one ``bulk_asserted(Predicate, Count)`` or ``bulk_retracted`` each, unless the pack has rolled them up itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, cast
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.plain_json import NotPlain, plain
+from manglecp.invoke.observing import clean
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.values import List, Time, Value
+from manglecp.wire.faults import Fault
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.invocation import Next, StateDelta, SuggestedIntent
+from manglecp.wire.provenance import CATEGORIES, Category
+
+__all__ = ["MOST_FACTS", "next_of", "state_delta"]
+
+MOST_FACTS: Final = 50
+MOST_SUGGESTIONS: Final = 10
+_ASSERTED: Final = "bulk_asserted"
+_RETRACTED: Final = "bulk_retracted"
+_SERVER: Final = "server"
+_log = logging.getLogger(__name__)
+
+Said = Mapping[str, Sequence[tuple[Value, ...]]]
+
+
+def state_delta(said: Said, domain: Domain, most: int = MOST_FACTS) -> StateDelta:
+    asserted = list(_asserted(said, domain))
+    retracted = list(_retracted(said, domain))
+    return StateDelta(
+        asserts=tuple(_rolled_up(asserted, _ASSERTED, most, category="derived", source={"source_type": "derived"})),
+        retract=tuple(_rolled_up(retracted, _RETRACTED, most)),
+    )
+
+
+def next_of(said: Said, domain: Domain, most: int = MOST_FACTS) -> Next:
+    """The intents that rules suggest, of those that the manifest has, and the facts to go on with."""
+    facts = [
+        one
+        for predicate, args in said["continues_with"]
+        if (one := _written(domain, str(predicate), args)) is not None and one["pred"] in domain.profile.readable
+    ]
+    known = {intent.name for intent in domain.pack.settings.intents}
+    suggested = [
+        _suggestion(str(name), params, str(why)) for name, params, why in said["suggests"] if not known or name in known
+    ]
+    return Next(suggested_intents=tuple(suggested[:MOST_SUGGESTIONS]), continuation_facts=tuple(facts[:most]))
+
+
+def _suggestion(name: str, params: Value, why: str) -> SuggestedIntent:
+    try:
+        given = plain(params)
+    except NotPlain:
+        given = None
+    return SuggestedIntent(
+        name=name, params=given if isinstance(given, dict) else UNSET, description=clean(why) or UNSET
+    )
+
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+def _asserted(said: Said, domain: Domain) -> Iterator[dict[str, Any]]:
+    for predicate, args, category in said["asserts"]:
+        yield from _stated(domain, str(predicate), args, str(category), None)
+    for predicate, args, category, start, end in said["asserts_during"]:
+        between = (cast(Time, start).ns, cast(Time, end).ns)
+        yield from _stated(domain, str(predicate), args, str(category), between)
+
+
+def _stated(
+    domain: Domain, predicate: str, args: Value, category: str, between: tuple[int, int] | None
+) -> Iterator[dict[str, Any]]:
+    kind = cast(Category, category if category in CATEGORIES else _SERVER)
+    source = {"source_type": "derived" if kind == "derived" else _SERVER}
+    written = _written(domain, predicate, args, between, category=kind, source=source)
+    if written is not None:
+        yield written
+
+
+def _retracted(said: Said, domain: Domain) -> Iterator[dict[str, Any]]:
+    for predicate, args in said["retracts"]:
+        written = _written(domain, str(predicate), args, wildcards=True)
+        if written is not None:
+            yield written
+
+
+def _written(
+    domain: Domain, predicate: str, args: Value, between: tuple[int, int] | None = None, **how: Any
+) -> dict[str, Any] | None:
+    if domain.profile.direction(predicate) is None:
+        _log.warning("%s: a run says %s, which the manifest does not publish", domain.pack.name, predicate)
+        return None
+    values = args.items if isinstance(args, List) else (args,)
+    try:
+        return domain.profile.write(Fact(predicate, tuple(values), between), **how)
+    except (Fault, ValueError, KeyError) as error:
+        _log.warning(
+            "%s: what a run says about %s does not fit its declaration: %s", domain.pack.name, predicate, error
+        )
+        return None
+
+
+# --- the cap ---------------------------------------------------------------------------------------------------------
+
+
+def _rolled_up(facts: Sequence[dict[str, Any]], bulk: str, most: int, **about: Any) -> Iterator[dict[str, Any]]:
+    """At most so many facts, whole predicates rolled up, the largest first."""
+    counts = Counter(fact["pred"] for fact in facts)
+    own = {fact["args"][0] for fact in facts if fact["pred"] == bulk}
+    rolled: set[str] = set()
+    listed = len(facts)
+    for predicate, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if listed <= most or predicate == bulk or count == 1:
+            break
+        rolled.add(predicate)
+        listed -= count - (predicate not in own)
+    for fact in facts:
+        if fact["pred"] not in rolled:
+            yield fact
+    for predicate in sorted(rolled - own):
+        fact = {"pred": bulk, "args": [predicate, counts[predicate]]}
+        yield {**fact, **about}

@@ -1,0 +1,80 @@
+"""Calls of a run, handed to the toolhost: one outcome for each, whatever becomes of it.
+
+The same bytes that were permitted are sent, under the call id that was permitted, with the permit itself: a lease is
+minted from it and from nothing else. An output is checked against the schema that the action declares; one that does
+not fit is no result, although an effect that it belongs to has happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.harness.canonical import digest_text
+from manglecp.harness.schemas import fits
+from manglecp.invoke.model import Call, Outcome, Status
+from manglecp.invoke.running import Permit
+from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
+from manglecp.toolhost.state import Slots
+
+__all__ = ["Dispatched"]
+
+_IN_DOUBT: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
+"""The request left, and what came back does not say how it ended."""
+
+
+class Dispatched:
+    """The actions of a pack, through its dispatcher, on behalf of one identity."""
+
+    def __init__(self, dispatcher: Dispatcher, identity: str) -> None:
+        self._dispatcher = dispatcher
+        self._identity = identity
+
+    async def __call__(self, call: Call, permit: Permit, slots: Slots, seconds: float) -> tuple[Outcome, Slots]:
+        started = time.monotonic()
+        answer = await self._dispatcher.call(
+            call.action.aid,
+            identity=self._identity,
+            slots=slots,
+            input_json=call.input_json,
+            idempotency_key=f"{call.run}/{call.group}",
+            call_id=call.call_id,
+            timeout=seconds,
+            authority=permit,
+        )
+        took = round((time.monotonic() - started) * 1_000)
+        if isinstance(answer, Answer):
+            return _done(call, answer, took), answer.slots
+        return _not_done(call, answer, took), slots
+
+    def give_up(self, call: Call) -> None:
+        self._dispatcher.cancel(call.call_id)
+
+
+def _done(call: Call, answer: Answer, took: int) -> Outcome:
+    try:
+        output = msgspec.json.decode(answer.output_json)
+    except (ValueError, RecursionError):
+        return _outcome(call, "failed", took, code="parse_error", happened=call.is_effect)
+    if not _fits(output, call.action.output_schema):
+        return _outcome(call, "failed", took, code="bad_output", happened=call.is_effect)
+    return _outcome(call, "done", took, output=output, output_digest=digest_text(answer.output_json))
+
+
+def _fits(output: Any, schema: Mapping[str, Any]) -> bool:
+    return not schema or fits(output, dict(schema))
+
+
+def _not_done(call: Call, error: DispatchError, took: int) -> Outcome:
+    code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
+    status: Status = "unknown" if call.is_effect and code in _IN_DOUBT else "failed"
+    return _outcome(call, status, took, code=code, detail=error["detail"])
+
+
+def _outcome(call: Call, status: Status, took: int, **more: Any) -> Outcome:
+    return Outcome(
+        call=call, number=call.number, kind=call.kind, action=call.action.name, status=status, duration_ms=took, **more
+    )

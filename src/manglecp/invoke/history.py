@@ -1,0 +1,117 @@
+"""A run as its journal tells it, for whoever goes on with it.
+
+Only what is on record counts. A step that ended is not run again. One that was sent and has no end on record is in
+doubt: an idempotent action may be tried again, anything else waits for a person. What a person said about a step stands
+in the record like an outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from manglecp.harness.canonical import digest_bytes
+from manglecp.intent.definition import Step as ChainStep
+from manglecp.invoke.model import Call, Outcome, Status
+from manglecp.invoke.plan import Plan
+from manglecp.invoke.running import History
+from manglecp.invoke.turns import Resumption
+from manglecp.store.runs.model import Claimed, Step, StepState
+from manglecp.toolhost import state
+from manglecp.toolhost.state import Slots
+
+__all__ = ["history_of"]
+
+_STATUS: Mapping[StepState, Status] = {
+    StepState.DONE: "done",
+    StepState.FAILED: "failed",
+    StepState.SKIPPED: "skipped",
+    StepState.UNKNOWN: "unknown",
+}
+
+
+def history_of(claimed: Claimed, plan: Plan, witnesses: Sequence[str]) -> History:
+    """``witnesses`` are the ids of the run's turns so far, in their order."""
+    last: dict[tuple[str, int], Step] = {}
+    attempts: dict[tuple[str, int], int] = {}
+    for step in claimed.steps:
+        key = (step.kind, step.number)
+        last[key] = step
+        attempts[key] = max(attempts.get(key, 0), step.attempt)
+    outcomes = [_outcome(claimed.run.run_id, step, plan) for step in last.values() if not _to_be_repeated(step)]
+    unfinished = [
+        call
+        for step in last.values()
+        if step.state == StepState.UNKNOWN and (call := _call(claimed.run.run_id, step, plan)) is not None
+    ]
+    latest = witnesses[-1] if witnesses else None
+    return History(
+        outcomes=tuple(outcomes),
+        carried=tuple(one for one in outcomes if one.call is not None and _witness(last, one) == latest is not None),
+        unfinished=tuple(unfinished),
+        attempts=attempts,
+        slots=_slots(claimed.values.slots),
+        resumption=Resumption(claimed.run.fence, tuple(witnesses)),
+    )
+
+
+def _to_be_repeated(step: Step) -> bool:
+    """In doubt, or did not happen, as a person says."""
+    return step.state in (StepState.UNKNOWN, StepState.STARTED) or (
+        step.state == StepState.FAILED and step.decided_by is not None
+    )
+
+
+def _witness(last: Mapping[tuple[str, int], Step], outcome: Outcome) -> str | None:
+    return last[outcome.kind, outcome.number].witness
+
+
+def _outcome(run: str, step: Step, plan: Plan) -> Outcome:
+    note: dict[str, Any] = {} if step.note is None else msgspec.json.decode(step.note)
+    done = step.state == StepState.DONE
+    output = msgspec.json.decode(step.output) if done and step.output is not None else None
+    return Outcome(
+        call=_call(run, step, plan),
+        number=step.number,
+        kind=step.kind,
+        action=step.action,
+        status=_STATUS[step.state],
+        output=output,
+        output_digest=step.output_digest or (digest_bytes(step.output or b"null") if done else None),
+        code=step.code,
+        why=note.get("why"),
+        duration_ms=note.get("ms", 0),
+        happened=note.get("happened", False),
+        by=step.decided_by,
+    )
+
+
+def _call(run: str, step: Step, plan: Plan) -> Call | None:
+    """None for a step that was never called."""
+    if step.call_id is None or step.input_digest is None:
+        return None
+    of = plan.step(step.number)
+    return Call(
+        run=run,
+        step=of if step.kind == "do" or of.undo is None else of.undo,
+        number=step.number,
+        kind=step.kind,
+        attempt=step.attempt,
+        action=plan.actions[step.action],
+        input_json="" if step.input is None else step.input.decode(),
+        input_digest=step.input_digest,
+        sources=tuple(sorted({one.step for one in of.arguments if one.step is not None}))
+        if step.kind == "do"
+        else (step.number,),
+        secret=step.input is None,
+    )
+
+
+def _sources(step: ChainStep) -> tuple[int, ...]:
+    return tuple(sorted({one.step for one in step.arguments if one.step is not None}))
+
+
+def _slots(kept: bytes | None) -> Slots:
+    return {} if kept is None else state.apply(msgspec.json.decode(kept), {})

@@ -1,0 +1,242 @@
+"""What a run writes down, and when.
+
+A chain without effects leaves one entry in the ledger, at its end. A chain with effects is *durable*: before an effect
+is sent it is on record that it will be, together with the witness of the turn that permits it; what came of it is on
+record before anything rests on it. Results of reads are kept with the next of these records: a read that was lost is
+done again and harms nobody.
+
+The ledger gets digests and names. Values go into the journal only, sealed, and are deleted with the end of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from manglecp.harness.canonical import digest_bytes
+from manglecp.invoke.admission import Admission
+from manglecp.invoke.model import Call, Outcome
+from manglecp.store.database import Transaction
+from manglecp.store.ledger import Kind
+from manglecp.store.opening import Store
+from manglecp.store.runs.model import RunState, StepEnd, StepSettled, StepStart, StepState
+from manglecp.toolhost import state
+from manglecp.toolhost.state import Slots
+
+__all__ = ["Durable", "EndState", "Journal", "Unrecorded", "Witness", "note_of", "slots_bytes"]
+
+Witness: TypeAlias = Mapping[str, Any]
+EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
+T = TypeVar("T")
+
+
+class Journal(Protocol):
+    """The record of one run. Writing one that is no longer one's own raises :class:`manglecp.store.runs.Fenced`."""
+
+    @property
+    def cancel_asked(self) -> bool:
+        """Had somebody asked, at whichever server, to cancel the run when it was last written to?"""
+
+    async def starting(self, calls: Sequence[Call], witness: Witness, settled: Sequence[Outcome], slots: Slots) -> None:
+        """These effects are about to be sent; ``settled`` is what ended since the last record."""
+
+    async def came_to(self, outcomes: Sequence[Outcome], slots: Slots) -> None:
+        """What came of effects that were sent."""
+
+    async def ended(self, end: EndState, witness: Witness | None, answer: bytes) -> None:
+        """The run is over, and this is its answer."""
+
+    async def undecided(self, culprit: Outcome, witness: Witness | None, answer: bytes) -> None:
+        """Nobody but a person can say how the run goes on. Until then this is its answer."""
+
+
+class Unrecorded:
+    """Of a run without effects. ``keep`` is told the answer in the transaction of the entry."""
+
+    cancel_asked = False
+
+    def __init__(
+        self, store: Store, threads: Executor, admission: Admission, keep: Callable[[Any, EndState, bytes], None]
+    ) -> None:
+        self._store = store
+        self._threads = threads
+        self._admission = admission
+        self._keep = keep
+
+    async def starting(self, *_: object) -> None:
+        raise AssertionError("a chain without effects has none to start")
+
+    async def came_to(self, *_: object) -> None:
+        raise AssertionError("a chain without effects has none to finish")
+
+    async def undecided(self, *_: object) -> None:
+        raise AssertionError("a chain without effects leaves nothing in doubt")
+
+    async def ended(self, end: EndState, witness: Witness | None, answer: bytes) -> None:
+        body: dict[str, Any] = {
+            "admission": self._admission.record(),
+            "state": end,
+            "answer_digest": digest_bytes(answer),
+        }
+        if witness is not None:
+            body["witness"] = witness
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._write, body, end, answer)
+
+    def _write(self, body: Mapping[str, Any], end: EndState, answer: bytes) -> None:
+        admission = self._admission
+        with self._store.writing() as tx:
+            self._keep(tx, end, answer)
+            self._store.ledger.append(tx, "run", body, run=admission.run, identity=admission.identity)
+
+
+class Durable:
+    """Of a run with effects, as long as it is this process's."""
+
+    def __init__(self, store: Store, threads: Executor, run: str, identity: str, fence: int) -> None:
+        self._store = store
+        self._threads = threads
+        self._run = run
+        self._identity = identity
+        self._fence = fence
+        self.cancel_asked = False
+
+    async def starting(self, calls: Sequence[Call], witness: Witness, settled: Sequence[Outcome], slots: Slots) -> None:
+        starts = [_start(call, str(witness["id"])) for call in calls]
+        before, kept = [_settled(one) for one in settled], slots_bytes(slots)
+
+        def write() -> bool:
+            with self._store.writing() as tx:
+                asked = self._store.runs.started(tx, self._run, self._fence, starts, settled=before, slots=kept)
+                self._append(tx, "turn", witness)
+                return asked
+
+        self.cancel_asked = await self._in_thread(write) or self.cancel_asked
+
+    async def came_to(self, outcomes: Sequence[Outcome], slots: Slots) -> None:
+        ends, kept = [_end(one) for one in outcomes], slots_bytes(slots)
+        entries = [_entry(one) for one in outcomes]
+
+        def write() -> bool:
+            with self._store.writing() as tx:
+                asked = self._store.runs.finished(tx, self._run, self._fence, ends, slots=kept)
+                for entry in entries:
+                    self._append(tx, "step", entry)
+                return asked
+
+        self.cancel_asked = await self._in_thread(write) or self.cancel_asked
+
+    async def ended(self, end: EndState, witness: Witness | None, answer: bytes) -> None:
+        def write() -> None:
+            with self._store.writing() as tx:
+                self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
+                if witness is not None:
+                    self._append(tx, "turn", witness)
+                self._append(tx, "end", {"state": end, "answer_digest": digest_bytes(answer)})
+
+        await self._in_thread(write)
+
+    async def undecided(self, culprit: Outcome, witness: Witness | None, answer: bytes) -> None:
+        code = culprit.code or "unknown"
+        step = culprit.number if culprit.status == "unknown" else None
+
+        def write() -> None:
+            with self._store.writing() as tx:
+                runs, fence = self._store.runs, self._fence
+                runs.needs_decision(tx, self._run, fence, code, step=step, kind=culprit.kind, answer=answer)
+                if witness is not None:
+                    self._append(tx, "turn", witness)
+                about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
+                self._append(tx, "end", about)
+
+        await self._in_thread(write)
+
+    def _append(self, tx: Transaction, kind: Kind, body: Mapping[str, Any]) -> None:
+        self._store.ledger.append(tx, kind, body, run=self._run, identity=self._identity)
+
+    async def _in_thread(self, write: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, write)
+
+
+# --- outcomes as rows ------------------------------------------------------------------------------------------------
+
+
+def slots_bytes(slots: Slots) -> bytes | None:
+    return msgspec.json.encode(state.full(slots)) if slots else None
+
+
+def _start(call: Call, witness: str) -> StepStart:
+    return StepStart(
+        number=call.number,
+        kind=call.kind,
+        attempt=call.attempt,
+        call_id=call.call_id,
+        action=call.action.name,
+        tier=call.action.tier,
+        repeatable=call.action.idempotent,
+        input=None if call.secret else call.input_json.encode(),
+        input_digest=call.input_digest,
+        witness=witness,
+    )
+
+
+def _end(outcome: Outcome) -> StepEnd:
+    assert outcome.call is not None  # it was sent
+    states: dict[str, Any] = {"done": StepState.DONE, "failed": StepState.FAILED, "unknown": StepState.UNKNOWN}
+    return StepEnd(
+        number=outcome.number,
+        kind=outcome.kind,
+        attempt=outcome.call.attempt,
+        state=states[outcome.status],
+        output=_output(outcome),
+        output_digest=outcome.output_digest,
+        code=outcome.code,
+        note=note_of(outcome),
+    )
+
+
+def _settled(outcome: Outcome) -> StepSettled:
+    call = outcome.call
+    states: dict[str, Any] = {"done": StepState.DONE, "failed": StepState.FAILED, "skipped": StepState.SKIPPED}
+    return StepSettled(
+        number=outcome.number,
+        kind=outcome.kind,
+        attempt=1 if call is None else call.attempt,
+        state=states[outcome.status],
+        call_id=None if call is None else call.call_id,
+        action=outcome.action,
+        tier=0 if call is None else call.action.tier,
+        input=None if call is None or call.secret else call.input_json.encode(),
+        input_digest=None if call is None else call.input_digest,
+        output=_output(outcome),
+        output_digest=outcome.output_digest,
+        code=outcome.code,
+        note=note_of(outcome),
+    )
+
+
+def _output(outcome: Outcome) -> bytes | None:
+    return msgspec.json.encode(outcome.output) if outcome.status == "done" else None
+
+
+def note_of(outcome: Outcome) -> bytes:
+    """What else a resume needs to tell the step as it was."""
+    note = {"ms": outcome.duration_ms, "why": outcome.why, "happened": outcome.happened}
+    return msgspec.json.encode({name: value for name, value in note.items() if value})
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    """For the ledger: digests and codes."""
+    assert outcome.call is not None
+    entry = {
+        "call": outcome.call.call_id,
+        "action": outcome.action,
+        "input_digest": outcome.call.input_digest,
+        "status": outcome.status,
+        "output_digest": outcome.output_digest,
+        "code": outcome.code,
+    }
+    return {name: value for name, value in entry.items() if value is not None}

@@ -1,0 +1,105 @@
+"""What whoever invoked a tool is told about how it went: one event per step, and a sentence or two.
+
+An event is a milestone: the name of an action, how it ended and how long it took. Its detail is ours or the pack's,
+never what an action returned or complained about: that may hold anything (OBS-10, threats 5). Everything passes the
+same scan for credentials as explanations do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.intent.redaction import scrub
+from manglecp.intent.visible import shown
+from manglecp.invoke.model import EVENT_STATUS, Outcome
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.invocation import Event
+
+__all__ = ["MOST_EVENTS", "clean", "event_rows", "events_of", "summary_of"]
+
+MOST_EVENTS: Final = 20
+_LONGEST: Final = 400
+_SENTENCES: Final = 3
+_END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
+
+_WHY: Final = {
+    "timeout": "It took too long",
+    "crash": "Its process ended",
+    "parse_error": "Its answer could not be read",
+    "not_found": "The action is not there",
+    "tool_error": "The action reported an error",
+    "invalid_pick": "Its input was refused",
+    "breaker_open": "It failed too often lately and was not tried",
+    "queue_full": "Too many calls were waiting",
+    "cancelled": "It was cancelled",
+    "oversize": "Its answer was too long",
+    "empty_output": "It answered nothing",
+    "outcome_unknown": "No answer came, and its effect may have happened",
+    "argument_missing": "An argument could not be found in an earlier result",
+    "bad_output": "Its result does not fit the schema that it declares",
+    "gate_refused": "The evidence did not permit it",
+    "lease_refused": "It was not permitted",
+    "operator": "An operator decided it",
+}
+
+
+def events_of(outcomes: Sequence[Outcome], most: int = MOST_EVENTS) -> tuple[Event, ...]:
+    """One event per step, in the order in which they ended; of too many the first and the last, and what was left out.
+
+    Failures are never left out as long as there is room for them.
+    """
+    events = [_event(one) for one in outcomes]
+    if len(events) <= most:
+        return tuple(events)
+    if most <= 0:
+        return ()
+    telling = [number for number, event in enumerate(events) if event.status == "failure"][-(most - 1) :]
+    rest = [number for number in range(len(events)) if number not in telling][: most - 1 - len(telling)]
+    kept = [events[number] for number in sorted((*telling, *rest))]
+    left = len(events) - len(kept)
+    return (*kept, Event(action="…", status="skipped", detail=f"{left} more events are not listed"))
+
+
+def event_rows(outcomes: Sequence[Outcome], most: int = MOST_EVENTS) -> list[dict[str, Any]]:
+    """The same as JSON, for the evidence of a turn."""
+    rows: list[dict[str, Any]] = msgspec.to_builtins(events_of(outcomes, most))
+    return rows
+
+
+def _event(outcome: Outcome) -> Event:
+    return Event(
+        action=f"undo: {outcome.action}" if outcome.kind == "undo" else outcome.action,
+        status=EVENT_STATUS[outcome.status],
+        duration_ms=UNSET if outcome.status == "skipped" else outcome.duration_ms,
+        detail=_detail(outcome) or UNSET,
+    )
+
+
+def _detail(outcome: Outcome) -> str | None:
+    if outcome.status == "done":
+        return f"An operator decided that it happened ({outcome.by})" if outcome.by else None
+    if outcome.status == "skipped":
+        return clean(outcome.why or "") or None
+    return _WHY.get(outcome.code or "", "It failed")
+
+
+def summary_of(said: Sequence[str], outcomes: Sequence[Outcome], tool: str) -> str:
+    """What the pack's rules say, at most three sentences of it; else what happened."""
+    text = clean(" ".join(said))
+    if text:
+        return " ".join(_END.split(text)[:_SENTENCES])
+    done = [one.action for one in outcomes if one.kind == "do" and one.status == "done"]
+    skipped = sum(one.status == "skipped" for one in outcomes)
+    actions = f"{len(done)} action{'' if len(done) == 1 else 's'}"
+    also = f" and left out {skipped}" if skipped else ""
+    return f"Ran {actions}{also} for {shown(tool)}."
+
+
+def clean(text: str) -> str:
+    """One line without credentials, invisible characters or too much of anything."""
+    line = shown(" ".join(scrub(text).split()))
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

@@ -1,0 +1,88 @@
+"""In which order the steps of a chain run, and which of them may run together.
+
+A chain runs in rounds. In each round the steps that wait for nothing more are either all reads, or, once there are no
+reads left to do, all effects: reads first, so that the gate before an effect sees as much evidence as there can be. The
+effects of one round share a gate. In a chain without ``step_after`` every round has one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from manglecp.intent.definition import Definition, Step
+from manglecp.pack.model import ActionDescription
+
+__all__ = ["Plan", "Unplannable"]
+
+RiskTier: TypeAlias = Literal["low", "moderate", "high"]
+_RISK: Final[tuple[RiskTier, ...]] = ("low", "moderate", "moderate", "high")
+"""By tier."""
+
+
+class Unplannable(LookupError):
+    """The chain names an action that is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    definition: Definition
+    actions: Mapping[str, ActionDescription]
+    """Those of the chain, its undo actions included, by name."""
+
+    @classmethod
+    def of(cls, definition: Definition, actions: Mapping[str, ActionDescription]) -> Plan:
+        undoing = [step.undo.action for step in definition.steps if step.undo is not None]
+        names = dict.fromkeys((*(step.action for step in definition.steps), *undoing))
+        missing = [name for name in names if name not in actions]
+        if missing:
+            raise Unplannable(missing[0])
+        return cls(definition, {name: actions[name] for name in names})
+
+    def action(self, step: Step) -> ActionDescription:
+        return self.actions[step.action]
+
+    def is_effect(self, step: Step) -> bool:
+        return self.action(step).tier > 0
+
+    @property
+    def has_effects(self) -> bool:
+        return any(map(self.is_effect, self.definition.steps))
+
+    @property
+    def tier(self) -> int:
+        return max((action.tier for action in self.actions.values()), default=0)
+
+    @property
+    def risk_tier(self) -> RiskTier:
+        return _RISK[min(self.tier, len(_RISK) - 1)]
+
+    @property
+    def pattern(self) -> Literal["single", "chain", "parallel"]:
+        if any(len(together) > 1 for together in self.rounds()):
+            return "parallel"
+        return "single" if len(self.definition.steps) == 1 else "chain"
+
+    @property
+    def gates(self) -> int:
+        """How many there are if nothing fails and nothing is skipped."""
+        return sum(self.is_effect(together[0]) for together in self.rounds())
+
+    def rounds(self) -> Iterator[tuple[Step, ...]]:
+        settled: set[int] = set()
+        while together := self.ready(settled):
+            yield together
+            settled.update(step.number for step in together)
+
+    def ready(self, settled: Collection[int]) -> tuple[Step, ...]:
+        """The next round; nothing if every step is settled."""
+        open_steps = [step for step in self.definition.steps if step.number not in settled]
+        if self.definition.ordered:
+            return tuple(open_steps[:1])
+        free = [step for step in open_steps if all(number in settled for number in step.after)]
+        reads = tuple(step for step in free if not self.is_effect(step))
+        return reads or tuple(free)
+
+    def step(self, number: int) -> Step:
+        return next(step for step in self.definition.steps if step.number == number)

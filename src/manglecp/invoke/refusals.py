@@ -1,0 +1,113 @@
+"""How a run that came to nothing is told: one table from the codes of the toolhost and the classes of the harness to
+those of the protocol (OPEN-70).
+
+Before the first effect an error may invite the client to try again. From the first effect on, done or doubtful, every
+failure is ``execution_failed``, which no client repeats by itself, and says which effects stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.invoke.model import Effect, Outcome
+from manglecp.invoke.turns import GateRefused
+from manglecp.wire.errors import SchemaError, WireError
+
+__all__ = ["Told", "cancelled", "failed", "gate_refused", "needs_decision", "result_refused"]
+
+RETRY_AFTER_MS: Final = 1_000
+_BUSY: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
+_NOT_PERMITTED: Final = frozenset({"lease_refused", "lease_required", "lease_rejected"})
+_CLAIM: Final = "mutation.capability_claim_missing"
+_APPROVAL: Final = "governance.risk_tier_profile_missing"
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What every failure of a run says in ``details``."""
+
+    run_id: str
+    effects: tuple[Effect, ...] = ()
+    state_delta: Mapping[str, Any]
+    events: tuple[Any, ...] = ()
+
+    def details(self, reason: str, culprit: Outcome | None = None, **more: Any) -> dict[str, Any]:
+        said: dict[str, Any] = {"reason": reason}
+        if culprit is not None:
+            said |= {"step": culprit.number, "action": culprit.action, "code": culprit.code}
+        said |= {
+            "effects": [{"step": one.step, "action": one.action, "status": one.status} for one in self.effects],
+            "state_delta": self.state_delta,
+            "events": msgspec.to_builtins(self.events),
+            "run_id": self.run_id,
+        }
+        return said | more
+
+    @property
+    def clean(self) -> bool:
+        """Is everything as it was before?"""
+        return all(effect.status == "undone" for effect in self.effects)
+
+
+def failed(culprit: Outcome | None, told: Told, reason: str = "step_failed") -> WireError:
+    """A step failed, or the run had no more time."""
+    if not told.effects and culprit is not None:
+        before = _before_any_effect(culprit)
+        if before is not None:
+            return before
+    where = "The run took too long" if culprit is None else f"Step {culprit.number} ({culprit.action}) failed"
+    return WireError("execution_failed", f"{where}; {_standing(told)}", told.details(reason, culprit))
+
+
+def _before_any_effect(culprit: Outcome) -> WireError | None:
+    """Nothing has happened yet, and the code says that it might work later, or never."""
+    if culprit.code in _BUSY:
+        message = f"The action {culprit.action} is busy or failed too often; try again later"
+        return WireError("rate_limited", message, retry_after_ms=RETRY_AFTER_MS)
+    if culprit.code in _NOT_PERMITTED:
+        return WireError("auth_insufficient", f"The action {culprit.action} is not permitted")
+    if culprit.code == "not_found":
+        return WireError("macro_not_found", f"The action {culprit.action} is not there any more; evaluate again")
+    if culprit.code == "no_host":
+        return WireError("internal_error", "The server cannot start its tool hosts")
+    return None
+
+
+def cancelled(told: Told) -> WireError:
+    return WireError("cancelled", f"The run was cancelled; {_standing(told)}", told.details("cancelled"))
+
+
+def needs_decision(culprit: Outcome, told: Told) -> WireError:
+    message = (
+        f"Nobody but a person can say how step {culprit.number} ({culprit.action}) ended; see the run {told.run_id}"
+    )
+    return WireError("execution_failed", message, told.details("needs_decision", culprit))
+
+
+def gate_refused(refused: GateRefused, told: Told) -> WireError:
+    """The evidence did not carry the first effect: nothing has happened."""
+    if _CLAIM in refused.classes:
+        return WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
+    if _APPROVAL in refused.classes:
+        return WireError("confirmation_required", "A person has to approve what this macro-tool does")
+    details = told.details("gate_refused", failure_classes=list(refused.classes))
+    return WireError("execution_failed", "The evidence of the run does not permit its effect", details)
+
+
+def result_refused(errors: Sequence[SchemaError], told: Told) -> WireError:
+    """The result breaks the tool's own promise, and is not sent (OPEN-34)."""
+    details = told.details("bad_result", schema_errors=msgspec.to_builtins(list(errors)))
+    message = f"The result does not fit the schema that the macro-tool promises; {_standing(told)}"
+    return WireError("execution_failed", message, details)
+
+
+def _standing(told: Told) -> str:
+    if not told.effects:
+        return "nothing was changed"
+    if told.clean:
+        return "what it had done was undone"
+    count = sum(effect.status != "undone" for effect in told.effects)
+    doubt = " or may have happened" if any(effect.status == "unknown" for effect in told.effects) else ""
+    return f"{count} effect{'' if count == 1 else 's'} happened{doubt} and stand{'s' if count == 1 else ''}"

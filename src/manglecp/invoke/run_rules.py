@@ -1,0 +1,174 @@
+"""What the pack's rules say about a run: before a step, at a gate, and when it is over.
+
+The kernel states what is known: who asked, the call arguments, how each step ended, and what extractors found in
+results. That last part is the only way from what an action returned to a fact (``extract``): nothing is ever read out
+of a text. Session facts are not kept, so rules about runs rest on the run, on who asked, and on the server's own facts.
+
+Rules that nobody wrote are not asked: whether the pack has a rule for a question is known when it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import Identity
+from manglecp.intent.lookup import Lookup
+from manglecp.invoke.model import EVENT_STATUS, Outcome
+from manglecp.invoke.pointers import Missing, resolve
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.limits import Limits
+from manglecp.mangle.program import Rule
+from manglecp.mangle.syntax import Literal
+from manglecp.mangle.values import Value
+from manglecp.wire.faults import Fault
+from manglecp.wire.values import to_value
+
+__all__ = ["AFTER", "RunRules", "Spoken"]
+
+_ABOUT_RUNS: Final = frozenset({"ran", "run_arg", "step_status", "step_value"})
+AFTER: Final[Mapping[str, int]] = {
+    "asserts": 3,
+    "asserts_during": 5,
+    "retracts": 2,
+    "suggests": 3,
+    "continues_with": 2,
+    "summary": 1,
+}
+"""What rules say when a run is over, and the number of arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """The questions that a pack has rules for."""
+
+    after: bool
+    skipping: bool
+    denying: bool
+    extractors: Mapping[str, Sequence[tuple[str, str]]]
+    """By action: keys and pointers. They are part of the pack and the same for every run."""
+
+    @staticmethod
+    def of(domain: Domain) -> Spoken:
+        heads = {rule.head.predicate for rule in domain.program.rules}
+        heads |= {fact.key[0] for fact in domain.program.facts}
+        read = {atom for rule in domain.program.rules for atom in _premises(rule)}
+        return Spoken(
+            after=bool(_ABOUT_RUNS & read) and not heads.isdisjoint(AFTER),
+            skipping="skip_step" in heads,
+            denying="effect_denied" in heads,
+            extractors=_extractors(domain),
+        )
+
+
+class RunRules:
+    """The rules of one pack, asked about one run."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        spoken: Spoken,
+        identity: Identity,
+        tool: str,
+        args: Mapping[str, Any],
+        now_ns: int,
+    ) -> None:
+        """``spoken`` is worked out once for the domain."""
+        self._domain = domain
+        self._tool = tool
+        self._now = now_ns
+        self._spoken = spoken
+        self._about = [*_about_client(identity), *_about_arguments(args)]
+
+    def reads(self, action: str) -> bool:
+        return action in self._spoken.extractors
+
+    def skips(self, outcomes: Sequence[Outcome]) -> Mapping[int, str]:
+        """The steps to leave out, and why; of several reasons the least."""
+        if not self._spoken.skipping:
+            return {}
+        found: dict[int, str] = {}
+        for number, why in self._ask(outcomes).all("skip_step", 2):
+            found.setdefault(cast(int, number), str(why))
+        return found
+
+    def denied(self, outcomes: Sequence[Outcome]) -> Collection[str]:
+        if not self._spoken.denying:
+            return ()
+        return {str(action) for action, _ in self._ask(outcomes).all("effect_denied", 2)}
+
+    def after(self, standing: Sequence[Outcome], *, failed: bool) -> Mapping[str, list[tuple[Value, ...]]]:
+        """What rules say about the run as it stands, by predicate.
+
+        Of a run that failed only what rests on a step is said: a rule that looks at nothing but the fact that the tool
+        was called would claim what did not happen.
+        """
+        if not self._spoken.after:
+            return {name: [] for name in AFTER}
+        said = self._after(standing)
+        if not failed:
+            return said
+        anyway = self._after(())
+        return {name: [row for row in rows if row not in anyway[name]] for name, rows in said.items()}
+
+    def _after(self, standing: Sequence[Outcome]) -> dict[str, list[tuple[Value, ...]]]:
+        lookup = self._ask(standing, [Fact("ran", (self._tool,))])
+        return {name: lookup.all(name, arity) for name, arity in AFTER.items()}
+
+    def _ask(self, outcomes: Sequence[Outcome], more: Iterable[Fact] = ()) -> Lookup:
+        limits = self._domain.pack.settings.limits
+        engine = Limits(
+            derived_facts=self._domain.base.derived + limits.max_derived_facts,
+            intervals=limits.max_intervals_per_atom,
+            seconds=limits.max_compute_ms / 1_000,
+        )
+        facts = [*self._about, *more, *self._about_steps(outcomes)]
+        return Lookup(self._domain.base.evaluate(facts, now=self._now, check=False, limits=engine))
+
+    def _about_steps(self, outcomes: Sequence[Outcome]) -> Iterator[Fact]:
+        for one in outcomes:
+            if one.kind != "do":
+                continue
+            yield Fact("step_status", (one.number, one.action, EVENT_STATUS[one.status]))
+            if one.status == "done":
+                yield from self._extracted(one)
+
+    def _extracted(self, outcome: Outcome) -> Iterator[Fact]:
+        for key, pointer in self._spoken.extractors.get(outcome.action, ()):
+            try:
+                value = resolve(outcome.output, pointer)
+                if value is not None:
+                    yield Fact("step_value", (outcome.number, key, to_value(value)))
+            except (Missing, Fault):
+                continue  # it is not there, or is nothing that a fact can hold
+
+
+def _extractors(domain: Domain) -> Mapping[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    lookup = Lookup(domain.base.evaluate([], now=0, check=False))
+    for action, key, pointer in lookup.all("extract", 3):
+        found.setdefault(str(action), []).append((str(key), str(pointer)))
+    return found
+
+
+def _premises(rule: Rule) -> Iterator[str]:
+    return (premise.atom.predicate for premise in rule.clause.premises if isinstance(premise, Literal))
+
+
+def _about_client(identity: Identity) -> Iterator[Fact]:
+    yield Fact("client", (identity.name,))
+    yield Fact("client_trust", (identity.trust,))
+    for permission in sorted(identity.permissions):
+        yield Fact("client_permission", (permission,))
+
+
+def _about_arguments(args: Mapping[str, Any]) -> Iterator[Fact]:
+    for name, value in args.items():
+        if value is None:
+            continue  # null counts as absent
+        try:
+            yield Fact("run_arg", (name, to_value(value)))
+        except Fault:
+            continue  # nothing that a fact can hold

@@ -1,0 +1,456 @@
+"""One run: rounds of steps, turns around them, a gate before every effect.
+
+The loop knows four things that can happen: a round of reads, a round of effects behind their gate, a failure that ends
+the chain, and a request to stop. In each of them the order is the same: what is about to happen is permitted by a turn,
+then recorded if it is an effect, then done, and what came of it is a row of the turn that follows.
+
+A failure is dealt with as the chain says: go on, stop, or take back what was done, last first. An effect whose outcome
+nobody knows ends the loop at once: neither going on nor taking back would be right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from manglecp.harness.policy.package import PolicyPackage
+from manglecp.harness.states import MutationReady, ToolRequests
+from manglecp.intent.definition import Step
+from manglecp.invoke.arguments import ArgumentMissing, call_of, secret_names, undo_of
+from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
+from manglecp.invoke.journal import Journal
+from manglecp.invoke.model import Call, Effect, EffectStatus, Outcome, Status
+from manglecp.invoke.plan import Plan
+from manglecp.invoke.turns import GateRefused, Reads, Resumption, Turn, Turns
+from manglecp.toolhost import state
+from manglecp.toolhost.state import Slots
+
+__all__ = ["Actions", "Ended", "Execution", "History", "Permit", "Reason", "Rules", "Watch", "states_of"]
+
+Reason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
+Permit: TypeAlias = MutationReady | ToolRequests
+T = TypeVar("T")
+
+
+class Actions(Protocol):
+    """Who runs calls. Whatever becomes of one, it has an outcome."""
+
+    async def __call__(self, call: Call, permit: Permit, slots: Slots, seconds: float) -> tuple[Outcome, Slots]: ...
+
+    def give_up(self, call: Call) -> None:
+        """Nobody waits for this read any more."""
+
+
+class Rules(Protocol):
+    """What the pack's rules say while a run is under way."""
+
+    def skips(self, outcomes: Sequence[Outcome]) -> Mapping[int, str]:
+        """The steps to leave out, and why."""
+
+    def denied(self, outcomes: Sequence[Outcome]) -> Collection[str]:
+        """The actions that policy bars now."""
+
+    def reads(self, action: str) -> bool:
+        """Does an extractor look into the results of this action?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Who looks on, and who may say stop."""
+
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    progress: Callable[[str, int, int], None] = lambda *_: None
+    """The action that begins, how many steps are settled, and how many there are."""
+    point: Callable[[str], None] = lambda _: None
+    """Told of the moments at which a crash would matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a record says about a run that somebody else began."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    carried: tuple[Outcome, ...] = ()
+    """Those of the effects that the last witness permitted: rows of the turn that comes next."""
+    unfinished: tuple[Call, ...] = ()
+    """Sent, and not answered as far as is known."""
+    attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """How often each step (by kind and number) was tried."""
+    slots: Slots = field(default_factory=dict)
+    resumption: Resumption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the loop ended. ``turn`` is still open: it is closed on the answer."""
+
+    outcomes: tuple[Outcome, ...]
+    effects: tuple[Effect, ...]
+    turn: Turn
+    reads: Reads
+    reason: Reason | None = None
+    """None: the chain ran to its end."""
+    culprit: Outcome | None = None
+
+    def undecided(self, refused: GateRefused) -> Ended:
+        """The same, where the evidence of what happened cannot be closed."""
+        return replace(self, reason="needs_decision", culprit=_refused(refused, self.outcomes))
+
+    @property
+    def standing(self) -> tuple[Outcome, ...]:
+        """What is the case: the steps that are done and were not taken back, in order."""
+        undone = {effect.step for effect in self.effects if effect.status == "undone"}
+        return tuple(one for one in self.outcomes if one.kind == "do" and one.number not in undone)
+
+
+class _Undecided(Exception):
+    """Nobody but a person can say how this goes on."""
+
+    def __init__(self, culprit: Outcome) -> None:
+        super().__init__(culprit.code)
+        self.culprit = culprit
+
+
+class Execution:
+    """One run under way, in one process."""
+
+    def __init__(
+        self,
+        *,
+        run: str,
+        plan: Plan,
+        args: Mapping[str, Any],
+        turns: Turns,
+        policies: Callable[[], PolicyPackage],
+        actions: Actions,
+        rules: Rules,
+        journal: Journal,
+        watch: Watch,
+        deadline: float,
+        history: History | None = None,
+        events: Callable[[Sequence[Outcome]], list[dict[str, Any]]],
+    ) -> None:
+        self._run = run
+        self._plan = plan
+        self._args = args
+        self._turns = turns
+        self._policies = policies
+        self._actions = actions
+        self._rules = rules
+        self._journal = journal
+        self._watch = watch
+        self._deadline = deadline
+        self._history = history
+        self._events = events
+        self._secrets = secret_names(plan.definition.input_schema)
+        self._outcomes: list[Outcome] = list(history.outcomes) if history else []
+        self._unsaved: list[Outcome] = []
+        self._slots: Slots = dict(history.slots) if history else {}
+        self._attempts = dict(history.attempts) if history else {}
+        self._reads = self._readers()
+        self._turn: Turn
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def _happened(self) -> bool:
+        """Is there an effect, or may there be one?"""
+        return any(effect.status != "undone" for effect in self._effects()) or any(
+            one.kind == "undo" for one in self._outcomes
+        )
+
+    async def go(self) -> Ended:
+        try:
+            self._turn = self._open(first=True)
+            return await self._rounds()
+        except _Undecided as undecided:
+            return self._ended("needs_decision", undecided.culprit)
+
+    async def _rounds(self) -> Ended:
+        culprit = self._failed()
+        while culprit is None:
+            if self._watch.cancelled.is_set() or self._journal.cancel_asked:
+                return await self._stopped("cancelled", None)
+            together = self._plan.ready({one.number for one in self._outcomes if one.kind == "do"})
+            if not together:
+                return self._ended(None, None)
+            if self._loop.time() >= self._deadline:
+                return await self._stopped("timeout", None)
+            await self._round(together)
+            culprit = self._failed()
+        return await self._stopped("step_failed", culprit)
+
+    # --- turns -----------------------------------------------------------------------------------------------------
+
+    def _open(self, *, first: bool = False) -> Turn:
+        """The next turn, under the policies that are loaded now."""
+        history = self._history if first else None
+        resumed = history.resumption if history else None
+        parallel = self._plan.pattern == "parallel"
+        turn = self._gate(lambda: self._turns.open(parallel=parallel, resumed=resumed))
+        if first:
+            turn.admit()
+        if history is not None:
+            self._take_over(turn, history)
+        return turn
+
+    def _take_over(self, turn: Turn, history: History) -> None:
+        """What is known of effects goes into this turn; what is not, is tried again only if that changes nothing."""
+        for outcome in history.carried:
+            assert outcome.call is not None  # it was sent
+            turn.effects([outcome.call], [outcome])
+        for call in history.unfinished:
+            unknown = _unknown(call)
+            if call.action.idempotent:
+                turn.retried(call, unknown)
+                continue
+            turn.effects([call], [unknown])
+            self._turn = turn
+            self._outcomes.append(unknown)
+            raise _Undecided(unknown)
+
+    def _gate(self, step: Callable[[], T]) -> T:
+        """Before the first effect a refusal is an answer. Afterwards it leaves things as nobody wanted them."""
+        try:
+            return step()
+        except GateRefused as refused:
+            if not self._happened:
+                raise
+            raise _Undecided(_refused(refused, self._outcomes)) from refused
+
+    def _readers(self) -> Reads:
+        """Whose results somebody reads: later steps, and whoever gets the answer."""
+        definition = self._plan.definition
+        steps = {argument.step for step in definition.steps for argument in step.arguments if argument.step is not None}
+        answer = {number for _, number, _ in definition.results} or {definition.steps[-1].number}
+        answer |= {step.number for step in definition.steps if self._rules.reads(step.action)}
+        return Reads(frozenset(steps), frozenset(answer))
+
+    # --- rounds ----------------------------------------------------------------------------------------------------
+
+    async def _round(self, together: Sequence[Step]) -> None:
+        skips = self._rules.skips(self._outcomes)
+        calls: list[Call] = []
+        for step in together:
+            if step.number in skips:
+                self._settle(_skipped(step, skips[step.number]))
+                continue
+            try:
+                calls.append(self._call(step))
+            except ArgumentMissing as missing:
+                self._settle(_without_argument(step, missing))
+        if not calls:
+            return
+        if calls[0].is_effect:
+            await self._act(calls)
+        else:
+            await self._read(calls)
+
+    def _call(self, step: Step) -> Call:
+        attempt = self._attempts[("do", step.number)] = self._attempts.get(("do", step.number), 0) + 1
+        outputs = {one.number: one.output for one in self._outcomes if one.kind == "do" and one.status == "done"}
+        action = self._plan.action(step)
+        return call_of(self._run, step, action, self._args, outputs, attempt=attempt, secrets=self._secrets)
+
+    async def _read(self, calls: Sequence[Call]) -> None:
+        permit = self._gate(lambda: self._turn.request(calls))
+        answers = await self._together(calls, permit)
+        outcomes = [outcome for outcome, _ in answers]
+        self._turn.answer(outcomes)
+        self._slots = self._merged(answers)
+        for outcome in outcomes:
+            self._settle(outcome)
+
+    async def _act(self, calls: Sequence[Call]) -> None:
+        """Behind the gate: the record first, then the effect, then the record of what came of it."""
+        self._turns.under(self._policies())
+        ready, witness = self._gate(
+            lambda: self._turn.authorize(
+                calls,
+                claims=self._claims(),
+                reads=self._reads,
+                events=self._events(self._outcomes),
+                states=states_of(self._outcomes),
+            )
+        )
+        self._at("gate", calls)
+        await self._journal.starting(calls, witness, self._unsaved, self._slots)
+        self._unsaved.clear()
+        self._at("started", calls)
+        answers = await self._together(calls, ready, record=True)
+        self._slots = self._merged(answers)
+        self._turn = self._open()
+        self._turn.effects(calls, [outcome for outcome, _ in answers])
+        for outcome, _ in answers:
+            self._outcomes.append(outcome)
+        for outcome, _ in answers:
+            if outcome.status == "unknown":
+                raise _Undecided(outcome)
+
+    def _claims(self) -> list[str]:
+        """What the run may do, as policy says now."""
+        denied = self._rules.denied(self._outcomes)
+        return [BASE_CLAIM, *(claim_of(action) for name, action in self._plan.actions.items() if name not in denied)]
+
+    def _at(self, point: str, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self._watch.point(f"{point}:{call.group}")
+
+    async def _together(
+        self, calls: Sequence[Call], permit: Permit, *, record: bool = False
+    ) -> list[tuple[Outcome, Slots]]:
+        return list(await asyncio.gather(*(self._one(call, permit, record) for call in calls)))
+
+    async def _one(self, call: Call, permit: Permit, record: bool) -> tuple[Outcome, Slots]:
+        self._watch.progress(call.action.name, len(self._outcomes), len(self._plan.definition.steps))
+        seconds = max(self._deadline - self._loop.time(), 0.001)
+        asked = asyncio.ensure_future(self._actions(call, permit, dict(self._slots), seconds))
+        if not call.is_effect:
+            # A read that nobody wants any more may be given up. An effect that was sent is waited for.
+            stop = asyncio.ensure_future(self._watch.cancelled.wait())
+            await asyncio.wait((asked, stop), return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            if not asked.done():
+                self._actions.give_up(call)
+        outcome, slots = await asked
+        self._at("answered", [call])
+        if record:
+            await self._journal.came_to([outcome], slots)
+            self._at("finished", [call])
+        return outcome, slots
+
+    def _merged(self, answers: Sequence[tuple[Outcome, Slots]]) -> Slots:
+        """The state after a round: what each call changed, in the order of the steps."""
+        if len(answers) == 1:
+            return answers[0][1]
+        before = merged = self._slots
+        for _, after in answers:
+            merged = state.apply(state.delta(before, after), merged)
+        return merged
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        self._unsaved.append(outcome)
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def _failed(self) -> Outcome | None:
+        """The failure that ends the chain: one that would have it undone before one that only stops it."""
+        failed = [one for one in self._outcomes if one.kind == "do" and one.status == "failed"]
+        ending = [one for one in failed if self._plan.step(one.number).on_error != "continue"]
+        return min(ending, key=lambda one: self._plan.step(one.number).on_error != "undo", default=None)
+
+    async def _stopped(self, reason: Reason, culprit: Outcome | None) -> Ended:
+        asked = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
+        if asked or self._plan.definition.safety.reversible:
+            await self._undo()
+        return self._ended(reason, culprit)
+
+    async def _undo(self) -> None:
+        """Take back what can be taken back, last first. Where that fails nothing before it is touched: it may rest on
+        what is still there."""
+        tried = {one.number for one in self._outcomes if one.kind == "undo"}
+        for done in reversed([one for one in self._outcomes if one.kind == "do" and _may_stand(one)]):
+            call = done.call
+            if call is None or not call.is_effect or done.number in tried:
+                continue
+            undo = self._plan.step(done.number).undo
+            if undo is None:
+                return
+            attempt = self._attempts[("undo", done.number)] = self._attempts.get(("undo", done.number), 0) + 1
+            action = self._plan.actions[undo.action]
+            try:
+                back = undo_of(self._run, undo, call, done.output, action, attempt=attempt)
+            except ArgumentMissing as missing:
+                self._settle(_cannot_undo(done, undo.action, missing))
+                return
+            await self._act([back])
+            if self._outcomes[-1].status != "done":
+                return
+
+    def _effects(self) -> tuple[Effect, ...]:
+        """What happened, or may have, in the order in which it did."""
+        undoing = {one.number: one.status for one in self._outcomes if one.kind == "undo"}
+        return tuple(
+            Effect(step=one.number, action=one.action, status=_standing(one, undoing.get(one.number)))
+            for one in self._outcomes
+            if one.kind == "do" and one.call is not None and one.call.is_effect and _may_stand(one)
+        )
+
+    def _ended(self, reason: Reason | None, culprit: Outcome | None) -> Ended:
+        return Ended(
+            outcomes=tuple(self._outcomes),
+            effects=self._effects(),
+            turn=self._turn,
+            reads=self._reads,
+            reason=reason,
+            culprit=culprit,
+        )
+
+
+def _may_stand(outcome: Outcome) -> bool:
+    return outcome.status in ("done", "unknown") or outcome.happened
+
+
+def _standing(outcome: Outcome, undoing: Status | None) -> EffectStatus:
+    if undoing == "done":
+        return "undone"
+    return "unknown" if "unknown" in (outcome.status, undoing) else "done"
+
+
+def states_of(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """How each step ended, for the view of the run that a turn shows."""
+    return {f"{one.kind} {one.number}": one.status for one in outcomes}
+
+
+def _skipped(step: Step, why: str) -> Outcome:
+    return Outcome(call=None, number=step.number, action=step.action, status="skipped", why=why)
+
+
+def _without_argument(step: Step, missing: ArgumentMissing) -> Outcome:
+    return Outcome(
+        call=None,
+        number=step.number,
+        action=step.action,
+        status="failed",
+        code="argument_missing",
+        detail=str(missing),
+    )
+
+
+def _cannot_undo(done: Outcome, action: str, missing: ArgumentMissing) -> Outcome:
+    return Outcome(
+        call=None,
+        number=done.number,
+        kind="undo",
+        action=action,
+        status="failed",
+        code="argument_missing",
+        detail=str(missing),
+    )
+
+
+def _unknown(call: Call) -> Outcome:
+    return Outcome(
+        call=call,
+        number=call.number,
+        kind=call.kind,
+        action=call.action.name,
+        status="unknown",
+        code="outcome_unknown",
+        detail="whoever sent it was lost before its outcome was on record",
+    )
+
+
+def _refused(refused: GateRefused, outcomes: Sequence[Outcome]) -> Outcome:
+    last = outcomes[-1]
+    return Outcome(
+        call=None,
+        number=last.number,
+        kind=last.kind,
+        action=last.action,
+        status="failed",
+        code="gate_refused",
+        detail=", ".join(refused.classes),
+    )
