@@ -126,6 +126,16 @@ def test_everything_that_is_wrong_with_a_pack_is_told_at_once(run: Run, folder: 
     assert places == [("rules/domain/see.mg", line, column) for line, column in ((4, 22), (5, 1), (6, 20))]
 
 
+def test_json_of_packs_and_files_is_alike(run: Run, folder: Path, write: Write) -> None:
+    a_pack(folder, write, RULES + "p(X).\n", '[[intents]]\nname = "observe"\n')
+    settings, rule = json.loads(run("check", "sight", "--json").stdout)["diagnostics"]
+    alone = json.loads(run("check", "sight/rules/domain/see.mg", "--json").stdout)["diagnostics"]
+    assert rule in [{**each, "file": rule["file"]} for each in alone]
+    assert (rule["stage"], rule["end_line"]) == ("analysis", rule["line"])
+    assert list(settings) == list(rule)
+    assert (settings["stage"], settings["end_line"], settings["clause"]) == ("pack", None, None)
+
+
 def test_warnings_of_a_pack(run: Run, folder: Path, write: Write) -> None:
     a_pack(folder, write, RULES + 'macro("idle", "Does nothing.").\n')
     shown = run("check", "sight")

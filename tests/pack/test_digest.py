@@ -5,13 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from manglecp.pack import reading
+from manglecp.pack.asking import ask_host
+from manglecp.pack.problems import Problems
 from manglecp.pack.reading import read_pack
 from tests.pack.folders import EXTERNALS, SETTINGS, WHOLE, read, write
 
+LISTED: dict[tuple[str, str], dict[str, Any] | None] = {}
 FILES = {**WHOLE, "externals.py": EXTERNALS, "lookup.py": "TABLE = {}\n", "recorded/a.har": "{}\n"}
+
+
+@pytest.fixture(autouse=True)
+def hosts_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes describe themselves in the same way, and a host takes its time to start."""
+
+    def ask(root: Path, file: str, sha256: str, problems: Problems, **options: Any) -> dict[str, Any] | None:
+        if (file, sha256) not in LISTED:
+            LISTED[file, sha256] = ask_host(root, file, sha256, problems, **options)
+        return LISTED[file, sha256]
+
+    monkeypatch.setattr(reading, "ask_host", ask)
 
 
 def test_it_does_not_depend_on_place_or_time(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_file_that_changes_before_it_is_used_is_refused(tmp_path: Path, name: 
     write(tmp_path, {f"facts/{name}": changed})
     found = refused(lambda: Domain.load(pack))
     assert found == Problem(
-        f"facts/{name}", "the file has changed since the pack was read", fix="read the pack again", severity="error"
+        f"facts/{name}", "the file has changed since the pack was read", fix="read the pack again", stage="parse"
     )
     assert Domain.load(read_pack(tmp_path)).base.evaluate([], now=0).query("code(X)") == ['code("de")']
 

@@ -42,7 +42,7 @@ class TestLinksThatComeLater:
         walked = Folder(root, problems)
         (root / "facts/a.csv").unlink()
         (root / "facts/a.csv").symlink_to(outside / "a.csv")
-        walked.digest("pack", {})
+        walked.digest("pack", "", {})
         assert "cannot be read" in refused(problems)["facts/a.csv"]
         with pytest.raises(KeyError):
             walked.sha256("facts/a.csv")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.mangle.model import Result
-from manglecp.pack import asking, folder, reading, skills
+from manglecp.pack import asking, folder, governance, reading, skills
 from manglecp.pack.model import AuthSettings, Disclosure, Limits, Settings
 from manglecp.pack.settings import CATEGORIES
 from manglecp.toolhost.externals import BATCH
@@ -68,9 +68,10 @@ def test_every_key_and_default_is_named() -> None:
     table = {name: row[-1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     for section in (Settings, Limits, Disclosure, AuthSettings):
         fields = set(section.__dataclass_fields__) - {"name", "domain", "params", "intents", "limits", "disclosure"}
-        assert fields - {"auth", "sandbox"} <= table.keys()
+        assert fields - {"auth", "sandbox", "governance_digest"} <= table.keys()
     for limit in Limits.__dataclass_fields__:
         assert table[limit].strip() == str(getattr(Limits(), limit))
+    assert "| `[governance]` `digest` |" in PAGE
     assert table["inline_skill_tokens"].strip() == str(Disclosure().inline_skill_tokens)
     assert all(f"`{category}`" in PAGE for category in CATEGORIES)
 
@@ -80,5 +81,6 @@ def test_the_limits_are_those() -> None:
     assert f"batches of {BATCH:,}" in PAGE
     assert f"has {asking.SECONDS:g} seconds" in PAGE
     sizes = (reading.LARGEST_SETTINGS, reading.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, asking.MOST_OUTPUT)
+    assert governance.LARGEST_DOCUMENT == 256 << 10
     assert folder.MOST_BYTES == 4 << 30
     assert sizes == (64 << 10, 16 << 20, 256 << 10, 1 << 30, 4 << 20)

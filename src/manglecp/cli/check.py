@@ -128,9 +128,13 @@ def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:
 def _problem_as_json(problem: Problem) -> dict[str, Any]:
     return {
         "severity": problem.severity,
+        "stage": problem.stage,
         "message": problem.message,
         "file": problem.file or None,
         "line": problem.line,
         "column": problem.column,
+        "end_line": problem.end_line,
+        "end_column": problem.end_column,
+        "clause": problem.clause,
         "fix": problem.fix,
     }

@@ -8,6 +8,7 @@ Data meets the modules in this order:
     skills             Markdown with front matter
     asking             a host that describes a Python file
     listed, actions, externals         what it says
+    governance, default_governance     the policies of its invocations
     reading            the way in: a folder to a :class:`Pack`
     model, problems    what comes of it
     watching           a pack that is being worked on

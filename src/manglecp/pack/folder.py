@@ -132,12 +132,12 @@ class Folder:
         """The hash of what was read."""
         return self._digests[name].hex()
 
-    def digest(self, pack: str, params: Mapping[str, str]) -> str:
-        """SHA-256 over the pack's name, and all names, contents and params; the rest of the files is read for it now.
+    def digest(self, pack: str, governance: str, params: Mapping[str, str]) -> str:
+        """SHA-256 over all names and contents; the rest of the files is read for it now.
 
-        The name may come from the folder, and then no file says it.
+        Counted too is what no file need say: the name of the pack, the digest of its policies, and its params.
         """
-        parts = [_FORMAT, b"pack", pack.encode()]
+        parts = [_FORMAT, b"pack", pack.encode(), b"governance", governance.encode()]
         for name in self._all:
             if name not in self._digests and name not in self._lost:
                 content = hashlib.sha256()

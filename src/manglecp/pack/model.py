@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from manglecp.harness.policy import PolicyPackage
 from manglecp.mangle.source import Source
+from manglecp.pack.default_governance import default_governance
 from manglecp.pack.problems import Problem
 
 __all__ = [
@@ -115,6 +117,8 @@ class Settings:
     sandbox: Profile = "strict"
     structured_facts: bool = False
     """May clients write facts as clauses without a body? The extension ``x-structured_facts``."""
+    governance_digest: str | None = None
+    """The policy package that the pack is held to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +182,11 @@ class Pack:
     externals: Mapping[str, ExternalDescription] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     """The values of the settings' params."""
+    governance: PolicyPackage = field(default_factory=default_governance)
+    """The policies of its invocations: those in ``governance/``, or those that ship with manglecp. Where the settings
+    pin a digest, it is the one of this package."""
     digest: str = ""
-    """SHA-256 over all content and params: another digest is another pack."""
+    """SHA-256 over name, content, params and policies: another digest is another pack."""
     folder: str = ""
     actions_file: str | None = None
     """Absolute path of the plugin that its actions are, and the hash of what was described."""

@@ -29,6 +29,12 @@ class Problem:
     severity: Literal["error", "warning"] = "error"
     excerpt: str | None = None
     """The line and a caret, where the place is in a rule file."""
+    stage: str = "pack"
+    """What found it: a stage of the language, or the reading of the pack."""
+    end_line: int | None = None
+    end_column: int | None = None
+    """Behind the last character."""
+    clause: str | None = None
 
     @classmethod
     def of(cls, diagnostic: Diagnostic) -> Problem:
@@ -36,10 +42,24 @@ class Problem:
         span = diagnostic.span
         lines = diagnostic.render().splitlines()
         excerpt = "\n".join(line for line in lines[1:] if not line.startswith("  fix: ")) or None
-        if span is None:
-            return cls("", diagnostic.message, fix=diagnostic.fix, severity=diagnostic.severity, excerpt=excerpt)
-        line, column = span.source.position(span.start)
-        return cls(span.source.name, diagnostic.message, line, column, diagnostic.fix, diagnostic.severity, excerpt)
+        file, line, column, end_line, end_column = "", None, None, None, None
+        if span is not None:
+            file = span.source.name
+            line, column = span.source.position(span.start)
+            end_line, end_column = span.source.position(span.end)
+        return cls(
+            file,
+            diagnostic.message,
+            line,
+            column,
+            diagnostic.fix,
+            diagnostic.severity,
+            excerpt,
+            diagnostic.stage,
+            end_line,
+            end_column,
+            diagnostic.clause,
+        )
 
     @property
     def place(self) -> str:

@@ -11,13 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from manglecp.harness.policy import PolicyPackage
+from manglecp.harness.policy.reading import ENDINGS
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.parser import parse
 from manglecp.mangle.source import Source, Trust
 from manglecp.pack.actions import read_actions
 from manglecp.pack.asking import ask_host
+from manglecp.pack.default_governance import default_governance
 from manglecp.pack.externals import read_externals
 from manglecp.pack.folder import Folder
+from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, governance_of
 from manglecp.pack.model import Pack, SkillText
 from manglecp.pack.problems import PackError, Problem, Problems, meant
 from manglecp.pack.settings import FILE, fill_params, read_settings
@@ -29,8 +33,8 @@ __all__ = ["read_pack"]
 
 _TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
 _FACTS: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
-_KNOWN: Final = (FILE, "rules", "facts", "skills", "actions.py", "externals.py")
-_FOLDERS: Final = {"rules": "rules", "facts": "fact files", "skills": "skills"}
+_KNOWN: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py")
+_FOLDERS: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
 LARGEST_SETTINGS: Final = 65_536
 LARGEST_TEXT: Final = 16_777_216
 
@@ -61,6 +65,7 @@ class _Reading:
         self._look_at_names()
         text = self._folder.text(FILE, LARGEST_SETTINGS) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
+        governance = self._governance(settings.governance_digest)
         params = fill_params(settings, self._given, self._problems) if self._problems.sound(FILE) else {}
         sources, facts, skills = self._sources(), self._facts(), self._skills()
         actions_file, listed_actions = self._described("actions")
@@ -71,7 +76,7 @@ class _Reading:
         )
         if not sources and not facts and not self._problems.any_error:
             self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
-        digest = self._folder.digest(settings.name, params)
+        digest = self._folder.digest(settings.name, governance.digest, params)
         pack = Pack(
             settings=settings,
             sources=sources,
@@ -81,6 +86,7 @@ class _Reading:
             actions=actions,
             externals=externals,
             params=params,
+            governance=governance,
             digest=digest,
             folder=str(self._root),
             actions_file=self._absolute(actions_file),
@@ -179,6 +185,23 @@ class _Reading:
             if skill is not None:
                 found[skill.skill_id] = skill
         return found
+
+    def _governance(self, pin: str | None) -> PolicyPackage:
+        documents: dict[str, str] = {}
+        sound = True
+        for name in self._inside(FOLDER):
+            document = name.removeprefix(f"{FOLDER}/")
+            text = None
+            if "/" in document or not document.endswith(ENDINGS):
+                fix = f"policy documents are files {FOLDER}/KIND.toml"
+                self._problems.add(name, "not a policy document by its name", fix=fix)
+            else:
+                text = self._folder.text(name, LARGEST_DOCUMENT)
+            if text is None:
+                sound = False
+            else:
+                documents[document] = text
+        return governance_of(documents, pin, self._problems) if sound else default_governance()
 
     def _described(self, stem: str) -> tuple[str | None, dict[str, Any] | None]:
         """The Python file of that name, or the package, and its listing."""

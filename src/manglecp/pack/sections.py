@@ -15,7 +15,7 @@ from manglecp.pack.problems import Problems, meant
 from manglecp.pack.texts import unseen, without_unseen
 from manglecp.pack.toml_places import Path, Places
 
-__all__ = ["Section", "read_toml"]
+__all__ = ["Section", "has_too_many_parts", "read_toml"]
 
 _PLACE: Final = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 # Possessive, and only from where a part begins: this is looked for in any text, and must not take long either.
@@ -30,7 +30,7 @@ LONGEST: Final = 2_000
 
 def read_toml(file: str, text: str, problems: Problems) -> Section:
     """The whole document; an empty one, and a problem, if it is none."""
-    if _MANY_DOTS.search(text):  # the time that the reader takes grows with the cube of the parts of a key
+    if has_too_many_parts(text):
         problems.add(file, "a key has too many parts")
         return Section(file, {}, (), Places(file, ""), problems)
     try:
@@ -42,6 +42,11 @@ def read_toml(file: str, text: str, problems: Problems) -> Section:
         problems.add(file, f"not TOML: {_PLACE.sub('', said)[:200]}", line=line, column=column)
         return Section(file, {}, (), Places(file, ""), problems)
     return Section(file, document, (), Places(file, text.replace("\r\n", "\n")), problems)
+
+
+def has_too_many_parts(text: str) -> bool:
+    """Whether a key may have so many: the time that the reader takes grows with the cube of them."""
+    return _MANY_DOTS.search(text) is not None
 
 
 class Section:

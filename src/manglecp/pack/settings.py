@@ -47,6 +47,7 @@ _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._
 _SCHEMES: Final = ("bearer", "oauth2", "api_key")
 _SCHEME: Final = re.compile("|".join(_SCHEMES))
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
 _LEAST_MESSAGE: Final = 16_777_216
 _MOST: Final = 1 << 40
@@ -74,6 +75,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         params=_params(whole.section("params")),
         sandbox=_sandbox(whole.section("sandbox"), problems),
         structured_facts=_structured_facts(whole.section("extensions")),
+        governance_digest=_governance_digest(whole.section("governance")),
     )
     whole.finish()
     return settings
@@ -237,3 +239,9 @@ def _structured_facts(extensions: Section) -> bool:
     said = extensions.flag("structured_facts", False)
     extensions.finish()
     return said
+
+
+def _governance_digest(governance: Section) -> str | None:
+    pin = governance.text("digest", None, pattern=_DIGEST, takes="a digest: sha256: and 64 hexadecimal digits")
+    governance.finish()
+    return pin

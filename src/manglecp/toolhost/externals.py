@@ -91,7 +91,8 @@ def _dispatcher(
         raise PackError([Problem("externals.py", f"cannot be served: {listing['detail'][:300]}")])
     if listing.sha256 != pack.externals_sha256:
         raise PackError([Problem("externals.py", "the file has changed since the pack was read", fix="read it again")])
-    if Folder(Path(pack.folder), Problems()).digest(pack.name, pack.params) != pack.digest:
+    folder = Folder(Path(pack.folder), Problems())
+    if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
         raise PackError([Problem("", "the pack has changed since it was read", fix="read it again")])
     command = listing.command(environ, sandbox=profile, degrade=degrade and profile != "none")
     assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed

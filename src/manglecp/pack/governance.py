@@ -1,0 +1,107 @@
+"""The policies that invocations of a pack are bound to: its own, or the package that ships with manglecp.
+
+A pack may carry a policy package in ``governance/``. It comes with a pin in ``pack.toml``, so that no document changes
+without somebody having said so; without a folder, a pin holds the shipped package to what it was. A server's turns show
+some controls whatever a package says, so a package that cannot show them would fail every turn closed. That is told
+here, and not in the middle of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from manglecp.harness.policy import PolicyError, PolicyPackage, read_package
+from manglecp.harness.policy.kinds import TIERS
+from manglecp.pack.default_governance import default_governance
+from manglecp.pack.problems import Problems
+from manglecp.pack.sections import has_too_many_parts
+from manglecp.pack.settings import FILE
+from manglecp.pack.texts import unseen
+from manglecp.pack.toml_places import Path, Places
+
+__all__ = ["FOLDER", "LARGEST_DOCUMENT", "governance_of"]
+
+FOLDER: Final = "governance"
+LARGEST_DOCUMENT: Final = 262_144
+"""Bytes of one policy document."""
+_SHOWN: Final = {
+    "guardrail-stages": "the stages that have to be decided",
+    "observability": "the mode of observability",
+    "risk-tiers": "a control profile for its risk tier",
+}
+"""What every turn of a server shows, by the document that says it."""
+
+
+def governance_of(documents: Mapping[str, str], pin: str | None, problems: Problems) -> PolicyPackage:
+    """The package that the documents make, or the shipped one if there are none; it is the one that is pinned.
+
+    The documents are texts by the names of their files in the folder.
+    """
+    package = _read(documents, problems) if documents else default_governance()
+    if package is None:
+        return default_governance()
+    if not problems.sound(FILE):
+        return package  # it may be pinned, for all that can be said
+    if documents and pin is None:
+        message = f"{FOLDER}/ is not pinned"
+        problems.add(FILE, message, fix=f'add [governance] with digest = "{package.digest}"')
+    elif pin not in (None, package.digest):
+        whose = f"the one in {FOLDER}/" if documents else f"the one that ships with manglecp ({package.ref})"
+        message = f"governance.digest: pinned is the policy package {pin}, but {whose} is {package.digest}"
+        problems.add(FILE, message, fix="look at what has changed, then pin that, or bring the pinned one back")
+    return package
+
+
+def _read(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | None:
+    if len([name for name, text in documents.items() if _is_readable(name, text, problems)]) < len(documents):
+        return None
+    try:
+        package = read_package({name: text.encode() for name, text in documents.items()})
+    except PolicyError as error:
+        for problem in error.problems:
+            name, pointer = problem.place.file, problem.place.pointer
+            line, column = _place(name, documents.get(name, ""), pointer)
+            message = f"{pointer}: {problem.message}" if pointer else problem.message
+            problems.add(f"{FOLDER}/{name}", message, line=line, column=column)
+        return None
+    except ValueError:  # a number of very many digits
+        problems.add(f"{FOLDER}/", "a value is too large")
+        return None
+    for name, message, fix in _lacks(package.contents):
+        problems.add(f"{FOLDER}/{name}", message, fix=fix)
+    return package
+
+
+def _is_readable(name: str, text: str, problems: Problems) -> bool:
+    file = f"{FOLDER}/{name}"
+    if name.endswith(".toml") and has_too_many_parts(text):
+        problems.add(file, "a key has too many parts")
+    elif (hidden := unseen(text, running=True)) is not None:
+        line, column = text.count("\n", 0, hidden[0]) + 1, hidden[0] - text.rfind("\n", 0, hidden[0])
+        message = f"the text holds the invisible character {hidden[1]}"
+        problems.add(file, message, line=line, column=column, fix="remove it")
+    else:
+        return True
+    return False
+
+
+def _place(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[None, None]:
+    """Where the value stands that a JSON pointer leads to; only texts that the TOML reader takes are looked at."""
+    if not pointer or not name.endswith(".toml"):
+        return None, None
+    steps = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
+    path: Path = tuple(int(step) if step.isdecimal() else step for step in steps)
+    return Places(name, text.replace("\r\n", "\n")).of(path)
+
+
+def _lacks(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """What of the package would keep every turn of a server from closing: document, message, fix."""
+    if not contents["governance"]["claimed"]:
+        yield "governance", "every turn of a server claims governance", "write claimed = true"
+    for kind, what in _SHOWN.items():
+        if kind not in contents:
+            yield kind, f"the document is missing, and every turn of a server shows {what}", f"add {FOLDER}/{kind}.toml"
+    for tier in TIERS if "risk-tiers" in contents else ():
+        if tier not in contents["risk-tiers"]["tiers"]:
+            yield "risk-tiers", f"the tier {tier} has no control profile", f"add [tiers.{tier}]"
