@@ -28,6 +28,7 @@ __all__ = [
     "claim_of",
     "constraints_of",
     "frame_of",
+    "mutation_constraints",
     "spec_of",
 ]
 
@@ -233,6 +234,11 @@ def constraints_of(frame: Frame, terms: RunTerms, loaded: PolicyPackage) -> dict
         "humanCheckpointTiers": sorted({*demanded.get("humanCheckpointTiers", ()), *_CHECKPOINTS}),
     }
     found["toolConstraints"] = dict(frame.tool_constraints)
-    found["mutationConstraints"] = {"activePolicyDigest": loaded.digests["mutation"]} if loaded.may_mutate else {}
+    found["mutationConstraints"] = mutation_constraints(loaded)
     found["policyDocuments"] = dict(frame.documents)
     return found
+
+
+def mutation_constraints(loaded: PolicyPackage) -> dict[str, Any]:
+    """Which mutation policy is in force; nothing if it is one that only observes."""
+    return {"activePolicyDigest": loaded.digests["mutation"]} if loaded.may_mutate else {}

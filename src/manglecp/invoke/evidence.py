@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from manglecp.harness.canonical import digest, digest_text
 from manglecp.invoke.call_spec import ADMIT, ADMIT_SCHEMA, Frame
 from manglecp.invoke.model import EVENT_STATUS, Call, Outcome
 
 __all__ = [
+    "BAD_OUTPUT",
+    "Result",
     "admission_request",
     "admission_result",
     "guardrail_rows",
@@ -26,7 +28,9 @@ __all__ = [
     "view_row",
 ]
 
-Row = dict[str, Any]
+Row: TypeAlias = dict[str, Any]
+Result: TypeAlias = tuple[Row, str, Outcome | None]
+"""A result, the action that it is of, and what it is the row of; None for the admission."""
 
 INJECTION_POINT: Final = "invoke_response"
 UNKNOWN: Final = "outcome_unknown"
@@ -142,9 +146,7 @@ def use_row(
 # --- what is shown -------------------------------------------------------------------------------------------------
 
 
-def render_rows(
-    results: Sequence[tuple[Mapping[str, Any], str, Outcome | None]], events: Sequence[Mapping[str, Any]], policy: str
-) -> list[Row]:
+def render_rows(results: Sequence[Result], events: Sequence[Mapping[str, Any]], policy: str) -> list[Row]:
     """Of each result the operator finds the digest in the ledger, and the client is told its event.
 
     Events are those of the whole run, the last ones those of this turn, so both are gone through from the end. What has

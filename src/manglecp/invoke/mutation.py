@@ -1,0 +1,92 @@
+"""The mutation that a turn authorises: which calls, under which claims, and what they rest on.
+
+What they rest on is named in one of two ways. A result of the same turn is a row that is consumed for it. A result of
+an earlier turn is the witness of that turn: whoever has the witness has the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from manglecp.invoke.call_spec import BASE_CLAIM, RunTerms, claim_of
+from manglecp.invoke.happened import Happened, Happenings
+from manglecp.invoke.model import Call
+
+__all__ = ["Past", "claims_needed", "mutation_of", "rests_on"]
+
+
+@dataclass(slots=True)
+class Past:
+    """The turns of a run that are closed, by the ids of their witnesses."""
+
+    witnesses: list[str] = field(default_factory=list)
+    """In the order of the turns."""
+    admission: str | None = None
+    """The turn that holds the admission."""
+    steps: dict[int, str] = field(default_factory=dict)
+    """The turn that holds the result of each step."""
+
+    def add(self, witness: str, happened: Iterable[Happened]) -> None:
+        self.witnesses.append(witness)
+        for one in happened:
+            if one.kind == "admission":
+                self.admission = witness
+            elif one.kind == "do" and one.retry is None:
+                self.steps[one.number] = witness
+
+    def of_step(self, number: int) -> list[str]:
+        """Of turns that somebody else made it is only known that one of them holds it."""
+        return [self.steps[number]] if number in self.steps else list(self.witnesses)
+
+    def of_admission(self) -> list[str]:
+        return list(self.witnesses) if self.admission is None else [self.admission]
+
+
+def claims_needed(terms: RunTerms, calls: Iterable[Call]) -> list[str]:
+    """The base claim, one for each action, and what the policies demand of every mutation."""
+    demanded = terms.package.contents["mutation"].get("requiredCapabilityClaims", ())
+    return sorted({BASE_CLAIM, *demanded, *(claim_of(call.action) for call in calls)})
+
+
+def rests_on(calls: Sequence[Call], happened: Happenings, past: Past) -> tuple[list[Happened], list[str], list[str]]:
+    """Results of this turn, witnesses of earlier ones, and refs that nothing leads to: those the harness refuses."""
+    results: dict[str, Happened] = {}
+    witnesses = past.witnesses[-1:]
+    nowhere: list[str] = []
+    sources = {source for call in calls for source in call.sources}
+    undoing = [call for call in calls if call.kind == "undo"]
+    if undoing:  # because of what failed, and to take back what was done
+        sources.update(call.number for call in undoing)
+        results |= {one.name: one for one in happened.calls if one.failed}
+    here = {one.number: one for one in happened.calls if one.kind == "do" and one.retry is None}
+    for source in sorted(sources):
+        if source in here:
+            results[here[source].name] = here[source]
+        elif known := past.of_step(source):
+            witnesses += known
+        else:
+            nowhere.append(f"run://{calls[0].run}/s{source}")
+    admissions = {one.name: one for one in happened.calls if one.kind == "admission"}
+    results |= admissions
+    if not admissions:
+        witnesses += past.of_admission()
+    return list(results.values()), list(dict.fromkeys(witnesses)), nowhere
+
+
+def mutation_of(
+    terms: RunTerms, calls: Sequence[Call], claims: Iterable[str], inputs: Iterable[str], witnesses: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "kind": "effect",
+        "action": "+".join(sorted({call.action.aid for call in calls})),
+        "instructionRef": f"instr1_{terms.admission_digest.removeprefix('sha256:')}",
+        "inputRefs": [*inputs, *witnesses],
+        "capabilityClaims": sorted(claims),
+        "joinWitnessRefs": list(witnesses),
+        "calls": [
+            {"toolCallId": call.call_id, "toolName": call.action.aid, "inputDigest": call.input_digest}
+            for call in calls
+        ],
+    }
