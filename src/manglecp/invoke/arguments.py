@@ -84,7 +84,7 @@ def call_of(
 
 def undo_of(run: str, undo: Undo, done: Call, output: Any, action: ActionDescription, *, attempt: int = 1) -> Call:
     """The call that takes back a step that is done. Arguments come from what it was called with and what it said."""
-    given: Mapping[str, Any] = msgspec.json.decode(done.input_json)
+    given: Mapping[str, Any] = msgspec.json.decode(done.input_json) if done.input_json else {}
     inputs: dict[str, Any] = {}
     for one in undo.arguments:
         if one.source == "call":

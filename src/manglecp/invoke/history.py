@@ -49,7 +49,7 @@ def history_of(claimed: Claimed, plan: Plan, witnesses: Sequence[str]) -> Histor
     latest = witnesses[-1] if witnesses else None
     return History(
         outcomes=tuple(outcomes),
-        carried=tuple(one for one in outcomes if one.call is not None and _witness(last, one) == latest is not None),
+        carried=tuple(one for one in outcomes if _is_new(one, last[one.kind, one.number], latest)),
         unfinished=tuple(unfinished),
         attempts=attempts,
         slots=_slots(claimed.values.slots),
@@ -64,8 +64,9 @@ def _to_be_repeated(step: Step) -> bool:
     )
 
 
-def _witness(last: Mapping[tuple[str, int], Step], outcome: Outcome) -> str | None:
-    return last[outcome.kind, outcome.number].witness
+def _is_new(outcome: Outcome, step: Step, latest: str | None) -> bool:
+    """Is it a row of no turn yet? Either the last turn permitted it, or a person has said since how it ended."""
+    return outcome.call is not None and (step.decided_by is not None or (latest is not None and step.witness == latest))
 
 
 def _outcome(run: str, step: Step, plan: Plan) -> Outcome:

@@ -43,6 +43,7 @@ _WHY: Final = {
     "bad_output": "Its result does not fit the schema that it declares",
     "gate_refused": "The evidence did not permit it",
     "lease_refused": "It was not permitted",
+    "secret_lost": "A secret argument is not kept, and whoever went on with the run did not have it",
     "operator": "An operator decided it",
 }
 

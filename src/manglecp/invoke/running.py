@@ -150,6 +150,7 @@ class Execution:
         self._slots: Slots = dict(history.slots) if history else {}
         self._attempts = dict(history.attempts) if history else {}
         self._reads = self._readers()
+        self._reading: Sequence[Call] = ()
         self._turn: Turn
         self._loop = asyncio.get_running_loop()
 
@@ -161,11 +162,20 @@ class Execution:
         )
 
     async def go(self) -> Ended:
+        stopping = asyncio.create_task(self._give_up_when_cancelled())
         try:
             self._turn = self._open(first=True)
             return await self._rounds()
         except _Undecided as undecided:
             return self._ended("needs_decision", undecided.culprit)
+        finally:
+            stopping.cancel()
+
+    async def _give_up_when_cancelled(self) -> None:
+        """A read that nobody wants any more may be given up. An effect that was sent is waited for."""
+        await self._watch.cancelled.wait()
+        for call in self._reading:
+            self._actions.give_up(call)
 
     async def _rounds(self) -> Ended:
         culprit = self._failed()
@@ -236,6 +246,8 @@ class Execution:
             if step.number in skips:
                 self._settle(_skipped(step, skips[step.number]))
                 continue
+            if self._history is not None and self._needs_secret(step):
+                raise _Undecided(_secret_lost(step))
             try:
                 calls.append(self._call(step))
             except ArgumentMissing as missing:
@@ -247,6 +259,10 @@ class Execution:
         else:
             await self._read(calls)
 
+    def _needs_secret(self, step: Step) -> bool:
+        """A secret is not kept: whoever goes on with a run does not have it."""
+        return any(one.source == "call" and one.value in self._secrets for one in step.arguments)
+
     def _call(self, step: Step) -> Call:
         attempt = self._attempts[("do", step.number)] = self._attempts.get(("do", step.number), 0) + 1
         outputs = {one.number: one.output for one in self._outcomes if one.kind == "do" and one.status == "done"}
@@ -255,7 +271,9 @@ class Execution:
 
     async def _read(self, calls: Sequence[Call]) -> None:
         permit = self._gate(lambda: self._turn.request(calls))
+        self._reading = calls
         answers = await self._together(calls, permit)
+        self._reading = ()
         outcomes = [outcome for outcome, _ in answers]
         self._turn.answer(outcomes)
         self._slots = self._merged(answers)
@@ -300,20 +318,14 @@ class Execution:
     async def _together(
         self, calls: Sequence[Call], permit: Permit, *, record: bool = False
     ) -> list[tuple[Outcome, Slots]]:
+        if len(calls) == 1:
+            return [await self._one(calls[0], permit, record)]
         return list(await asyncio.gather(*(self._one(call, permit, record) for call in calls)))
 
     async def _one(self, call: Call, permit: Permit, record: bool) -> tuple[Outcome, Slots]:
         self._watch.progress(call.action.name, len(self._outcomes), len(self._plan.definition.steps))
         seconds = max(self._deadline - self._loop.time(), 0.001)
-        asked = asyncio.ensure_future(self._actions(call, permit, dict(self._slots), seconds))
-        if not call.is_effect:
-            # A read that nobody wants any more may be given up. An effect that was sent is waited for.
-            stop = asyncio.ensure_future(self._watch.cancelled.wait())
-            await asyncio.wait((asked, stop), return_when=asyncio.FIRST_COMPLETED)
-            stop.cancel()
-            if not asked.done():
-                self._actions.give_up(call)
-        outcome, slots = await asked
+        outcome, slots = await self._actions(call, permit, self._slots, seconds)
         self._at("answered", [call])
         if record:
             await self._journal.came_to([outcome], slots)
@@ -417,6 +429,10 @@ def _without_argument(step: Step, missing: ArgumentMissing) -> Outcome:
         code="argument_missing",
         detail=str(missing),
     )
+
+
+def _secret_lost(step: Step) -> Outcome:
+    return Outcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
 
 
 def _cannot_undo(done: Outcome, action: str, missing: ArgumentMissing) -> Outcome:
