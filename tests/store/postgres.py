@@ -4,8 +4,9 @@ Looked for in this order: the server of ``MANGLECP_TEST_POSTGRES`` (a URL whose 
 the PATH, the usual folders of Debian. A server that is started here listens on a socket in a temporary folder only, and
 ends with the process that asked for it, however that ends. As root it runs as somebody else, since PostgreSQL insists.
 
-Every test gets an empty database of its own. Where there is no PostgreSQL the test is skipped, or fails if
-``MANGLECP_REQUIRE_POSTGRES`` is 1. A ``conftest.py`` that wants this imports :func:`postgres_url`.
+Every test gets an empty database of its own: one that was used is emptied, since to make one takes longer. Where there
+is no PostgreSQL the test is skipped, or fails if ``MANGLECP_REQUIRE_POSTGRES`` is 1. A ``conftest.py`` that wants this
+imports :func:`postgres_url`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -26,7 +28,7 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
-__all__ = ["postgres_url"]
+__all__ = ["empty_database", "postgres_url"]
 
 _PATIENCE = 60.0
 
@@ -40,6 +42,8 @@ rm -rf "$PWD"
 """
 
 _names = (f"test_{os.getpid()}_{number}" for number in itertools.count())
+_free: list[str] = []
+"""Names of databases that are empty and that nobody uses."""
 
 
 class NoPostgres(Exception):
@@ -49,16 +53,35 @@ class NoPostgres(Exception):
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
     """An empty database."""
+    with empty_database() as url:
+        yield url
+
+
+@contextmanager
+def empty_database() -> Iterator[str]:
+    """The URL of a database that nobody else uses."""
     try:
         server = _server()
     except NoPostgres as error:
         if os.environ.get("MANGLECP_REQUIRE_POSTGRES") == "1":
             pytest.fail(f"PostgreSQL is required here: {error}")
         pytest.skip(f"no PostgreSQL: {error}")
+    name = _free.pop() if _free else _made(server)
+    url = _with_database(server, name)
+    yield url
+    others = (
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid()"
+    )
+    _execute(url, others, "DROP SCHEMA IF EXISTS manglecp CASCADE")
+    _free.append(name)
+
+
+def _made(server: str) -> str:
     name = next(_names)
     _execute(server, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
-    yield _with_database(server, name)
-    _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+    if os.environ.get("MANGLECP_TEST_POSTGRES"):
+        atexit.register(_execute, server, f"DROP DATABASE {name} WITH (FORCE)")
+    return name
 
 
 @lru_cache(maxsize=1)
@@ -143,9 +166,10 @@ def _other_user() -> pwd.struct_passwd:
     raise NoPostgres("root cannot run it, and there is neither a user postgres nor nobody")
 
 
-def _execute(server: str, statement: str) -> None:
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(statement)
+def _execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def _with_database(server: str, name: str) -> str:
