@@ -15,6 +15,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.input_schema import Exposed, input_schema
 from manglecp.intent.visible import LONGEST_NAME, hidden, name_problem, shown
 from manglecp.pack.problems import PackError
+from manglecp.pack.texts import unseen
 from tests.intent.answering import asked, tools
 from tests.intent.packs import SCHEMA, action, pack, skill
 
@@ -54,9 +55,17 @@ def test_what_is_not_seen_is_written_out(attack: str) -> None:
 
 @given(st.text())
 def test_nothing_invisible_is_ever_shown(text: str) -> None:
-    left = invisible(shown(text))
+    assert unseen(shown(text), running=True) is None
+    left = invisible(shown(text)) - {"\u200c", "\u200d"}  # those that letters and emoji need
     assert all(unicodedata.category(letter) == "Cn" for letter in left), "at most what this Unicode does not know yet"
     assert shown(shown(text)) == shown(text)
+
+
+@pytest.mark.parametrize("text", ["⚠️ 👩‍💻 1️⃣", "می‌خواهم", "क्‍ष"])
+def test_what_letters_and_emoji_need_stays(text: str) -> None:
+    assert shown(text) == text
+    assert shown("x" + "".join(filter(hidden, text))).isascii()
+    assert name_problem(text)
 
 
 def test_what_is_seen_stays() -> None:

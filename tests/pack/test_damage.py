@@ -57,7 +57,6 @@ def check(files: dict[str, bytes]) -> None:
     assert str(found).replace("\n", "").replace("\t", "").isprintable()
 
 
-@settings(max_examples=60)
 @given(damaged(TEXTS))
 def test_damaged_texts(files: dict[str, bytes]) -> None:
     check(files)
@@ -69,13 +68,11 @@ def test_damaged_python(files: dict[str, bytes]) -> None:
     check(files)
 
 
-@settings(max_examples=50)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_any_settings(data: bytes) -> None:
     check({"rules/a.mg": b"p(1).\n", "pack.toml": data})
 
 
-@settings(max_examples=50)
 @given(st.text("-: \n'\"#nameuri[x]é\t", max_size=40))
 def test_any_front_matter(text: str) -> None:
     check({"rules/a.mg": b"p(1).\n", "skills/a.md": f"---\n{text}\n---\nx".encode()})

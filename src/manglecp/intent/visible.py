@@ -12,32 +12,26 @@ import re
 import unicodedata
 from typing import Final
 
+from manglecp.pack.texts import HIDDEN, belongs
+
 __all__ = ["LONGEST_NAME", "hidden", "name_problem", "shown"]
 
 LONGEST_NAME: Final = 64
 """TOOL-03."""
 
-# Controls but for tab and line break; soft hyphen; fillers that are blank; joiners and marks of direction; separators
-# of lines; embeddings and isolates; invisible operators; variation selectors; byte order mark; notes between lines;
-# shorthand and musical formatting; tags; more variation selectors; private use; code points that are no characters.
-_HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
-)
 _SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "HEBREW", "ARABIC")
 
 
 def hidden(text: str) -> bool:
     """Does the text hold a character that is not seen?"""
-    return _HIDDEN.search(text) is not None
+    return HIDDEN.search(text) is not None
 
 
 def shown(text: str) -> str:
-    """The text with every character that is not seen written out."""
+    """The text with every character that is not seen written out, unless a letter or an emoji needs it."""
     if text.isascii() and text.isprintable():
         return text
-    return _HIDDEN.sub(_written_out, text)
+    return HIDDEN.sub(lambda found: found[0] if belongs(text, found.start()) else _written_out(found), text)
 
 
 def _written_out(found: re.Match[str]) -> str:

@@ -116,6 +116,9 @@ class _Reading:
                 self._problems.add(
                     top, f"{top} is a file, and {_FOLDERS[top]} lie in a folder", fix=f"move it into {top}/"
                 )
+        if "facts.py" in self._folder.names:
+            fix = "write the facts to a file in facts/"
+            self._problems.warn("facts.py", "it gives no facts: those come from files in facts/", fix=fix)
         for top in _TRUST:
             inside = self._inside(top)
             if not inside:
@@ -124,7 +127,7 @@ class _Reading:
                 self._problems.add(f"{top}/", "rules lie in rules/", fix=f"move it to rules/{top}")
             else:
                 self._problems.warn(f"{top}/", "not part of a pack", fix=f"rules of that level lie in rules/{top}")
-        for top in sorted(tops - {*_KNOWN, *_TRUST, "actions", "externals"}):
+        for top in sorted(tops - {*_KNOWN, *_TRUST, "actions", "externals", "facts.py"}):
             if top.endswith(".mg"):
                 self._problems.add(top, "rules lie in rules/", fix=f"move it to rules/{top}")
             elif (hint := meant(top, _KNOWN)).startswith("did"):

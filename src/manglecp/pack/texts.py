@@ -12,7 +12,7 @@ import re
 import unicodedata
 from typing import Any, Final
 
-__all__ = ["HIDDEN", "unseen", "unseen_within", "without_unseen"]
+__all__ = ["HIDDEN", "belongs", "unseen", "unseen_within", "without_unseen"]
 
 # Controls but for tab and line break; soft hyphen; fillers that are blank; joiners and marks of direction; separators
 # of lines; embeddings and isolates; invisible operators; variation selectors; byte order mark; notes between lines;
@@ -44,7 +44,7 @@ def unseen(text: str, *, running: bool = False) -> tuple[int, str] | None:
         at = found.start()
         if first is not None and first.start() < at:
             break
-        if not running or not _belongs(text, at):
+        if not running or not (belongs(text, at) or text.startswith("\r\n", at)):
             return at, _code(found[0])
     return None if first is None else (first.start(), _code(first[0]))
 
@@ -73,11 +73,9 @@ def without_unseen(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in replaced)
 
 
-def _belongs(text: str, at: int) -> bool:
-    """Whether a character is part of the letter or the emoji before it."""
+def belongs(text: str, at: int) -> bool:
+    """Whether a character of :data:`HIDDEN` is part of the letter or the emoji before it."""
     character, before = text[at], text[at - 1] if at else " "
-    if character == "\r":
-        return text.startswith("\n", at + 1)
     if character in _PRESENTATIONS:
         return _is_symbol(before) or _KEYCAP.match(text, at - 1) is not None
     if character not in _JOINERS:
