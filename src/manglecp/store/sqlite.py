@@ -187,6 +187,7 @@ class SqliteDatabase:
         execute("PRAGMA foreign_keys = on")
         execute("PRAGMA trusted_schema = off")
         execute("PRAGMA cell_size_check = on")
+        execute("PRAGMA secure_delete = on")  # values of runs that are over are overwritten, not only forgotten
 
     def _migrate(self, parts: Sequence[Part]) -> None:
         tx = SqliteTransaction(self._connection)

@@ -32,7 +32,8 @@ from manglecp.store.runs.model import (
     StepStart,
     StepState,
 )
-from manglecp.store.runs.sealed import Seals, ValueSeals
+from manglecp.store.runs.sealed import ValueSeals
+from manglecp.store.sealing import Seals
 
 __all__ = ["ABORTED", "Runs"]
 

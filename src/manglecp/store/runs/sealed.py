@@ -5,23 +5,14 @@ A value is bound to its place (table, run, step, column): moved to another row o
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from manglecp.store.runs.model import Kind
+from manglecp.store.sealing import Seals
 
-__all__ = ["Seals", "ValueSeals"]
-
-
-class Seals(Protocol):
-    """What seals bytes, and opens them again given the same ``about``."""
-
-    def seal(self, value: bytes, *about: str) -> bytes: ...
-
-    def unseal(self, sealed: bytes, *about: str) -> bytes: ...
+__all__ = ["ValueSeals"]
 
 
 class ValueSeals:
-    """The same for values that may be missing, by their place in the journal."""
+    """Seals for values that may be missing, by their place in the journal."""
 
     def __init__(self, seals: Seals) -> None:
         self._seals = seals

@@ -1,0 +1,184 @@
+"""A journal under test, and short words for what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from manglecp.store.database import Database, Transaction
+from manglecp.store.ledger import LEDGER
+from manglecp.store.runs import (
+    RUNS,
+    Claimed,
+    Decision,
+    Kind,
+    NewRun,
+    Retention,
+    Runs,
+    RunState,
+    Shown,
+    StepEnd,
+    StepSettled,
+    StepStart,
+    StepState,
+    Values,
+)
+from manglecp.store.sealing import Seals
+
+PARTS = (RUNS, LEDGER)
+PACK = "sha256:pack"
+HOUR = 3_600_000
+"""A claim that does not lapse while a test runs."""
+
+
+def new_run(
+    run_id: str = "r1",
+    *,
+    identity: str = "kim",
+    key: str | None = None,
+    digest: str = "sha256:request",
+    pack: str = PACK,
+    owner: str = "first",
+    claim_ms: int = HOUR,
+    values: Values | None = None,
+) -> NewRun:
+    return NewRun(
+        run_id=run_id,
+        identity=identity,
+        macro_id="macro_1",
+        pack_digest=pack,
+        request_digest=digest,
+        request_key=key,
+        admission=b'{"run":"r1"}',
+        values=values or Values(plan=b"the plan", args=b"the arguments", slots=b"the slots"),
+        owner=owner,
+        claim_ms=claim_ms,
+    )
+
+
+def start(
+    number: int = 1, attempt: int = 1, *, kind: Kind = "do", repeatable: bool = False, value: bytes | None = b"in"
+) -> StepStart:
+    return StepStart(
+        number=number,
+        kind=kind,
+        attempt=attempt,
+        call_id=f"r1/{kind[0]}{number}/{attempt}",
+        action="charge",
+        tier=2,
+        repeatable=repeatable,
+        input=value,
+        input_digest="sha256:in",
+        witness="jw1_w",
+    )
+
+
+def ending(
+    number: int = 1,
+    attempt: int = 1,
+    *,
+    kind: Kind = "do",
+    state: Any = StepState.DONE,
+    output: bytes | None = b"out",
+    code: str | None = None,
+) -> StepEnd:
+    return StepEnd(
+        number=number,
+        kind=kind,
+        attempt=attempt,
+        state=state,
+        output=output,
+        output_digest="sha256:out",
+        code=code,
+        note=b"a note",
+    )
+
+
+def read(number: int, *, state: Any = StepState.DONE, tier: int = 0) -> StepSettled:
+    return StepSettled(
+        number=number,
+        state=state,
+        call_id=f"r1/s{number}/1",
+        action="look",
+        tier=tier,
+        input=b"question",
+        input_digest="sha256:question",
+        output=b"reply",
+        output_digest="sha256:reply",
+        note=b"why",
+    )
+
+
+class Bench:
+    """One transaction for each word."""
+
+    def __init__(self, database: Database, seals: Seals | None = None, retention: Retention | None = None) -> None:
+        self.database = database
+        self.runs = Runs(database, seals or Seals(), retention)
+
+    def accept(self, run_id: str = "r1", **members: Any) -> None:
+        with self.database.writing() as tx:
+            self.runs.accept(tx, new_run(run_id, **members))
+
+    def started(self, *starts: StepStart, run: str = "r1", fence: int = 1, **rest: Any) -> bool:
+        with self.database.writing() as tx:
+            return self.runs.started(tx, run, fence, starts, **rest)
+
+    def finished(self, *ends: StepEnd, run: str = "r1", fence: int = 1, **rest: Any) -> bool:
+        with self.database.writing() as tx:
+            return self.runs.finished(tx, run, fence, ends, **rest)
+
+    def settled(self, *settled: StepSettled, run: str = "r1", fence: int = 1) -> bool:
+        with self.database.writing() as tx:
+            return self.runs.settled(tx, run, fence, settled)
+
+    def end(
+        self, state: RunState = RunState.SUCCEEDED, answer: bytes | None = b"answer", *, run: str = "r1", fence: int = 1
+    ) -> None:
+        with self.database.writing() as tx:
+            self.runs.end(tx, run, fence, state, answer)
+
+    def undecided(
+        self, code: str = "gate_refused", step: int | None = None, *, run: str = "r1", fence: int = 1, **rest: Any
+    ) -> None:
+        with self.database.writing() as tx:
+            self.runs.needs_decision(tx, run, fence, code, step=step, **rest)
+
+    def decide(
+        self, verdict: Any, step: int | None = None, *, run: str = "r1", by: str = "op", **rest: Any
+    ) -> RunState:
+        with self.database.writing() as tx:
+            return self.runs.decide(tx, run, Decision(verdict=verdict, step=step, **rest), by)
+
+    def claim(
+        self, owner: str = "second", *, claim_ms: int = HOUR, packs: Sequence[str] = (PACK,), most: int = 3, **rest: Any
+    ) -> Claimed | None:
+        return self.runs.claim(owner, claim_ms, packs, most, **rest)
+
+    def lapse(self, run: str = "r1") -> None:
+        """As if the time of its claim had passed."""
+        with self.database.writing() as tx:
+            tx.execute("UPDATE runs SET claim_until_ms = ? WHERE run_id = ?", (tx.now_ms(), run))
+
+    def shown(self, run: str = "r1") -> Shown:
+        with self.database.reading() as tx:
+            shown = self.runs.show(tx, run)
+        assert shown is not None
+        return shown
+
+    def loaded(self, run: str = "r1") -> Claimed:
+        with self.database.reading() as tx:
+            return self.runs.load(tx, run)
+
+    def states(self, run: str = "r1") -> list[tuple[Kind, int, int, str]]:
+        return [(step.kind, step.number, step.attempt, step.state.value) for step in self.shown(run).steps]
+
+    def answer(self, run: str = "r1") -> bytes | None:
+        with self.database.reading() as tx:
+            return self.runs.answer(tx, run)
+
+
+def everything(tx: Transaction) -> list[tuple[Any, ...]]:
+    """All that the journal holds."""
+    runs = tx.execute("SELECT * FROM runs ORDER BY run_id").fetchall()
+    return runs + tx.execute("SELECT * FROM steps ORDER BY run_id, seq").fetchall()
