@@ -68,6 +68,8 @@ class Turns:
         self.past = Past()
         self.authorised: dict[str, Call] = {}
         """The calls that the last turn authorised, by their ids."""
+        self._opened: tuple[tuple[int, bool, int | None], Row, CallSpec] | None = None
+        """The newest: a gate looks at the turn after it, which is then the next."""
 
     def under(self, package: PolicyPackage) -> None:
         """Say which package is in force now. If it is not the one of the run, no gate opens any more."""
@@ -82,12 +84,17 @@ class Turns:
         self.count += 1
         return Turn(self, self.count, parallel, resumed)
 
-    def spec(self, number: int, parallel: bool, fence: int | None = None) -> Row:
-        """The call spec of a turn. Two who go on from the same turn do not make the same one."""
-        terms = self.terms
-        asked = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
-        name = call_id(terms.run, number, terms.model_ref, asked)
-        return spec_of(self.frame, terms, call_id=name, parallel=parallel)
+    def opened(self, number: int, parallel: bool, fence: int | None = None) -> tuple[Row, CallSpec]:
+        """A turn of which nothing has happened yet. Two who go on from the same turn do not make the same one."""
+        which = (number, parallel, fence)
+        if self._opened is None or self._opened[0] != which:
+            terms = self.terms
+            asked = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
+            name = call_id(terms.run, number, terms.model_ref, asked)
+            spec = spec_of(self.frame, terms, call_id=name, parallel=parallel)
+            with refusing(State.CALL_SPEC):
+                self._opened = which, spec, CallSpec.open(spec, self.constraints)
+        return self._opened[1:]
 
 
 class Turn:
@@ -96,15 +103,16 @@ class Turn:
     def __init__(self, turns: Turns, number: int, parallel: bool, resumed: Resumption | None) -> None:
         self.number = number
         self._turns = turns
+        self._parallel = parallel
         self._resumed = resumed
         self._owed = dict(turns.authorised)
         self._happened = Happenings(turns.terms, turns.frame)
         self._unjudged: list[Row] = []
         """Requests that were recorded and not yet judged: what has happened is judged with what is asked for next."""
         self._over = False
-        self._spec = turns.spec(number, parallel, None if resumed is None else resumed.fence)
-        with refusing(State.CALL_SPEC):
-            self._state: CallSpec | ToolRequests = CallSpec.open(self._spec, turns.constraints)
+        fence = None if resumed is None else resumed.fence
+        self._spec, opened = turns.opened(number, parallel, fence)
+        self._state: CallSpec | ToolRequests = opened
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
@@ -223,9 +231,9 @@ class Turn:
         """Refuse what the next turn could not hold."""
         turns = self._turns
         asked = Happenings(turns.terms, turns.frame).asked(calls)
+        _, opened = turns.opened(self.number + 1, self._parallel or len(calls) > 1)
         with refusing(State.TOOL_REQUESTS):
-            next_turn = CallSpec.open(turns.spec(self.number + 1, len(calls) > 1), turns.constraints)
-            next_turn.request([one.request for one in asked], split(len(calls)))
+            opened.request([one.request for one in asked], split(len(calls)))
 
     def _close(self, protocol: Row, uses: list[Row], events: Events, states: States) -> JoinClosed:
         happened, spec, terms = self._happened, self._spec, self._turns.terms
