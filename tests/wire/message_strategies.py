@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from hypothesis import strategies as st
 
-from manglecp.wire.json_schemas import PRESENCE, TYPES
+from manglecp.wire.json_schemas import TYPES
 from manglecp.wire.messages import SUPPORTED_VERSIONS, Message
 from manglecp.wire.messages.envelope import FactObject, FactObjects
-from manglecp.wire.messages.manifest import MIN_MESSAGE_BYTES
+from manglecp.wire.messages.manifest import SCHEMES, Auth
 from manglecp.wire.messages.session import ErrorPayload
-from manglecp.wire.messages.tools import SIDE_EFFECTS, MacroTool, Safety
+from manglecp.wire.messages.tools import PRESENCE, MacroTool, Safety
 
 __all__ = ["json_values", "message_of", "messages", "texts"]
 
@@ -35,16 +35,11 @@ _facts = st.fixed_dictionaries(
 
 _NARROWER = {
     "manglecp": st.sampled_from(SUPPORTED_VERSIONS),
-    "max_message_bytes": st.integers(MIN_MESSAGE_BYTES, 2**63 - 1),
-    "conformance_level": st.integers(1, 3),
-    "affinities": st.dictionaries(texts, st.integers(0, 100), max_size=2),
     "time_formats": st.sampled_from([("rfc3339",), ("rfc3339", "epoch_ms")]),
     "extensions": st.dictionaries(texts.map(lambda text: f"x-a{text}"), json_values, max_size=2),
-    "percent": st.one_of(st.none(), st.integers(0, 100), st.floats(0, 100)),
-    "priority": st.one_of(st.integers(0, 100), st.floats(0, 100)),
-    "side_effects": st.lists(st.sampled_from([*SIDE_EFFECTS, "x-own"]), max_size=2).map(tuple),
+    "schemes": st.lists(st.sampled_from(SCHEMES), min_size=1, max_size=2).map(tuple),
 }
-"""Members for which the schemas ask more than the structs do."""
+"""Members of which more is asked than their types say."""
 
 
 def _of(hint: Any) -> st.SearchStrategy[Any]:
@@ -55,7 +50,7 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(_facts, max_size=3)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return texts.filter(bool) if args[0] is str else _of(args[0])  # a string that is not empty
+        return _limited(args[0], next(arg for arg in args[1:] if isinstance(arg, msgspec.Meta)))
     if origin is Literal:
         return st.sampled_from(args)
     if origin in (typing.Union, types.UnionType):
@@ -68,6 +63,20 @@ def _of(hint: Any) -> st.SearchStrategy[Any]:
     return simple[hint] if hint in simple else st.deferred(lambda: _struct(hint))
 
 
+def _limited(kind: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
+    """Values of a type with limits."""
+    said = meta.extra_json_schema or {}
+    if "enum" in said:
+        return st.sampled_from(said["enum"])
+    if "anyOf" in said:
+        return st.sampled_from([*said["anyOf"][0]["enum"], "x-own"])
+    if kind is int:
+        return st.integers(meta.ge, 2**63 - 1 if meta.le is None else meta.le)  # type: ignore[arg-type]
+    if kind is float:
+        return st.floats(meta.ge, meta.le)
+    return texts.filter(bool) if meta.min_length else _of(kind)
+
+
 def _struct(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(kind, include_extras=True)
     required: dict[str, st.SearchStrategy[Any]] = {}
@@ -78,6 +87,8 @@ def _struct(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     if kind is ErrorPayload:  # what details hold belongs to the code
         del optional["details"]
         required["code"] = st.sampled_from(["internal_error", "x-own"])
+    if kind is Auth:
+        required["schemes"] = optional.pop("schemes")
     drawn = st.fixed_dictionaries(required, optional=optional)
     if kind is MacroTool:
         drawn = drawn.map(_present)

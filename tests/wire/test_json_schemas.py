@@ -13,9 +13,9 @@ from hypothesis import given
 
 from manglecp.pack.problems import Problems
 from manglecp.pack.settings import read_settings
-from manglecp.wire.json_schemas import DIALECT, PRESENCE, TYPES, all_schemas, schema
+from manglecp.wire.json_schemas import DIALECT, TYPES, all_schemas, schema
 from manglecp.wire.messages import CLIENT_TYPES, Message
-from manglecp.wire.messages.tools import MacroTool
+from manglecp.wire.messages.tools import PRESENCE, MacroTool
 from manglecp.wire.receiving import receive, receive_from_server
 from manglecp.wire.sending import encode
 from tests.cli.conftest import Run, folder, run

@@ -216,7 +216,13 @@ def test_a_client_receives_nothing_that_clients_send(type_: str) -> None:
 # --- cancel, authenticate --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("id_", [..., None, "c-9", ""])
+@pytest.mark.req("WIRE-01")
+def test_every_message_has_an_id_if_only_null() -> None:
+    error = refused(envelope("cancel", id=...))
+    assert (error.code, error.message, error.details) == ("malformed_message", "id is missing", {"path": "$.id"})
+
+
+@pytest.mark.parametrize("id_", [None, "c-9", ""])
 def test_a_cancel_needs_no_id(id_: Any) -> None:
     message = receive(sent(envelope("cancel", id=id_)), LIMIT)
     assert isinstance(message, Cancel)

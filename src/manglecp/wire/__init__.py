@@ -14,6 +14,7 @@ profile       the two together: what clients may say, and what is said to them
 messages      every message type as a struct
 errors        everything that a client can be told
 absence       null, which counts as absent
+conditions    what has to hold between the members of a message
 misfits       all that keeps an object from being a message
 receiving     bytes to messages, or one error
 sending       messages to bytes

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
-__all__ = ["converted", "item_of", "struct_of", "without_nulls"]
+__all__ = ["converted", "entry_of", "item_of", "struct_of", "without_nulls"]
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -67,4 +67,14 @@ def item_of(type_: Any) -> Any:
         args = get_args(one)
         if get_origin(one) is tuple and len(args) == 2 and args[1] is ...:
             return args[0]
+    return None
+
+
+@cache
+def entry_of(type_: Any) -> tuple[Any, Any] | None:
+    """What every key and every value of an object has to be here, if it is no struct."""
+    for one in (type_, *get_args(type_)):
+        if get_origin(one) is dict:
+            key, value = get_args(one)
+            return key, value
     return None

@@ -1,8 +1,9 @@
 """JSON Schema of every message, made from the structs that read and write them, so that the two cannot differ.
 
-Members that are not known are allowed, as in reading. What a facts profile says about facts is not repeated here: a
-request whose facts are wrong is still a message. What structs cannot say is added: which members a macro-tool has at
-which disclosure level, and that null counts as absent in an intent request.
+Members that are not known are allowed, and null counts as absent, as in reading. What structs cannot say is added: the
+conditions between members, what a fact is, and what details of errors hold. The last two are not looked at when a
+message is read: a request whose facts are wrong is still a message, and a client has to hear of every error. What a
+facts profile says about facts is not repeated here.
 """
 
 from __future__ import annotations
@@ -15,63 +16,67 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.mangle.values import INT_MAX
 from manglecp.wire.clauses import StructuredClause
 from manglecp.wire.errors import SchemaError, Violation
 from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, VERSION, Message
+from manglecp.wire.messages.tools import PRESENCE
+from manglecp.wire.provenance import CATEGORIES, SOURCE_TYPES
+from manglecp.wire.texts import MILLISECOND
 
 __all__ = ["DIALECT", "PRESENCE", "TYPES", "all_schemas", "choices", "schema"]
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 TYPES: Final[Mapping[str, type[Message]]] = {**CLIENT_TYPES, **SERVER_TYPES}
 
-PRESENCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
-    "full": (frozenset({"description", "input_schema", "safety"}), frozenset()),
-    "condensed": (
-        frozenset(),
-        frozenset({"input_schema", "output_schema", "context_injection", "safety", "validity"}),
-    ),
-    "minimal": (
-        frozenset(),
-        frozenset(
-            {"description", "input_schema", "output_schema", "context_injection", "safety", "validity", "metadata"}
-        ),
-    ),
-}
-"""By disclosure level, the members that a macro-tool has to have and those that it may not have (seed 003, 2.2). A
-client accepts a condensed tool without its line (OPEN-24)."""
-
 _REF: Final = "#/$defs/"
-_NULLABLE: Final = ("IntentPayload", "Options")
 _NULL: Final = {"type": "null"}
-_TIME: Final = {"type": ["string", "integer"], "description": 'RFC 3339, milliseconds since 1970, "now", or "_".'}
+_END: Final = {
+    "type": ["string", "integer"],
+    "minimum": -(INT_MAX // MILLISECOND),
+    "maximum": INT_MAX // MILLISECOND,
+    "description": 'RFC 3339, milliseconds since 1970, "now", or "_" for no end.',
+}
+_INSTANT: Final = {**_END, "not": {"const": "_"}, "description": 'RFC 3339, milliseconds since 1970, or "now".'}
 _FACT: Final = {
     "title": "Fact",
     "description": "One fact, or in retract a pattern in which null stands for any value.",
     "type": "object",
     "properties": {
         "pred": {"type": "string"},
-        "args": {"type": "array"},
-        "named_args": {"type": "object"},
+        "args": {"type": ["array", "null"]},
+        "named_args": {"type": ["object", "null"]},
         "t": {
             "anyOf": [
-                {"type": "object", "properties": {"at": _TIME}, "required": ["at"]},
-                {"type": "object", "properties": {"start": _TIME, "end": _TIME}, "required": ["start", "end"]},
+                {
+                    "type": "object",
+                    "properties": {"at": _INSTANT, "start": _NULL, "end": _NULL},
+                    "required": ["at"],
+                },
+                {
+                    "type": "object",
+                    "properties": {"start": _END, "end": _END, "at": _NULL},
+                    "required": ["start", "end"],
+                },
                 _NULL,
             ]
         },
         "source": {
             "type": ["object", "null"],
             "properties": {
-                "source_type": {"type": "string"},
+                "source_type": {"type": "string", "anyOf": [{"enum": list(SOURCE_TYPES)}, {"pattern": r"^x-[\s\S]"}]},
                 "source_id": {"type": ["string", "null"]},
-                "asserted_at": {"anyOf": [_TIME, _NULL]},
+                "asserted_at": {"anyOf": [_INSTANT, _NULL]},
             },
             "required": ["source_type"],
         },
-        "category": {"enum": ["server", "session", "derived", None]},
+        "category": {"enum": [*CATEGORIES, None]},
     },
     "required": ["pred"],
-    "oneOf": [{"required": ["args"]}, {"required": ["named_args"]}],
+    "oneOf": [
+        {"required": ["args"], "properties": {"args": {"type": "array"}}},
+        {"required": ["named_args"], "properties": {"named_args": {"type": "object"}}},
+    ],
 }
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 _TEXT: Final = {"type": "string"}
@@ -107,9 +112,13 @@ _DETAILS: Final = {
 _NEGOTIATION: Final = {
     "if": {"properties": {"code": {"const": "unsupported_version"}}},
     "then": {
-        "properties": {"details": {"required": ["requested_version", "supported_versions"]}},
+        "properties": {"details": {"type": "object", "required": ["requested_version", "supported_versions"]}},
         "required": ["details"],
     },
+}
+_SCHEMES: Final = {
+    "if": {"properties": {"required": {"const": True}}},
+    "then": {"properties": {"schemes": {"type": "array", "minItems": 1}}, "required": ["schemes"]},
 }
 
 
@@ -149,9 +158,9 @@ def _components() -> dict[str, dict[str, Any]]:
     _, found = msgspec.json.schema_components(
         [*TYPES.values(), StructuredClause, Violation, SchemaError], ref_template=f"{_REF}{{name}}"
     )
-    for name, component in found.items():
-        _drop_discriminators(component)
-        _tidy(component, nullable=name in _NULLABLE)
+    for component in found.values():
+        _simplify(component)
+        _tidy(component)
     for message in TYPES.values():
         envelope = found[message.__name__]
         envelope["properties"]["manglecp"] = {"enum": list(SUPPORTED_VERSIONS)}
@@ -159,38 +168,43 @@ def _components() -> dict[str, dict[str, Any]]:
     found["Fact"] = copy.deepcopy(_FACT)
     found["ErrorDetails"] = copy.deepcopy(_DETAILS)
     error = found["ErrorPayload"]
-    error["properties"]["details"] = {"$ref": f"{_REF}ErrorDetails"}
+    error["properties"]["details"] = {"anyOf": [{"$ref": f"{_REF}ErrorDetails"}, dict(_NULL)]}
     error["allOf"] = [copy.deepcopy(_NEGOTIATION)]
+    found["Auth"]["allOf"] = [copy.deepcopy(_SCHEMES)]
     found["MacroTool"]["allOf"] = [_level(level, *members) for level, members in PRESENCE.items()]
     return found
 
 
-def _tidy(component: dict[str, Any], *, nullable: bool) -> None:
+def _tidy(component: dict[str, Any]) -> None:
+    """Without our defaults; a foreign server that leaves a member out may mean another. Null counts as absent."""
     required = component.get("required", [])
     for name, member in component.get("properties", {}).items():
-        member.pop("default", None)  # of our structs; a foreign server that leaves a member out may mean another
-        if nullable and name not in required and _NULL not in member.get("anyOf", ()):
+        member.pop("default", None)
+        if name not in required and member != _NULL and _NULL not in member.get("anyOf", ()):
             component["properties"][name] = {"anyOf": [member, dict(_NULL)]}
     if not required:
         component.pop("required", None)
 
 
-def _drop_discriminators(node: Any) -> None:
-    """A word of OpenAPI, not of JSON Schema."""
+def _simplify(node: Any) -> None:
+    """Without a word of OpenAPI, and without the patterns of texts whose choices are listed."""
     if isinstance(node, dict):
         node.pop("discriminator", None)
+        if "enum" in node or "anyOf" in node:
+            node.pop("pattern", None)
         node = list(node.values())
     if isinstance(node, list):
         for part in node:
-            _drop_discriminators(part)
+            _simplify(part)
 
 
 def _level(level: str, needed: frozenset[str], banned: frozenset[str]) -> dict[str, Any]:
     then: dict[str, Any] = {}
     if needed:
         then["required"] = sorted(needed)
+        then["properties"] = {name: {"not": dict(_NULL)} for name in sorted(needed)}
     if banned:
-        then["properties"] = dict.fromkeys(sorted(banned), False)
+        then["properties"] = {name: dict(_NULL) for name in sorted(banned)}
     return {"if": {"properties": {"disclosure_level": {"const": level}}}, "then": then}
 
 

@@ -14,19 +14,20 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from manglecp.wire.absence import item_of, struct_of
+from manglecp.wire.absence import entry_of, item_of, struct_of
+from manglecp.wire.conditions import broken
 from manglecp.wire.errors import WireError, did_you_mean, malformed
-from manglecp.wire.faults import shown
-from manglecp.wire.messages import Message
+from manglecp.wire.faults import cut, shown
+from manglecp.wire.messages import Message, ServerMessage
 
-__all__ = ["MOST", "misfit"]
+__all__ = ["MOST", "misfit", "unmet"]
 
 MOST: Final = 50
 """Where looking for more ends."""
 
 _FAULT: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
-_CHOICE: Final = re.compile(r"Invalid enum value (?P<value>.*)", re.DOTALL)
+_CHOICE: Final = re.compile(r"Invalid enum value |Expected `str` matching regex ")
 _WORDS: Final = {
     "str": "a string",
     "int": "a whole number",
@@ -46,7 +47,17 @@ class _Misfit(NamedTuple):
 
 def misfit(envelope: dict[str, Any], message: type[Message], refusal: str) -> WireError:
     """The error for an object that is not that message; ``refusal`` is what the struct library says."""
-    found = list(islice(_walk(envelope, message, message, "$"), MOST)) or [_explained(refusal, message, "$")]
+    found = list(islice(_walk(envelope, message, message, "$"), MOST))
+    return _told(found or [_explained(refusal, message, "$", None)])
+
+
+def unmet(message: ServerMessage) -> WireError | None:
+    """The error for a message in which something does not hold that has to, if there is such a thing."""
+    found = [_Misfit(path, f"{_spoken(path)}: {what}") for path, what in islice(broken(message), MOST)]
+    return _told(found) if found else None
+
+
+def _told(found: list[_Misfit]) -> WireError:
     first = found[0]
     error = malformed(first.message, first.path, first.suggestion)
     if len(found) > 1 and error.details is not None:
@@ -70,13 +81,18 @@ def _walk(value: Any, type_: Any, message: type[Message], path: str) -> Iterator
         for position, part in enumerate(value):
             yield from _walk(part, item, message, f"{path}[{position}]")
         return
+    if isinstance(value, dict) and (entry := entry_of(type_)) is not None:
+        for key, part in value.items():
+            yield from _walk(key, entry[0], message, f"{path}.{cut(key)}")
+            yield from _walk(part, entry[1], message, f"{path}.{cut(key)}")
+        return
     try:
         msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        yield _explained(str(error), message, path)
+        yield _explained(str(error), message, path, value)
 
 
-def _explained(text: str, message: type[Message], base: str) -> _Misfit:
+def _explained(text: str, message: type[Message], base: str, value: Any) -> _Misfit:
     """The struct library's sentence about the value at ``base`` in ours."""
     found = _FAULT.fullmatch(text)
     assert found is not None
@@ -84,11 +100,11 @@ def _explained(text: str, message: type[Message], base: str) -> _Misfit:
     if missing := _MISSING.fullmatch(what):
         path = f"{path}.{missing['name']}"
         return _Misfit(path, f"{_spoken(path)} is missing")
-    if choice := _CHOICE.fullmatch(what):
-        value = choice["value"].strip("'")
+    if _CHOICE.match(what):
+        said = value if isinstance(value, str) else str(value)
         options = _choices(message, path)
-        suggestion = did_you_mean(value, options) or f"One of: {', '.join(options)}."
-        return _Misfit(path, f"{_spoken(path)} has an unknown value {shown(value)}", suggestion if options else None)
+        suggestion = did_you_mean(said, options) or f"One of: {', '.join(options)}."
+        return _Misfit(path, f"{_spoken(path)} has an unknown value {shown(said)}", suggestion if options else None)
     return _Misfit(path, f"{_spoken(path)}: {_in_words(what)}")
 
 

@@ -29,7 +29,7 @@ from manglecp.wire.messages import (
     Message,
     ServerMessage,
 )
-from manglecp.wire.misfits import misfit
+from manglecp.wire.misfits import misfit, unmet
 from manglecp.wire.values import MAX_NESTING
 
 __all__ = ["MAX_DEPTH", "MAX_PARTS", "receive", "receive_from_server"]
@@ -71,7 +71,11 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
     type_, envelope = _envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
     if type_ == "manifest":
         _assume(envelope["payload"])
-    return _converted(envelope, SERVER_TYPES[type_])
+    message = _converted(envelope, SERVER_TYPES[type_])
+    error = unmet(message)
+    if error is not None:
+        raise error
+    return message
 
 
 # --- the envelope ----------------------------------------------------------------------------------------------------
@@ -98,6 +102,8 @@ def _envelope(
             raise invalid_type(type_, known, f"is sent by {sender} only")
         if type_ not in known:
             raise invalid_type(type_, known)
+        if "id" not in envelope:
+            raise malformed(_wrong("id", "there", envelope), "$.id")
         if type(envelope.get("payload")) is not dict:
             raise malformed(_wrong("payload", "an object", envelope), "$.payload")
     except WireError as error:

@@ -10,6 +10,7 @@ from manglecp.wire.messages.envelope import (
     FactObject,
     FactObjects,
     Message,
+    Name,
     Object,
     Part,
     RequestId,
@@ -22,7 +23,7 @@ from manglecp.wire.messages.tools import MacroTool, Skill
 class Intent(Part, frozen=True, kw_only=True):
     """What the client wants to come about; `params` describe the outcome and are no arguments of a tool."""
 
-    name: str
+    name: Name
     params: Object | None = None
 
 
@@ -111,28 +112,28 @@ class DormantRule(Part, frozen=True, kw_only=True):
 
 
 class RuleCoverage(Part, frozen=True, kw_only=True):
-    total_rules: int
-    rules_fired: int
-    rules_dormant: int
-    rules_inapplicable: int
+    total_rules: Count
+    rules_fired: Count
+    rules_dormant: Count
+    rules_inapplicable: Count
     dormant_details: tuple[DormantRule, ...]
 
 
 class Diagnostics(Part, frozen=True, kw_only=True, rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven"}):
-    facts_evaluated: int
-    facts_derived: int
-    rules_fired: int
-    phases_completed: int | None
+    facts_evaluated: Count
+    facts_derived: Count
+    rules_fired: Count
+    phases_completed: Count | None
     rule_coverage: RuleCoverage | UnsetType = UNSET
     tokens: Object | UnsetType = UNSET
     """``{"count": N, "by": "estimate" | "o200k_base"}``: what the tools and skills of this answer cost."""
-    tools_proven: int | UnsetType = UNSET
+    tools_proven: Count | UnsetType = UNSET
     """If not all of them are shown."""
 
 
 class IntentResult(Part, frozen=True, kw_only=True):
     eval_time_used: str
-    eval_duration_ms: int = 0
+    eval_duration_ms: Count = 0
     macro_tools: tuple[MacroTool, ...]
     proof_hints: ProofHints | UnsetType = UNSET
     required_skills: tuple[Skill, ...] | UnsetType = UNSET
@@ -140,6 +141,7 @@ class IntentResult(Part, frozen=True, kw_only=True):
 
 
 class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
+    id: RequestId
     payload: IntentResult
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from manglecp.wire.messages.envelope import (
     UNSET,
+    Count,
     FactObject,
     Message,
     Object,
@@ -38,14 +39,14 @@ class StateDelta(Part, frozen=True, kw_only=True, rename={"asserts": "assert"}):
 class Event(Part, frozen=True, kw_only=True):
     action: str
     status: Literal["success", "failure", "skipped"]
-    duration_ms: int | UnsetType = UNSET
+    duration_ms: Count | UnsetType = UNSET
     detail: str | UnsetType = UNSET
 
 
 class Observability(Part, frozen=True, kw_only=True):
     summary: str = ""
     events: tuple[Event, ...] = ()
-    duration_ms: int = 0
+    duration_ms: Count = 0
 
 
 class SuggestedIntent(Part, frozen=True, kw_only=True):
@@ -69,6 +70,7 @@ class InvokeResult(Part, frozen=True, kw_only=True):
 
 
 class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
+    id: RequestId
     payload: InvokeResult
 
 
@@ -79,6 +81,7 @@ class ProgressPayload(Part, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True, tag="progress"):
+    id: RequestId
     payload: ProgressPayload
 
 

@@ -2,39 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, UNSET, VERSION, Message, Object, Part, UnsetType
+from manglecp.wire.messages.envelope import (
+    SUPPORTED_VERSIONS,
+    UNSET,
+    VERSION,
+    Count,
+    Message,
+    Part,
+    UnsetType,
+    one_of,
+    one_of_or_own,
+)
 
 MIN_MESSAGE_BYTES: Final = 1 << 24
 """What every server accepts, and so the least that it may publish (WIRE-21, WIRE-23)."""
 Direction = Literal["input", "output", "both"]
 ArgType = Literal["string", "number", "boolean", "any"]
-Affinity: TypeAlias = Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": 100})]
-TimeFormat: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": ["rfc3339", "epoch_ms", "epoch_ns"]})]
+CATEGORIES: Final = (
+    "browser_automation",
+    "codebase_analysis",
+    "workflow_orchestration",
+    "data_integration",
+    "testing",
+    "documentation",
+    "infrastructure",
+    "security",
+)
+"""The standard ones; others begin with ``x-`` (MANI-09)."""
+SCHEMES: Final = ("bearer", "oauth2", "api_key")
+Category: TypeAlias = Annotated[str, one_of_or_own(*CATEGORIES)]
+Scheme: TypeAlias = Annotated[str, one_of(*SCHEMES)]
+Affinity: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
+TimeFormat: TypeAlias = Annotated[str, one_of("rfc3339", "epoch_ms", "epoch_ns")]
 TimeFormats: TypeAlias = Annotated[tuple[TimeFormat, ...], Meta(extra_json_schema={"contains": {"const": "rfc3339"}})]
-Extensions: TypeAlias = Annotated[Object, Meta(extra_json_schema={"propertyNames": {"pattern": "^x-."}})]
+Extensions: TypeAlias = dict[Annotated[str, Meta(pattern=r"^x-[\s\S]")], Any]
+Address: TypeAlias = Annotated[str, Meta(min_length=1)]
+"""An absolute URI, or one that is relative to that of the manifest."""
 Status = Literal["ready", "booting", "degraded", "draining"]
 
 
 class Protocol(Part, frozen=True, kw_only=True):
     manglecp: str = VERSION
-    conformance_level: Annotated[int, Meta(extra_json_schema={"enum": [1, 2, 3]})] = 3
+    conformance_level: Literal[1, 2, 3] = 3
     supported_versions: tuple[str, ...] = SUPPORTED_VERSIONS
 
 
 class Domain(Part, frozen=True, kw_only=True):
     id: str
     description: str
-    categories: tuple[str, ...] | UnsetType = UNSET
+    categories: tuple[Category, ...] | UnsetType = UNSET
     affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
 class Endpoints(Part, frozen=True, kw_only=True):
-    intent_eval: str
-    macro_invoke: str
+    """On session transports they may be absent, on HTTP both are there (MANI-11)."""
+
+    intent_eval: Address
+    macro_invoke: Address
 
 
 class IntentDescription(Part, frozen=True, kw_only=True):
@@ -46,7 +74,7 @@ class IntentDescription(Part, frozen=True, kw_only=True):
 
 class PredicateSchema(Part, frozen=True, kw_only=True):
     predicate: str
-    arity: int
+    arity: Count
     arg_types: tuple[ArgType, ...] = ()
     arg_names: tuple[str, ...] | UnsetType = UNSET
     temporal: bool = False
@@ -62,7 +90,7 @@ class FactsProfile(Part, frozen=True, kw_only=True):
 
 class ExternalPredicate(Part, frozen=True, kw_only=True, rename={"mode": "x-mangle-mode"}):
     predicate: str
-    arity: int
+    arity: Count
     description: str
     deterministic: bool = True
     mode: str | UnsetType = UNSET
@@ -78,16 +106,18 @@ class Capabilities(Part, frozen=True, kw_only=True):
 
 
 class ServerLimits(Part, frozen=True, kw_only=True):
-    max_message_bytes: Annotated[int, Meta(extra_json_schema={"minimum": MIN_MESSAGE_BYTES})]
-    max_facts_per_request: int
-    max_derived_facts: int
-    max_intervals_per_atom: int | UnsetType = UNSET
-    max_compute_ms: int | UnsetType = UNSET
+    max_message_bytes: Annotated[int, Meta(ge=MIN_MESSAGE_BYTES)]
+    max_facts_per_request: Count
+    max_derived_facts: Count
+    max_intervals_per_atom: Count | UnsetType = UNSET
+    max_compute_ms: Count | UnsetType = UNSET
 
 
 class Auth(Part, frozen=True, kw_only=True):
+    """Where authentication is required, `schemes` says which are taken."""
+
     required: bool
-    schemes: tuple[str, ...] | UnsetType = UNSET
+    schemes: tuple[Scheme, ...] | UnsetType = UNSET
     token_url: str | UnsetType | None = UNSET
 
 
@@ -112,7 +142,9 @@ class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
 
 
 __all__ = [
+    "CATEGORIES",
     "MIN_MESSAGE_BYTES",
+    "SCHEMES",
     "ArgType",
     "Auth",
     "Capabilities",

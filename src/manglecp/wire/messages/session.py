@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from manglecp.wire.messages.envelope import UNSET, Message, Object, Part, RequestId, UnsetType
+from manglecp.wire.messages.envelope import UNSET, Count, Message, Object, Part, RequestId, UnsetType
 
 
 class ErrorPayload(Part, frozen=True, kw_only=True):
@@ -12,10 +12,11 @@ class ErrorPayload(Part, frozen=True, kw_only=True):
     message: str
     details: Object | UnsetType = UNSET
     recoverable: bool
-    retry_after_ms: int | None = None
+    retry_after_ms: Count | None = None
 
 
 class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
+    id: RequestId | None
     payload: ErrorPayload
 
 
@@ -53,6 +54,7 @@ class Authenticated(Part, frozen=True, kw_only=True):
 
 
 class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate_response"):
+    id: RequestId
     payload: Authenticated
 
 

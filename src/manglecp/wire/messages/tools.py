@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
-from msgspec import Meta
-
-from manglecp.wire.messages.envelope import UNSET, Level, Object, Part, Percent, UnsetType
+from manglecp.wire.messages.envelope import UNSET, Level, Object, Part, Percent, UnsetType, one_of_or_own
 
 SIDE_EFFECTS: Final = (
     "none",
@@ -20,9 +19,22 @@ SIDE_EFFECTS: Final = (
     "destructive",
 )
 """The standard categories; others begin with ``x-``."""
-SideEffect: TypeAlias = Annotated[
-    str, Meta(extra_json_schema={"anyOf": [{"enum": list(SIDE_EFFECTS)}, {"pattern": "^x-."}]})
-]
+SideEffect: TypeAlias = Annotated[str, one_of_or_own(*SIDE_EFFECTS)]
+PRESENCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
+    "full": (frozenset({"description", "input_schema", "safety"}), frozenset()),
+    "condensed": (
+        frozenset(),
+        frozenset({"input_schema", "output_schema", "context_injection", "safety", "validity"}),
+    ),
+    "minimal": (
+        frozenset(),
+        frozenset(
+            {"description", "input_schema", "output_schema", "context_injection", "safety", "validity", "metadata"}
+        ),
+    ),
+}
+"""By disclosure level, the members that a macro-tool has to have and those that it may not have (seed 003, 2.2). A
+client accepts a condensed tool without its line (OPEN-24)."""
 
 
 class SkillReference(Part, frozen=True, kw_only=True):
@@ -94,6 +106,7 @@ class Skill(Part, frozen=True, kw_only=True):
 
 
 __all__ = [
+    "PRESENCE",
     "SIDE_EFFECTS",
     "ContextInjection",
     "ContextResource",
