@@ -1,0 +1,122 @@
+"""What becomes of a chain: order, arguments, results, failures, undoing, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from manglecp.pack.model import ActionDescription, Pack
+from tests.intent.packs import action, pack
+from tests.invoke.workshop import Fails, shop
+
+NUMBER = {"n": {"type": "integer"}}
+
+
+def effect(name: str, **changes: Any) -> ActionDescription:
+    return action(name, params=NUMBER, effects=("filesystem",), tier=1, mutates=True, **changes)
+
+
+def chain(*rules: str, actions: tuple[ActionDescription, ...] = (), **more: Any) -> Pack:
+    text = "\n".join(('macro("t", "A tool.").', 'mandatory("t") :- intent("go").', *rules))
+    known = (action("look", params=NUMBER), effect("write"), effect("erase"), *actions)
+    return pack(text, actions=known, intents=("go", "later"), **more)
+
+
+def steps(*names: str) -> str:
+    return " ".join(f'macro_step("t", {n}, "{name}").' for n, name in enumerate(names, 1))
+
+
+@pytest.mark.req("INVK-14", "INVK-16")
+async def test_steps_run_in_order_and_hand_on_results() -> None:
+    rules = (steps("look", "look", "look"), *(f'arg_step("t", {n}, "n", {n - 1}, "/m").' for n in (2, 3)))
+    async with shop(chain(*rules), {"look": lambda given: {"m": given["n"] + 1}}) as s:
+        answer = await s.invoke("t", {"n": 1})
+    assert answer.result == {"m": 4}
+    assert s.bench.ran == [("look", {"n": 1}), ("look", {"n": 2}), ("look", {"n": 3})]
+    assert [event.status for event in answer.observability.events] == ["success"] * 3
+
+
+async def test_a_read_only_chain_is_one_turn_and_one_entry() -> None:
+    async with shop(chain(steps("look"))) as s:
+        await s.invoke("t", {"n": 1})
+        assert [kind for kind, _ in s.ledger()] == ["run"]
+
+
+async def test_an_effect_is_on_record_before_it_is_sent() -> None:
+    async with shop(chain(steps("look", "write", "look"))) as s:
+        seen: list[str] = []
+
+        def write(given: dict[str, Any]) -> dict[str, Any]:
+            seen.extend(kind for kind, _ in s.ledger())
+            return given
+
+        s.bench.work["write"] = write
+        answer = await s.invoke("t", {"n": 1}, confirm=True)
+        assert seen == ["admission", "turn"]
+        assert [kind for kind, _ in s.ledger()] == ["admission", "turn", "step", "turn", "end"]
+    assert answer.result == {"n": 1}
+
+
+async def test_what_failed_is_undone_last_first() -> None:
+    undoing = [f'undo_step("t", {n}, "erase"). undo_in("t", {n}, "n", "n").' for n in (1, 2)]
+    rules = (steps("write", "write", "look"), *undoing, 'reversible("t").', 'arg_value("t", 2, "n", 7).')
+    async with shop(chain(*rules)) as s:
+        s.bench.work["look"] = _fail
+        error = await s.refused("t", {"n": 1}, confirm=True)
+        assert [name for name, _ in s.bench.ran] == ["write", "write", "look", "erase", "erase"]
+        assert [given["n"] for name, given in s.bench.ran if name == "erase"] == [7, 1]
+        s.ledger()
+    assert error.code == "execution_failed"
+    assert error.details is not None
+    assert [effect["status"] for effect in error.details["effects"]] == ["undone", "undone"]
+    assert (error.details["reason"], error.details["step"], error.details["code"]) == ("step_failed", 3, "tool_error")
+
+
+def _fail(_: dict[str, Any]) -> Any:
+    raise Fails
+
+
+async def test_an_unknown_outcome_waits_for_a_person() -> None:
+    def lost(_: dict[str, Any]) -> Any:
+        raise Fails("crash", "outcome_unknown")
+
+    async with shop(chain(steps("write", "look")), {"write": lost}) as s:
+        error = await s.refused("t", {"n": 1}, confirm=True)
+        assert [name for name, _ in s.bench.ran] == ["write"]
+        assert [kind for kind, _ in s.ledger()][-1] == "end"
+    assert error.details is not None
+    assert error.details["reason"] == "needs_decision"
+    assert error.details["effects"] == [{"step": 1, "action": "write", "status": "unknown"}]
+
+
+async def test_independent_steps_run_side_by_side() -> None:
+    meeting = asyncio.Barrier(2)
+
+    async def meet(given: dict[str, Any]) -> dict[str, Any]:
+        async with asyncio.timeout(30):
+            await meeting.wait()
+        return given
+
+    rules = (steps("look", "look", "look"), 'step_after("t", 3, 1). step_after("t", 3, 2).')
+    async with shop(chain(*rules)) as s:
+        s.bench.work["look"] = lambda given: meet(given) if len(s.bench.ran) < 3 else given
+        answer = await s.invoke("t", {"n": 1})
+    assert answer.result == {"n": 1}
+
+
+async def test_cancelling_acts_between_steps() -> None:
+    cancel = asyncio.Event()
+    rules = (steps("write", "write"), 'undo_step("t", 1, "erase"). undo_in("t", 1, "n", "n"). reversible("t").')
+
+    def write(given: dict[str, Any]) -> dict[str, Any]:
+        cancel.set()
+        return given
+
+    async with shop(chain(*rules), {"write": write}) as s:
+        error = await s.refused("t", {"n": 1}, confirm=True, cancel=cancel)
+        assert [name for name, _ in s.bench.ran] == ["write", "erase"]
+    assert error.code == "cancelled"
+    assert error.details is not None
+    assert error.details["effects"] == [{"step": 1, "action": "write", "status": "undone"}]

@@ -1,0 +1,196 @@
+"""Invocations without processes: packs in memory, and actions that are Python functions.
+
+Everything but the toolhost is the real thing. The hosts' part is played by :class:`Bench`, which spends the right to
+each call exactly as a lease would be minted, and then runs a function. What it ran is in ``bench.ran``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from manglecp.harness.canonical import digest_text
+from manglecp.harness.states import MutationReady, ToolRequests, redeem_call
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import Identity
+from manglecp.invoke.confirmation import AutoConfirm, Secrets, sign
+from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.settings import InvokeSettings
+from manglecp.pack.model import Pack
+from manglecp.store.opening import Store, open_store
+from manglecp.toolhost.dispatch import Answer, DispatchError
+from manglecp.toolhost.dispatch.errors import failure
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages.invocation import InvokeRequest, InvokeResult, ProgressPayload
+from manglecp.wire.receiving import receive
+from tests.intent.packs import NOW, request
+
+ME = Identity("me", frozenset({"explain_policy"}), "local")
+SECRETS = Secrets(local=b"a secret of this test, 32 bytes.")
+Work = Callable[[dict[str, Any]], Any | Awaitable[Any]]
+
+
+class Fails(Exception):
+    """What an action raises to have dispatch answer with this error."""
+
+    def __init__(self, kind: str = "tool_error", code: str | None = None, status: str | None = None) -> None:
+        self.error: DispatchError = failure("", kind, "it failed", code=code, status=status)  # type: ignore[arg-type]
+
+
+@dataclass
+class Bench:
+    """The actions of a pack by their names."""
+
+    pack: Pack
+    work: dict[str, Work]
+    ran: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    _pending: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+
+    async def call(
+        self, aid: str, *, authority: MutationReady | ToolRequests, call_id: str, input_json: str, **more: Any
+    ) -> Answer | DispatchError:
+        action = next(one for one in self.pack.actions.values() if one.aid == aid)
+        assert isinstance(authority, MutationReady if action.tier > 0 else ToolRequests)
+        redeem_call(authority, call_id=call_id, tool_name=aid, input_digest=digest_text(input_json))
+        self.calls.append({"aid": aid, "call_id": call_id, "input_json": input_json, **more})
+        given = json.loads(input_json)
+        self.ran.append((action.name, given))
+        try:
+            output = self.work[action.name](given)
+            if inspect.isawaitable(output):
+                self._pending[call_id] = asyncio.ensure_future(output)
+                output = await self._pending[call_id]
+        except Fails as fails:
+            return {**fails.error, "aid": aid}
+        except asyncio.CancelledError:
+            if call_id not in self.given_up:
+                raise
+            return failure(aid, "exception", "given up", code="cancelled")
+        finally:
+            self._pending.pop(call_id, None)
+        return Answer(aid, json.dumps(output), dict(more["slots"]))
+
+    def cancel(self, call_id: str) -> bool:
+        self.given_up.append(call_id)
+        if call_id in self._pending:
+            self._pending[call_id].cancel()
+            return True
+        return False
+
+
+@dataclass
+class Shop:
+    """An invoker and what surrounds it."""
+
+    invoker: Invoker
+    store: Store
+    bench: Bench
+    domain: Domain
+
+    async def tools(self, intent: str = "go", identity: Identity = ME, **more: Any) -> dict[str, str]:
+        """Evaluate; the ids of the tools by their names."""
+        answer = await self.invoker.evaluate(request(intent, **more), identity)
+        return {tool.name: tool.macro_id for tool in answer.payload.macro_tools}
+
+    async def invoke(
+        self,
+        tool: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        identity: Identity = ME,
+        evaluate: bool = True,
+        confirm: bool = False,
+        progress: Callable[[ProgressPayload], None] | None = None,
+        cancel: asyncio.Event | None = None,
+        **payload: Any,
+    ) -> InvokeResult:
+        """Invoke a tool by its name (or by its id, without evaluating first); the error if there is one is raised."""
+        macro_id = (await self.tools(identity=identity))[tool] if evaluate else tool
+        asked = invocation(macro_id, args or {}, **payload)
+        try:
+            answer = await self.invoker.invoke(asked, identity, progress=progress, cancel=cancel)
+        except WireError as error:
+            if error.code != "confirmation_required" or not confirm:
+                raise
+            assert error.details is not None
+            signed = invocation(
+                macro_id, args or {}, confirmation_token=token_for(error.details["challenge"], identity)
+            )
+            answer = await self.invoker.invoke(signed, identity, progress=progress, cancel=cancel)
+        return answer.payload
+
+    async def refused(self, tool: str, args: Mapping[str, Any] | None = None, **more: Any) -> WireError:
+        """The error that an invocation comes to."""
+        try:
+            await self.invoke(tool, args, **more)
+        except WireError as error:
+            return error
+        raise AssertionError("it was not refused")
+
+    def ledger(self) -> list[tuple[str, dict[str, Any]]]:
+        """Kinds and bodies, after the chain was verified."""
+        with self.store.reading() as tx:
+            assert not self.store.ledger.verify(tx).findings
+            return [(entry.kind, entry.body) for entry in self.store.ledger.rows(tx)]
+
+
+def invocation(macro_id: str, args: Mapping[str, Any], **payload: Any) -> InvokeRequest:
+    named = {"request_key": "x-request_key"}
+    members = {named.get(name, name): value for name, value in payload.items()}
+    message = {
+        "type": "invoke_request",
+        "id": "inv-1",
+        "manglecp": "2026-02-draft",
+        "payload": {"macro_id": macro_id, "args": args, **members},
+    }
+    received = receive(json.dumps(message).encode(), 1 << 20)
+    assert isinstance(received, InvokeRequest)
+    return received
+
+
+def token_for(challenge: Mapping[str, Any], identity: Identity = ME, secrets: Secrets = SECRETS) -> str:
+    """What a person's side answers to a challenge."""
+    secret = secrets.of(identity.name)
+    assert secret is not None
+    asked = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
+    return sign(secret, identity.name, *asked)
+
+
+@asynccontextmanager
+async def shop(
+    pack: Pack,
+    work: Mapping[str, Work] | None = None,
+    *,
+    store: Store | None = None,
+    settings: InvokeSettings | None = None,
+    auto_confirm: AutoConfirm | None = None,
+    clock: Callable[[], int] = lambda: NOW,
+    **more: Any,
+) -> AsyncIterator[Shop]:
+    """``work`` says what actions do; those it does not name give back their input."""
+    domain = Domain.load(pack)
+    functions = {name: (work or {}).get(name, lambda given: given) for name in pack.actions}
+    bench = Bench(pack, functions)
+    kept = store or open_store(":memory:")
+    try:
+        async with Invoker(
+            domain,
+            kept,
+            bench,  # type: ignore[arg-type]  # it does what the invoker asks of a dispatcher
+            secrets=SECRETS,
+            auto_confirm=auto_confirm,
+            settings=settings,
+            clock=clock,
+            **more,
+        ) as invoker:
+            yield Shop(invoker, kept, bench, domain)
+    finally:
+        if store is None:
+            kept.close()
