@@ -119,10 +119,8 @@ class Shop:
         except WireError as error:
             if error.code != "confirmation_required" or not confirm:
                 raise
-            assert error.details is not None
-            signed = invocation(
-                macro_id, args or {}, confirmation_token=token_for(error.details["challenge"], identity)
-            )
+            challenge = (error.details or {})["challenge"]
+            signed = invocation(macro_id, args or {}, **payload, confirmation_token=token_for(challenge, identity))
             answer = await self.invoker.invoke(signed, identity, progress=progress, cancel=cancel)
         return answer.payload
 
