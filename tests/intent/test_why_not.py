@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.why_not import MOST_NAMES
+from manglecp.mangle.facts import Fact
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.intent import WhyNot
-from tests.intent.hinting import AUDITOR, USER, domain, evaluated, hints, hints_of, text_of, tools, why_not
-from tests.intent.packs import NOW_TEXT, TOOLS, Case, cases
+from tests.intent.hinting import AUDITOR, SCHEMA, USER, domain, evaluated, hints, hints_of, text_of, tools, why_not
+from tests.intent.packs import NOW_TEXT, TOOLS, Case, cases, pack
 
 RULES = f"""
 {tools("fetch", "mend", "count", "other", "helper", "calm")}
@@ -150,6 +151,48 @@ def test_values_of_the_servers_own_facts_are_not_told() -> None:
     assert answer.would_unlock == ()
     assert not answer.complete
     assert "xyzzy" not in text_of(hints(domain(rules), why_not=["a"]))
+
+
+LARGE = SCHEMA + "Decl owner(File, Person) bound [/string, /string]."
+
+
+def large(rule: str) -> Domain:
+    """A pack whose rule joins what clients say with thousands of the server's facts."""
+    owners = [Fact("owner", (f"file-{n}", f"person-{n % 50}")) for n in range(4_000)]
+    return Domain.load(pack(tools("a") + rule, schema=LARGE), facts=owners)
+
+
+@pytest.mark.parametrize(
+    ("rule", "facts", "unlocking"),
+    [
+        ('relevant("a", 50) :- owner(F, P), seen(F).', [("verdict_on", "file-77")], [("seen", "file-77")]),
+        (
+            'relevant("a", 50) :- owner(F, P), seen(P), measured(F, N), N > 3.',
+            [("verdict_on", "file-77"), ("verdict_on", "person-27")],
+            [("measured", "file-77", 4), ("seen", "person-27")],
+        ),
+        (
+            'relevant("a", 50) :- owner(F, P), <-[10m] logged(F).',
+            [("verdict_on", "file-77")],
+            [("logged", "file-77")],
+        ),
+    ],
+)
+def test_joins_with_large_relations_are_tried_with_what_the_client_said(
+    rule: str, facts: list[Any], unlocking: list[Any]
+) -> None:
+    """The search was cut, and says so."""
+    said = 'Decl verdict_on(X) descr [direction("input")] bound [/string]. noted(X) :- verdict_on(X).\n'
+    answer = why_not(large(said + rule), "a", facts=facts)
+    (found,) = answer.would_unlock
+    assert [(one["pred"], *one["args"]) for one in found] == unlocking
+    assert not answer.complete
+
+
+def test_joins_with_large_relations_give_nothing_of_the_server_away() -> None:
+    answer = why_not(large('relevant("a", 50) :- owner(F, P), seen(F), measured(P, N).'), "a", facts=[("seen", "x")])
+    assert (answer.would_unlock, answer.complete) == ((), False)
+    assert "file-" not in text_of(answer)
 
 
 # --- what must not be found out --------------------------------------------------------------------------------------

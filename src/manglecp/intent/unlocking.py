@@ -10,7 +10,9 @@ The engine searches; here it is told where to look, so that an answer gives noth
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +23,7 @@ from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.hypotheses import Assumed, Effort, Exhausted
 from manglecp.mangle.explain.prover import Prover
 from manglecp.mangle.explain.solver import Finished
-from manglecp.mangle.explain.unlock import Unlock
+from manglecp.mangle.explain.unlock import Unlock, Unlocked
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
 from manglecp.mangle.packages import Key
@@ -37,6 +39,8 @@ __all__ = ["Unlocking", "Ways"]
 
 MOST_TRIES: Final = 200
 MOST_SETS: Final = 8
+MOST_GUESSES: Final = 64
+"""So many single facts are tried where rules cannot be followed backwards in time."""
 MOST_VALUES: Final = 1_000
 """So many values of the client's own facts are tried."""
 ANYTHING: Final = "\ufdd0any value"
@@ -75,8 +79,8 @@ class Unlocking:
         return self._told(*self._search(offered))
 
     def _search(self, goal: Fact) -> tuple[list[tuple[Fact, ...]], bool]:
-        search = _Search(self.prover, goal, self.over, self.deadline)
-        narrow = search.candidates = _Narrow(self, goal, self.over)
+        narrow = _Narrow(self, goal, self.over)
+        search = _Search(self.prover, goal, narrow, self.deadline)
         found = search.run()
         return list(found.sets), found.complete and not narrow.refused
 
@@ -155,12 +159,39 @@ class _Effort(Effort):
 
 
 class _Search(Unlock):
-    """The engine's search, until the time is up."""
+    """The engine's search, until the time is up; then guesses.
 
-    def __init__(self, prover: Prover, goal: Fact, over: Collection[Key], deadline: float) -> None:
-        super().__init__(prover, goal, over, most_tries=MOST_TRIES)
+    The engine follows the rules backwards. Where a premise is a large relation of the server's, it gives up before it
+    has found which of its values the client could mean. There are few facts that the client could mean, so they are
+    simply tried: single ones, then pairs. That proves nothing about other ways.
+    """
+
+    candidates: _Narrow
+
+    def __init__(self, prover: Prover, goal: Fact, candidates: _Narrow, deadline: float) -> None:
+        super().__init__(prover, goal, candidates.keys, most_tries=MOST_TRIES)
+        self.candidates = candidates
         self.deadline = deadline
         self.effort = _Effort(self.effort.steps, deadline)
+
+    def run(self) -> Unlocked:
+        told = super().run()
+        if told.sets or not self.exhausted:
+            return told
+        found: set[Assumed] = set()
+        with suppress(Exhausted):
+            self._guess(found)
+        return Unlocked(self._presented(found), complete=False)
+
+    def _guess(self, found: set[Assumed]) -> None:
+        facts = self.candidates.guesses(self.scope)
+        found.update(one for fact in facts if self._unlocks(one := frozenset({fact})))
+        if found:
+            return
+        pairs = itertools.combinations(facts, 2)  # two facts of one predicate are the less likely
+        for pair in sorted(pairs, key=lambda pair: pair[0].predicate == pair[1].predicate):
+            if self._unlocks(one := frozenset(pair)):
+                found.add(one)
 
     def _unlocks(self, added: Assumed) -> bool:
         if monotonic() > self.deadline:
@@ -212,6 +243,26 @@ class _Narrow(Candidates):
     def _anything(self) -> tuple[Value, ...]:
         return ANYTHING, ANY_NAME, 0, Float(0.0), Time(self.solver.now)
 
+    def guesses(self, scope: Collection[Key]) -> list[Fact]:
+        """Facts of what the client said and the rules spell out, a few of each predicate; temporal ones are of now."""
+        keys = sorted(key for key in self.keys if key in scope)
+        found: list[Fact] = []
+        for key in keys:
+            at = (self.solver.now, self.solver.now) if self.solver.predicate(key).temporal else None
+            columns = [self._guessed(key, position) for position in range(key[1])]
+            fitting = (
+                fact
+                for args in itertools.islice(itertools.product(*columns), MOST_VALUES)
+                if self.accepts(key, args) and not self.solver.contains(fact := Fact(key[0], args, at))
+            )
+            found += itertools.islice(fitting, max(MOST_GUESSES // len(keys), 1))
+        return found
+
+    def _guessed(self, key: Key, position: int) -> list[Value]:
+        """The values of a column, those of the client's facts first."""
+        said = (value for fact in self.session[:MOST_VALUES] for value in fact.args)
+        return [*dict.fromkeys((*self._fitting(key, position, said), *self.column(key, position)))]
+
     def _spoken_of(self) -> Iterator[Interval]:
         yield from self._asked()
         yield from (fact.interval for fact in self.session if fact.interval is not None)
@@ -219,12 +270,16 @@ class _Narrow(Candidates):
     def column(self, key: Key, position: int) -> tuple[Value, ...]:
         found = self._columns.get((key, position))
         if found is None:
-            types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
             values = dict.fromkeys((*self._spelled.get((key, position), ()), *self._anything()))
-            vocabulary = self._acceptance.vocabulary
-            fitting = (v for v in values if any(t == ANY or conforms(vocabulary.value(v), t) for t in types))
+            fitting = self._fitting(key, position, values)
             found = self._columns[key, position] = tuple(sorted(fitting, key=order_key))
         return found
+
+    def _fitting(self, key: Key, position: int, values: Iterable[Value]) -> Iterator[Value]:
+        """Those that the declaration takes there."""
+        types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
+        vocabulary = self._acceptance.vocabulary
+        return (v for v in values if any(t == ANY or conforms(vocabulary.value(v), t) for t in types))
 
     def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
         if key in self.keys and not self._known.issuperset(args):

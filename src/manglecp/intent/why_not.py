@@ -20,9 +20,8 @@ from manglecp.intent.redaction import Sight
 from manglecp.intent.settled import changing
 from manglecp.intent.unlocking import Unlocking, Ways
 from manglecp.mangle.engine.rows import rows_with
-from manglecp.mangle.errors import EvalError, ValueFault
-from manglecp.mangle.explain.instances import row_key
 from manglecp.mangle.explain.prover import Prover
+from manglecp.mangle.explain.reach import furthest, satisfying
 from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.matching import Row
 from manglecp.mangle.packages import Key
@@ -136,7 +135,7 @@ class WhyNots:
         for premise in shape.rule.premises:
             if self._is_look_up(premise) and premise.atom.key not in self._changing:
                 about = any(isinstance(arg, Variable) and arg.name in start for arg in premise.atom.args)
-                if about and not self._solve(premise, start):
+                if about and not satisfying(self.solver, premise, start):
                     return False
         return True
 
@@ -201,7 +200,7 @@ class WhyNots:
 
     def _stop(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
         """Where one rule stops, and why there is nothing for the premise that stops it."""
-        place, row = self._furthest(shape, start)
+        place, row = furthest(self.solver, shape, start, MOST_ROWS)
         if place == len(shape.rule.premises):
             yield f"{self._name(shape.rule.head.predicate)} holds, but not as it is needed"
             return
@@ -219,31 +218,6 @@ class WhyNots:
             begin = below.fix(known, [_value(premise, i, row) for i in known])
             if begin is not None:
                 yield from self._stop(below, begin, seen | {key}, depth + 1)
-
-    def _furthest(self, shape: Shape, start: Row) -> tuple[int, Row]:
-        """How many premises can be satisfied, and the least row that satisfies them."""
-        premises = shape.rule.premises
-        deepest, best = 0, start
-        stack: list[Iterator[Row]] = [iter([start])]
-        for _ in range(MOST_ROWS):
-            if not stack or deepest == len(premises):
-                break
-            row = next(stack[-1], None)
-            if row is None:
-                stack.pop()
-                continue
-            depth = len(stack) - 1
-            if depth > deepest:
-                deepest, best = depth, row
-            if depth < len(premises):
-                stack.append(iter(sorted(self._solve(premises[depth], row), key=row_key)))
-        return deepest, best
-
-    def _solve(self, premise: Premise, row: Row) -> list[Row]:
-        try:
-            return list(self.solver.solve(premise, row))
-        except (ValueFault, EvalError):
-            return []
 
     def _is_look_up(self, premise: Premise) -> TypeGuard[Literal]:
         return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from manglecp.mangle.explain.instances import Instances, row_key
+from manglecp.mangle.explain.reach import furthest
 from manglecp.mangle.explain.shape import RuleRef, Shape, unifies
 from manglecp.mangle.explain.wording import filled_in, premise_text
 from manglecp.mangle.facts import Fact
@@ -45,38 +46,14 @@ class Blocks:
         assert start is not None  # the head unifies
         before, self.solver.raw = self.solver.raw, self.solver.reads_raw(shape.rule)
         try:
-            depth, row = self._furthest(shape, start)
+            # Where the head is fixed no row can satisfy all, and one that leaves only the last premise open will do.
+            enough = len(shape.rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
+            depth, row = furthest(self.solver, shape, start, WIDEST, enough)
         finally:
             self.solver.raw = before
         if depth < len(shape.rule.premises):
             return self._blocked(shape, premise_text(shape.as_written(depth), row), row)
         return self._head(shape, start, row, goal)
-
-    def _furthest(self, shape: Shape, start: Row) -> tuple[int, Row]:
-        """How many premises can be satisfied, and the least row that satisfies them.
-
-        Depth first, in the order of values. Where the head is fixed, no row can satisfy all, and the first that leaves
-        only the last premise open is good enough.
-        """
-        premises = shape.rule.premises
-        enough = len(premises) - (0 if shape.leaves_open(shape.fixable) else 1)
-        deepest, best = 0, start
-        stack: list[Iterator[Row]] = [iter([start])]
-        for _ in range(WIDEST):
-            if not stack:
-                break
-            row = next(stack[-1], None)
-            if row is None:
-                stack.pop()
-                continue
-            depth = len(stack) - 1
-            if depth > deepest:
-                deepest, best = depth, row
-            if deepest >= enough:
-                break
-            following = self.solver.solve(premises[depth], row)
-            stack.append(iter(sorted(following, key=row_key)))
-        return deepest, best
 
     def _head(self, shape: Shape, start: Row, row: Row, goal: Fact) -> Blocked:
         """Every premise holds, but what is derived is another fact."""
