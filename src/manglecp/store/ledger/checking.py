@@ -50,7 +50,7 @@ def check(rows: Iterable[Row], read: Callable[[Row], Entry], expect: Head | None
         head = entry.head
         met = met or head == expect
         if len(findings) > MOST_FINDINGS:
-            return Verified(head, number, [*findings[:MOST_FINDINGS], "and more"])
+            findings[MOST_FINDINGS:] = ["and more"]
     if not met:
         assert expect is not None
         findings.append(f"entry {expect.seq}: the ledger does not have the entry that was expected here")

@@ -59,6 +59,8 @@ _HEAD: Final[dict[Dialect, str]] = {
 }
 
 _PAGE: Final = 1000
+_AT_ONCE: Final = 500
+"""Rows of one statement: databases limit how many values it may have."""
 
 
 class Ledger:
@@ -78,6 +80,12 @@ class Ledger:
 
     def append_all(self, tx: Transaction, notes: Sequence[Note]) -> Head:
         """Several at once, in their order; cheaper than one by one."""
+        head = None
+        for start in range(0, len(notes), _AT_ONCE):
+            head = self._append(tx, notes[start : start + _AT_ONCE])
+        return self.head(tx) if head is None else head
+
+    def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
         seq, last, now = tx.locked(_HEAD[tx.dialect], wait=True).fetchone()
         head = Head(seq, last)
         at_ms = tx.now_ms() if now is None else now
@@ -86,8 +94,6 @@ class Ledger:
             head, row = following(head, note, at_ms)
             values += row
         insert = _INSERT + ", ".join([_PLACES] * len(notes))
-        if not notes:
-            return head
         if tx.dialect == "postgresql":
             tx.execute(f"WITH moved AS ({_MOVE}) {insert}", (*head, *values))
         else:
