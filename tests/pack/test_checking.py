@@ -50,12 +50,12 @@ class TestRulesWithoutEnd:
 class TestWhatDidNotParse:
     """It may hold whatever seems to be missing."""
 
-    @pytest.mark.parametrize("broken", ["rules/a.mg", "rules/schema/words.mg"])
+    @pytest.mark.parametrize("broken", ["rules/a.mg", "rules/b.mg", "rules/schema/words.mg"])
     def test_nothing_else_is_said(self, tmp_path: Path, broken: str) -> None:
         files = {
             **WHOLE,
             "externals.py": EXTERNALS,
-            "rules/b.mg": 'similar_to(I) :- intent("hello"), person(N), similar(N, 1, I).\n',
+            "rules/b.mg": "similar_to(I) :- person(N), similar(N, 1, I).\n",
             "facts/language.csv": "code\nen\n",
             "rules/schema/words.mg": PERSON + "Decl language(Code) bound [/string].\n",
         }

@@ -57,6 +57,11 @@ class TestWhatIsSeen:
         assert code(character) not in without_unseen(text)
         assert unseen(without_unseen(text)) is None
 
+    def test_the_first_one_is_told(self) -> None:
+        assert unseen("a\nb\u200b") == (1, "U+000A")
+        assert unseen("a\u200bb\n") == (1, "U+200B")
+        assert unseen("a\nb\u200b", running=True) == (3, "U+200B")
+
     @pytest.mark.parametrize("text", PROSE)
     def test_letters_and_emoji_may_have_theirs_in_prose(self, text: str) -> None:
         assert unseen(text, running=True) is None
@@ -70,6 +75,7 @@ class TestWhatIsSeen:
         [
             ("❤️️", 2),  # one is enough
             ("a️", 1),
+            ("+️", 1),
             ("1️", 1),  # a keycap is more than that
             ("👩‍ x", 1),  # nothing to be joined
             ("x‍👩", 1),
