@@ -1,0 +1,245 @@
+"""The registry of macro-tools: whose they are, and how long they are kept."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manglecp.store.opening import Store, open_store
+from manglecp.store.registry import RETENTION_MS, Kept, Swept
+
+NOW = 1_800_000_000_000
+MINUTE = 60_000
+
+
+@pytest.fixture
+def store(store_where: str) -> Iterator[Store]:
+    store = open_store(store_where)
+    yield store
+    store.close()
+
+
+def tool(
+    macro_id: str = "m1",
+    *,
+    document: bytes = b'{"name":"fix"}',
+    pack: str = "sha256:aa",
+    start: int | None = None,
+    end: int | None = None,
+) -> Kept:
+    return Kept(macro_id, pack, document, start, end)
+
+
+def keep(store: Store, *tools: Kept, now: int = NOW, identity: str = "kim", retention: int = RETENTION_MS) -> None:
+    with store.writing() as tx:
+        store.registry.keep(tx, identity, tools, now_ms=now, retention_ms=retention)
+
+
+def find(store: Store, macro_id: str = "m1", *, now: int = NOW, identity: str = "kim") -> Kept | None:
+    with store.reading() as tx:
+        return store.registry.find(tx, identity, macro_id, now)
+
+
+def sweep(store: Store, *, now: int = NOW, most: int = 1_000_000) -> Swept:
+    with store.writing() as tx:
+        return store.registry.sweep(tx, now, most)
+
+
+def count(store: Store, table: str) -> int:
+    with store.reading() as tx:
+        return int(tx.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def test_what_was_announced_is_found(store: Store) -> None:
+    announced = tool(document=bytes(range(256)) * 40, start=NOW - 5, end=NOW + MINUTE)
+    keep(store, announced, tool("m2"))
+    assert find(store) == announced
+    assert find(store, "m2") == tool("m2")
+    assert find(store, "m3") is None
+
+
+def test_a_foreign_tool_is_an_unknown_one(store: Store) -> None:
+    """OPEN-31"""
+    keep(store, tool())
+    assert find(store, identity="eve") is None
+    keep(store, tool(pack="sha256:bb"), identity="eve")
+    assert find(store) == tool()
+    assert find(store, identity="eve") == tool(pack="sha256:bb")
+    assert count(store, "registry_document") == 1, "the same definition is kept once"
+
+
+def test_the_last_announcement_counts(store: Store) -> None:
+    """OPEN-32: validity, definition and pack are those that the client saw last."""
+    keep(store, tool(end=NOW + 60 * MINUTE))
+    newer = tool(document=b"other", pack="sha256:bb", end=NOW + MINUTE)
+    keep(store, newer, now=NOW + 1)
+    assert find(store) == newer
+    keep(store, tool(), now=NOW + 2)
+    assert find(store) == tool()
+    assert count(store, "registry") == 1
+
+
+def test_one_announcement_may_name_a_definition_twice(store: Store) -> None:
+    keep(store, tool("m1", end=NOW + 60 * MINUTE), tool("m2"), tool("m2", end=NOW + MINUTE))
+    assert find(store, "m2") == tool("m2", end=NOW + MINUTE)
+    sweep(store, now=NOW + 30 * MINUTE)
+    assert find(store, now=NOW + 30 * MINUTE) is not None, "the definition stays for the one that needs it longest"
+
+
+def test_nothing_announced(store: Store) -> None:
+    keep(store)
+    assert count(store, "registry") == 0
+
+
+@pytest.mark.req("INVK-11")
+def test_kept_until_the_window_ends(store: Store) -> None:
+    end = NOW + 180 * MINUTE
+    keep(store, tool(end=end))
+    assert sweep(store, now=end - 1) == Swept(0, 0, 0)
+    assert find(store, now=end - 1) is not None
+    assert sweep(store, now=end) == Swept(0, 0, 0)
+    assert find(store, now=end) is not None, "who comes late hears that it has expired"
+    assert sweep(store, now=end + RETENTION_MS) == Swept(1, 0, 0)
+    assert find(store, now=end + RETENTION_MS) is None
+    assert count(store, "registry_document") == 0
+
+
+@pytest.mark.req("INVK-12")
+def test_five_minutes_without_a_window(store: Store) -> None:
+    keep(store, tool())
+    last = NOW + 5 * MINUTE - 1
+    sweep(store, now=last)
+    assert find(store, now=last) == tool()
+    assert find(store, now=last + 1) is None, "swept or not"
+    keep(store, tool(), now=last)  # announced again: the five minutes begin anew
+    sweep(store, now=last + 5 * MINUTE - 1)
+    assert find(store, now=last + 5 * MINUTE - 1) == tool()
+
+
+@pytest.mark.req("INVK-13")
+def test_the_retention_is_a_setting(store: Store) -> None:
+    keep(store, tool(), retention=7 * MINUTE)
+    assert find(store, now=NOW + 7 * MINUTE - 1) is not None
+    assert find(store, now=NOW + 7 * MINUTE) is None
+
+
+def test_a_tool_that_is_not_valid_yet(store: Store) -> None:
+    start = NOW + 60 * MINUTE
+    keep(store, tool(start=start))
+    sweep(store, now=start + 5 * MINUTE - 1)
+    assert find(store, now=start + 5 * MINUTE - 1) == tool(start=start)
+    assert find(store, now=start + 5 * MINUTE) is None
+
+
+@pytest.mark.req("INVK-13")
+def test_for_want_of_room_the_oldest_outside_of_a_window_go_first(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OPEN-30"""
+    keep(store, tool("inside", end=NOW + 60 * MINUTE, document=b"inside"), now=NOW - 10)
+    for age in (3, 2, 1):
+        keep(store, tool(f"free{age}", document=b"%d" % age), now=NOW - age)
+    keep(store, tool("over", end=NOW - 1), now=NOW - 5)
+    with caplog.at_level(logging.WARNING):
+        assert sweep(store, most=3) == Swept(0, 2, 0)
+    assert caplog.records == []
+    assert {name for name in ("inside", "free1", "free2", "free3", "over") if find(store, name)} == {
+        "inside",
+        "free1",
+        "free2",
+    }
+    assert count(store, "registry_document") == 3
+
+
+@pytest.mark.req("INVK-13")
+def test_inside_a_window_only_as_a_last_resort(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """OPEN-30"""
+    for age in (3, 2, 1):
+        keep(store, tool(f"m{age}", end=NOW + MINUTE), now=NOW - age)
+    keep(store, tool("free"))
+    with caplog.at_level(logging.WARNING):
+        assert sweep(store, most=2) == Swept(0, 2, 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the registry has room for 2 macro-tools: 1 were dropped before their validity ended"
+    ]
+    assert [bool(find(store, name)) for name in ("m3", "m2", "m1", "free")] == [False, True, True, False]
+    assert count(store, "registry_document") == 1, "others need the definition"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["kim", "lee"]),
+            st.sampled_from(["m1", "m2", "m3"]),
+            st.sampled_from([b"x", b"y"]),
+            st.none() | st.integers(0, 900),
+        ),
+        max_size=12,
+    ),
+    st.integers(0, 1500),
+    st.integers(0, 8),
+)
+def test_what_is_promised_holds(announced: list[tuple[str, str, bytes, int | None]], later: int, most: int) -> None:
+    """Against a dictionary: who may be found is found, and eviction takes nobody inside a window without need."""
+    store = open_store(":memory:")
+    expected: dict[tuple[str, str], tuple[Kept, int]] = {}
+    for second, (identity, macro_id, document, end) in enumerate(announced):
+        now = NOW + second * 1000
+        kept = tool(macro_id, document=document, end=None if end is None else NOW + end * 1000)
+        keep(store, kept, now=now, identity=identity)
+        expected[identity, macro_id] = kept, max(now, kept.expires_at_ms or 0) + RETENTION_MS
+    now = NOW + later * 1000
+    alive = {key: kept for key, (kept, drop) in expected.items() if drop > now}
+    swept = sweep(store, now=now, most=most)
+    found = {key: one for key in expected if (one := find(store, key[1], now=now, identity=key[0]))}
+    assert swept == (len(expected) - len(alive), max(0, len(alive) - most), swept.evicted_inside)
+    assert found.items() <= alive.items()
+    assert len(found) == min(len(alive), most)
+    inside = {key for key, kept in alive.items() if kept.expires_at_ms is not None and kept.expires_at_ms > now}
+    assert len(inside - found.keys()) == swept.evicted_inside == max(0, len(inside) - most)
+    assert count(store, "registry_document") >= len({kept.document for kept in found.values()})
+    store.close()
+
+
+def test_sweeping_while_others_announce(store: Store) -> None:
+    """No entry is ever without its definition."""
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def announce(identity: str) -> None:
+        try:
+            for number in range(40):
+                tools = [tool(f"m{n}", document=b"%d" % (number % 3 + n)) for n in range(4)]
+                keep(store, *tools, identity=identity)
+                found = [find(store, one.macro_id, identity=identity) for one in tools]
+                assert [one for one in found if one is not None and one not in tools] == []
+        except BaseException as error:
+            failures.append(error)
+
+    def tidy() -> None:
+        try:
+            while not done.is_set():
+                sweep(store, most=3)
+        except BaseException as error:
+            failures.append(error)
+
+    announcers = [threading.Thread(target=announce, args=(identity,)) for identity in ("kim", "lee", "sam")]
+    sweeper = threading.Thread(target=tidy)
+    for thread in (*announcers, sweeper):
+        thread.start()
+    for thread in announcers:
+        thread.join()
+    done.set()
+    sweeper.join()
+    assert failures == []
+    with store.reading() as tx:
+        lost = tx.execute(
+            "SELECT count(*) FROM registry WHERE NOT EXISTS"
+            " (SELECT 1 FROM registry_document AS one WHERE one.digest = registry.digest)"
+        ).fetchone()
+    assert lost == (0,)
