@@ -42,6 +42,8 @@ HIDDEN = {
 }
 PROSE = ["❤️ and 👩‍💻, 👍🏽, 1️⃣, ℹ️, ✔︎, ⚠️", "می‌خواهم", "क्‍ष", "two\nlines\tand a tab\r\n", "日本語, עברית, ½ × €"]
 hidden = pytest.mark.parametrize("character", HIDDEN.values(), ids=HIDDEN)
+some_hidden = pytest.mark.parametrize("character", ["\ufe0f", "\U000e0100", "\u3164", "\U000e0041", "\u202e", "\u200b"])
+"""One of each kind, for whoever asks what the tests above ask."""
 
 
 def code(character: str) -> str:
@@ -98,7 +100,7 @@ class TestWhatIsSeen:
 
 
 class TestSettings:
-    @hidden
+    @some_hidden
     @pytest.mark.parametrize(
         ("toml", "line", "key"),
         [
@@ -127,7 +129,7 @@ class TestSettings:
 
 
 class TestSkills:
-    @hidden
+    @some_hidden
     def test_front_matter_and_content(self, tmp_path: Path, character: str) -> None:
         written = json.dumps(f"a{character}b")
         files = {"rules/a.mg": RULES, "skills/s.md": f"---\nname: N\ndescription: {written}\n---\nText\n"}
@@ -146,7 +148,7 @@ class TestSkills:
 
 
 class TestRules:
-    @hidden
+    @some_hidden
     @pytest.mark.parametrize("text", ['p(1).\nmacro("t", "a{}b").\n', "p(1).\n# reviewed{} twice\n"])
     def test_nothing_in_a_rule_file_is_invisible(self, tmp_path: Path, text: str, character: str) -> None:
         found = problem(tmp_path, {"rules/a.mg": text.replace("{}", character)})

@@ -72,7 +72,7 @@ def test_the_files_are_sound_to_begin_with(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", SOUND)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=300)
+@settings(max_examples=60)
 def test_damage_is_survived(tmp_path_factory: pytest.TempPathFactory, name: str, seed: int) -> None:
     _read(tmp_path_factory.getbasetemp() / name, _damaged(SOUND[name], random.Random(seed)))
 
