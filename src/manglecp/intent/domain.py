@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from manglecp.intent.argument_checks import check_settled
 from manglecp.intent.cross_checks import cross_check
-from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_sources
+from manglecp.intent.external_checks import answered, declarations, descriptor, external_problems
+from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units
 from manglecp.intent.ownership import owners, published_above
 from manglecp.intent.rule_texts import hidden_texts
 from manglecp.intent.said import Statements
@@ -30,10 +31,10 @@ from manglecp.mangle.packages import Key, resolve
 from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source, Span, Trust
-from manglecp.mangle.syntax import Decl, Literal, Unit
+from manglecp.mangle.syntax import Decl, Unit
 from manglecp.mangle.values import FALSE, TRUE, Value
 from manglecp.pack.factfiles import FactFile, read_facts
-from manglecp.pack.model import ExternalDescription, Pack
+from manglecp.pack.model import Pack
 from manglecp.pack.problems import PackError, Problem, meant
 from manglecp.wire import publishing
 from manglecp.wire.profile import Profile
@@ -89,24 +90,26 @@ class _Loader:
         self.given = facts
         self.found: list[Problem] = list(pack.warnings)
         self.whole = True
-        self.units, _ = resolve(self._parsed())
+        self.parsed = list(self._parsed())
+        """Rule files; one that cannot be parsed as its text, so that loading the program tells why."""
+        self.units, _ = resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
         self.stated: list[tuple[str, Fact]] = []
         """Facts in the kernel's words, and the file that states them."""
 
-    def _parsed(self) -> Iterator[Unit]:
-        """What can be parsed; what cannot is told when the program is loaded."""
+    def _parsed(self) -> Iterator[Unit | Source]:
         for source in self.pack.sources:
             try:
                 yield parse(source)
             except ParseError:
                 self.whole = False
+                yield source
 
     def load(self, development: bool) -> Domain:
         self.found += hidden_texts(self.units)
         self._settings()
-        self._externals()
+        self.found += external_problems(self.pack, self.decls, self.clauses, self.whole)
         program = self._program()
         if program is None:
             self._facts(self._declared(), {})
@@ -160,52 +163,18 @@ class _Loader:
                         fix = f'write Decl {name}(…) descr [direction("input")], or {meant(name, said)}'
                         self.found.append(Problem("pack.toml", message, intent.line, fix=fix))
 
-    def _externals(self) -> None:
-        """An external predicate is declared where it is answered; a Decl in the rules has to agree."""
-        declared = {decl.atom.predicate: decl for decl in self.decls}
-        used = {
-            premise.atom.predicate
-            for clause in self.clauses
-            for premise in clause.premises
-            if isinstance(premise, Literal)
-        }
-        for name, decl in declared.items():
-            if _descriptor(decl, "external") is not None and name not in self.pack.externals:
-                self._at(decl, f"externals.py does not answer {name}", meant(name, self.pack.externals))
-        for name, external in self.pack.externals.items():
-            found = declared.get(name)
-            if found is not None and _signature(found) != (external.arity, external.mode):
-                fix = f"write {_declaration(external)}"
-                self._at(found, f"externals.py answers {name} with another number of arguments or mode", fix)
-            for clause in self.clauses:
-                if clause.head.predicate == name and clause.is_fact:  # the language refuses rules
-                    diagnostic = Diagnostic("analysis", _answered(name), clause.head.span, None, "remove it")
-                    self.found.append(Problem.of(diagnostic))
-            if name not in used and self.whole:
-                fix = "remove it, or ask it in a rule"
-                self.found.append(Problem("externals.py", f"no rule asks {name}", fix=fix, severity="warning"))
-
-    def _at(self, decl: Decl, message: str, fix: str) -> None:
-        span = decl.atom.span
-        assert span is not None  # it was parsed
-        self.found.append(Problem(span.source.name, message, span.line, span.column, fix))
-
     # --- program and base ------------------------------------------------------------------------------------------
 
     def _program(self) -> Program | None:
-        declared = {decl.atom.predicate for decl in self.decls}
-        missing = [e for name, e in sorted(self.pack.externals.items()) if name not in declared]
-        text = "\n".join(map(_declaration, missing))
-        sources = [*kernel_sources(), *self.pack.sources, Source("externals.py", text, Trust.SCHEMA)]
         try:
-            return Program.load(sources, owners=OWNERS)
+            return Program.load([*kernel_units(), *self.parsed, declarations(self.pack, self.decls)], owners=OWNERS)
         except MangleError as error:
             self.found += map(Problem.of, error.diagnostics)
             return None
 
     def _declared(self) -> Program:
         """The declarations alone, which are enough to read fact files when the rules are wrong."""
-        kernel, _ = resolve(map(parse, kernel_sources()))
+        kernel, _ = resolve(kernel_units())
         predicates, _, _ = collect([decl for unit in kernel for decl in unit.decls] + self.decls, ())
         return Program(predicates, (), (), (), ())
 
@@ -239,7 +208,7 @@ class _Loader:
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
             if name in set(self.pack.externals):  # as listed: of a broken file anything is assumed
-                self.found.append(Problem(file, _answered(name), fix="remove its facts"))
+                self.found.append(Problem(file, answered(name), fix="remove its facts"))
             elif owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
                 self.found.append(Problem(file, message, fix="write it in a rule file of that level"))
@@ -338,26 +307,6 @@ def _inside(problem: Problem, shown: str) -> Problem:
     return replace(problem, file=problem.file or shown, message=problem.message.removeprefix(f"{shown}: "))
 
 
-def _answered(predicate: str) -> str:
-    return f"{predicate} is external: it is answered by externals.py, not by facts"
-
-
-def _descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:
-    return next((descriptor.args for descriptor in decl.descr if descriptor.predicate == name), None)
-
-
 def _direction(decl: Decl) -> Any:
-    args = _descriptor(decl, "direction")
+    args = descriptor(decl, "direction")
     return args[0] if args else None
-
-
-def _signature(decl: Decl) -> tuple[int, str | None]:
-    """The number of arguments and the mode of an external predicate."""
-    mode = _descriptor(decl, "mode") if _descriptor(decl, "external") is not None else None
-    return len(decl.atom.args), None if mode is None else "".join(map(str, mode))
-
-
-def _declaration(external: ExternalDescription) -> str:
-    names = external.arguments or tuple(f"A{number}" for number in range(1, external.arity + 1))
-    modes = ", ".join(f'"{mode}"' for mode in external.mode)
-    return f"Decl {external.predicate}({', '.join(names)}) descr [external(), mode({modes})]."

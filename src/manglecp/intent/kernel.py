@@ -13,6 +13,7 @@ from typing import Final
 
 from manglecp.mangle.parser import parse
 from manglecp.mangle.source import Source, Trust
+from manglecp.mangle.syntax import Unit
 
 __all__ = [
     "ASSERTED",
@@ -24,6 +25,7 @@ __all__ = [
     "PREDICATES",
     "SINGLE_VALUED",
     "kernel_sources",
+    "kernel_units",
 ]
 
 ASSERTED: Final = frozenset(
@@ -72,9 +74,15 @@ def kernel_sources() -> tuple[Source, ...]:
     return tuple(Source(f"kernel/{n}", folder.joinpath(n).read_text("utf-8"), Trust.KERNEL) for n in names)
 
 
+@cache
+def kernel_units() -> tuple[Unit, ...]:
+    """The same, parsed: every pack is loaded behind them."""
+    return tuple(map(parse, kernel_sources()))
+
+
 def _names() -> tuple[frozenset[str], frozenset[str]]:
     """All predicates of the kernel, and those that have rules in it."""
-    units = [parse(source) for source in kernel_sources()]
+    units = kernel_units()
     ruled = {clause.head.predicate for unit in units for clause in unit.clauses}
     return frozenset(ruled | {decl.atom.predicate for unit in units for decl in unit.decls}), frozenset(ruled)
 

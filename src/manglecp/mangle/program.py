@@ -90,18 +90,19 @@ class Program:
     @classmethod
     def load(
         cls,
-        sources: Iterable[Source],
+        sources: Iterable[Source | Unit],
         *,
         bounds: Literal["error", "off"] = "error",
         owners: Mapping[str, Trust] | None = None,
     ) -> Program:
         """Parse, analyse and stratify; raise the errors of the first stage that finds any.
 
-        ``bounds="off"`` leaves the type checker out. ``owners`` gives predicates to a trust level, over what their
-        declarations and clauses say.
+        What was parsed before is not parsed again. ``bounds="off"`` leaves the type checker out. ``owners`` gives
+        predicates to a trust level, over what their declarations and clauses say.
         """
         sources = list(sources)
-        long = sum(len(source.text) for source in sources) > LONG_TEXT
+        texts = (source.source if isinstance(source, Unit) else source for source in sources)
+        long = sum(len(text.text) for text in texts if text is not None) > LONG_TEXT
         with collector_paused(long):
             return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
 
@@ -123,12 +124,12 @@ class Program:
         return Base.prepare(self, facts, check=check, limits=limits, externals=externals)
 
 
-def _parse_all(sources: Iterable[Source]) -> list[Unit]:
+def _parse_all(sources: Iterable[Source | Unit]) -> list[Unit]:
     units: list[Unit] = []
     broken: list[Diagnostic] = []
     for source in sources:
         try:
-            units.append(parse(source))
+            units.append(source if isinstance(source, Unit) else parse(source))
         except ParseError as error:
             broken += error.diagnostics
     if broken:
