@@ -30,6 +30,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 TYPES: Final[Mapping[str, type[Message]]] = {**CLIENT_TYPES, **SERVER_TYPES}
 
 _REF: Final = "#/$defs/"
+_STRUCTURAL: Final = frozenset({"$ref", "properties", "items"})
 _NULL: Final = {"type": "null"}
 _END: Final = {
     "type": ["string", "integer"],
@@ -234,7 +235,7 @@ def _resolved(node: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
         if "$ref" in node:
             node = found[node["$ref"].removeprefix(_REF)]
             continue
-        structural = [option for option in node.get("anyOf", ()) if "$ref" in option or "properties" in option]
+        structural = [option for option in node.get("anyOf", ()) if not _STRUCTURAL.isdisjoint(option)]
         if not structural:
             return node
         node = structural[0]
