@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema_rs
+import msgspec
 import pytest
 from msgspec import structs
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, Selected, evaluate
 from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent.responding import answer_bytes
 from manglecp.mangle.externals import External
 from manglecp.pack.model import ExternalDescription, IntentSettings, Limits
 from manglecp.wire.errors import WireError
+from manglecp.wire.json_schemas import schema
 from tests.intent.packs import NOW, NOW_TEXT, SCHEMA, action, clock, pack, request
 
 ME = Identity("me", frozenset({"write"}), "user")
@@ -455,9 +459,18 @@ def test_policy_refuses_facts() -> None:
 
 @pytest.mark.parametrize("name", ["", " "])
 def test_an_intent_has_a_name(name: str) -> None:
-    error = refusal(domain(RULES), name)
-    assert error.code == "malformed_message"
-    assert error.details == {"path": "$.payload.intent.name"}
+    written = msgspec.to_builtins(request("observe"))
+    written["payload"]["intent"]["name"] = name
+    answer = msgspec.json.decode(answer_bytes(domain(RULES), msgspec.json.encode(written), ANONYMOUS, clock))
+    assert answer["payload"]["code"] == "malformed_message"
+    assert answer["payload"]["details"]["path"] == "$.payload.intent.name"
+
+
+def test_the_schema_of_requests_asks_for_a_name_too() -> None:
+    written = msgspec.to_builtins(request("observe"))
+    assert jsonschema_rs.is_valid(schema("intent_request"), written)
+    written["payload"]["intent"]["name"] = ""
+    assert not jsonschema_rs.is_valid(schema("intent_request"), written)
 
 
 # --- failures --------------------------------------------------------------------------------------------------------
