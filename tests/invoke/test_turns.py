@@ -9,7 +9,20 @@ from manglecp.harness.canonical import digest
 from manglecp.harness.states import Forged, MutationReady, ToolRequests, redeem_call
 from manglecp.invoke.model import Call
 from manglecp.invoke.turns import Reads, Turns
-from tests.invoke.turns import ADMISSION, RUN, call, check_witnesses, claims, event, outcome, rows, run_tier_0, terms
+from manglecp.pack.default_governance import default_governance
+from tests.invoke.turns import (
+    ADMISSION,
+    RUN,
+    call,
+    changed,
+    check_witnesses,
+    claims,
+    event,
+    outcome,
+    rows,
+    run_tier_0,
+    terms,
+)
 
 
 @pytest.mark.req("HARN-01", "HARN-65", "HARN-67", "HARN-70", "HARN-71")
@@ -128,8 +141,9 @@ def test_steps_of_earlier_turns_are_the_witnesses_of_those_turns() -> None:
     turn = turns.open()
     turn.effects([write], [outcome(write)])
     run_tier_0(turn, call("look", 3, sources=(2,)))
+    run_tier_0(turn, call("look", 6))
     send = call("send", 4, sources=(1, 2, 3))
-    _, two = turn.authorize([send], claims=claims(["write", "send"]), reads=Reads(steps=frozenset({2, 3})))
+    _, two = turn.authorize([send], claims=claims(["write", "send"]), reads=Reads(steps=frozenset({2, 3, 6})))
     turn = turns.open()
     turn.effects([send], [outcome(send)])
     run_tier_0(turn, call("read", 5))
@@ -139,6 +153,7 @@ def test_steps_of_earlier_turns_are_the_witnesses_of_those_turns() -> None:
     intent = two["turn"]["evidence"]["mutation"]
     assert set(intent["inputRefs"]) == {f"run://{RUN}/s2", f"run://{RUN}/s3", one["id"]}
     assert intent["joinWitnessRefs"] == [one["id"]]
+    assert rows(two, "toolUse")["s6/1"]["mutationInputRef"] == f"run://{RUN}/s6"  # read on the way, by another step
     assert [w["turn"]["evidence"]["protocolState"]["turnIndex"] for w in (one, two, three)] == [1, 2, 3]
 
 
@@ -181,6 +196,7 @@ def test_effects_that_run_side_by_side_share_a_gate_that_names_them_all() -> Non
     demanded = one["turn"]["constraints"]["mutationConstraints"]["requiredCapabilityClaims"]
     assert set(demanded) == set(claims(["write", "send"]))
     assert {row["branchId"] for row in rows(two, "toolRequests").values()} == {"s2", "s3", "s4"}
+    assert two["turn"]["evidence"]["decomposition"]["fanOut"] == 3
 
 
 def test_approval_lets_the_highest_tier_pass() -> None:
@@ -192,3 +208,31 @@ def test_approval_lets_the_highest_tier_pass() -> None:
     turn = turns.open()
     turn.effects([effect], [outcome(effect)])
     check_witnesses(turns, one, turn.finish())
+
+
+def test_what_every_turn_shows_does_not_depend_on_the_package() -> None:
+    lax = changed(default_governance(), governance={"claimed": False, "requiredControls": []})
+    turns = Turns(terms("read", package=lax))
+    turn = turns.open()
+    turn.admit()
+    witness = turn.finish()
+    check_witnesses(turns, witness)
+    constraints = witness["turn"]["constraints"]
+    assert constraints["governanceProfile"]["claimed"] is True
+    assert set(constraints["governanceConstraints"]["requiredControls"]) == {
+        "policyProvenance", "guardrailStages", "observabilityMode", "riskTier"
+    }  # fmt: skip
+    assert constraints["governanceConstraints"]["bindGovernanceDigest"] is True
+    assert constraints["governanceConstraints"]["humanCheckpointTiers"] == ["high"]
+    assert constraints["toolConstraints"]["requireResultProvenance"] is True
+
+
+def test_an_event_that_was_told_twice_is_told_once_where_the_package_wants_it() -> None:
+    package = changed(default_governance(), queue={"dedup": True})
+    turns = Turns(terms("read", package=package))
+    turn = turns.open()
+    turn.admit()
+    done = run_tier_0(turn, call("read", 1), call("read", 2))
+    witness = turn.finish(events=[event(one) for one in done])
+    check_witnesses(turns, witness)
+    assert len(witness["turn"]["evidence"]["reminderQueue"][0]["entries"]) == 1

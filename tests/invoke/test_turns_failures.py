@@ -128,6 +128,40 @@ def test_a_run_that_waits_for_a_decision_is_closed_as_one() -> None:
     assert (state["stopReason"], state.get("continuationAllowed", False)) == ("pause_turn", False)
 
 
+def test_a_failed_read_is_no_input_of_an_effect() -> None:
+    turns = Turns(terms("read", "write"))
+    turn = turns.open()
+    turn.admit()
+    read = call("read", 1)
+    turn.request([read])
+    turn.answer([outcome(read, "failed", "tool_error")])
+    _, witness = turn.authorize([call("write", 2)], claims=claims(["write"]), reads=Reads(steps=frozenset({1})))
+    check_witnesses(turns, witness)
+    assert rows(witness, "toolUse")["s1/1"]["disposition"] == "observed_only"
+
+
+def test_a_turn_after_a_pause_owes_nothing_to_the_one_before() -> None:
+    turns = Turns(terms("write"))
+    turn = turns.open()
+    turn.admit()
+    write = call("write", 1)
+    turn.authorize([write], claims=claims(["write"]))
+    turn = turns.open()
+    turn.effects([write], [outcome(write, "unknown")])
+    turn.finish(paused=True)
+    check_witnesses(turns, turns.open().finish())
+
+
+def test_whoever_resumes_owes_what_the_journal_says() -> None:
+    turns = Turns(terms("write"))
+    turn = turns.open()
+    turn.admit()
+    turn.authorize([call("write", 1)], claims=claims(["write"]))
+    turn = turns.open(resumed=Resumption(fence=2, witnesses=WITNESSES[:1]))
+    turn.admit()
+    check_witnesses(turns, turn.finish())
+
+
 @pytest.mark.req("SLICE-12")
 def test_whoever_resumes_opens_a_turn_that_says_so() -> None:
     turns = Turns(terms("read", "write", "send"))
@@ -173,6 +207,16 @@ def test_an_attempt_that_nobody_knows_the_end_of_is_made_again_if_that_changes_n
         "errorCode": "outcome_unknown", "retryable": True, "errorMessageDigest": ""
     }  # fmt: skip
     assert rows(two, "toolUse")["s1/2"]["disposition"] == "consumed"
+
+
+def test_nothing_rests_on_an_attempt_that_is_made_again() -> None:
+    turns = Turns(terms("put"))
+    turn = turns.open(resumed=Resumption(fence=2, witnesses=WITNESSES))
+    turn.admit()
+    turn.retried(lost := call("put", 1), outcome(lost, "unknown"))
+    with pytest.raises(GateRefused) as refused:
+        turn.authorize([call("put", 2, sources=(1,))], claims=claims(["put"]))
+    assert refused.value.classes == ("mutation.use_evidence_missing",)
 
 
 def test_an_attempt_at_what_is_not_idempotent_is_not_made_again() -> None:

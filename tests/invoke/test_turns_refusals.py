@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manglecp.harness.classes import State
-from manglecp.harness.policy import PolicyPackage
+from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.invoke.call_spec import BASE_CLAIM
 from manglecp.invoke.turns import GateRefused, Resumption, Turn, Turns
 from manglecp.pack.default_governance import default_governance
@@ -77,6 +77,21 @@ def test_a_package_cannot_do_without_the_approval() -> None:
     lax = changed(default_governance(), risk_tiers={"tiers": {"high": {"controlProfileRef": "controls://none"}}})
     turns = Turns(terms("destroy", package=lax))
     assert refusal(turns.open) == (State.CALL_SPEC, ("governance.risk_tier_profile_missing",))
+
+
+def test_a_checkpoint_of_the_package_is_met_by_an_approval() -> None:
+    package = changed(default_governance(), stop={"requireCheckpoint": True})
+    write = call("write", 1)
+    turn = admitted(Turns(terms("write", package=package)))
+    found = refusal(lambda: turn.authorize([write], claims=claims(["write"])))
+    assert found == (State.JOIN_CLOSED, ("protocol.stop_reason_unhandled",))
+    admitted(Turns(terms("write", package=package, approval="confirm:n1"))).authorize([write], claims=claims(["write"]))
+
+
+def test_a_package_without_a_mode_of_observability_opens_nothing() -> None:
+    contents = {kind: content for kind, content in default_governance().contents.items() if kind != "observability"}
+    package = package_of({"name": "lax", "version": "1"}, contents | {"governance": {"claimed": False}})
+    assert refusal(Turns(terms("read", package=package)).open)[1] == ("governance.trace_mode_violation",)
 
 
 def test_a_tier_that_is_none_opens_nothing() -> None:
@@ -201,7 +216,10 @@ def test_a_branch_without_a_result_leaves_the_turn_open() -> None:
     both = [call("read", 1), call("read", 2)]
     turn.request(both)
     turn.answer([outcome(both[0])])
-    assert refusal(turn.finish)[1] == ("tool.join_incomplete", "tool.result_missing")
+    with pytest.raises(GateRefused) as refused:
+        turn.finish()
+    assert refused.value.classes == ("tool.join_incomplete", "tool.result_missing")
+    assert {finding.where for finding in refused.value.findings} == {"toolRequests/run-7~1s2~11", "branchJoins/s2"}
 
 
 @pytest.mark.req("FAIL-09")

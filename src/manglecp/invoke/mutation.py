@@ -60,7 +60,7 @@ def rests_on(calls: Sequence[Call], happened: Happenings, past: Past) -> tuple[l
     if undoing:  # because of what failed, and to take back what was done
         sources.update(call.number for call in undoing)
         results |= {one.name: one for one in happened.calls if one.failed}
-    here = {one.number: one for one in happened.calls if one.kind == "do" and one.retry is None}
+    here = {one.number: one for one in happened.calls if one.kind == "do"}  # the last attempt at each step
     for source in sorted(sources):
         if source in here:
             results[here[source].name] = here[source]
