@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
-__all__ = ["converted", "entry_of", "item_of", "struct_of", "without_nulls"]
+__all__ = ["converted", "entry_of", "fields_of", "item_of", "struct_of", "without_nulls"]
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -48,8 +48,14 @@ class _Member(NamedTuple):
 
 
 @cache
+def fields_of(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """The members of a struct; the library reads the annotations anew each time."""
+    return msgspec.structs.fields(struct)
+
+
+@cache
 def _members(struct: type[msgspec.Struct]) -> dict[str, _Member]:
-    fields = msgspec.structs.fields(struct)
+    fields = fields_of(struct)
     return {f.encode_name: _Member(f.type, f.type is None or type(None) in (f.type, *get_args(f.type))) for f in fields}
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from manglecp.wire.absence import entry_of, item_of, struct_of
+from manglecp.wire.absence import entry_of, fields_of, item_of, struct_of
 from manglecp.wire.conditions import broken
 from manglecp.wire.errors import WireError, did_you_mean, malformed
 from manglecp.wire.faults import cut, shown
@@ -70,7 +70,7 @@ def _told(found: list[_Misfit]) -> WireError:
 def _walk(value: Any, type_: Any, message: type[Message], path: str) -> Iterator[_Misfit]:
     """What is wrong with a value and the parts of it."""
     if isinstance(value, dict) and (struct := struct_of(type_)) is not None:
-        for field in msgspec.structs.fields(struct):
+        for field in fields_of(struct):
             inside = f"{path}.{field.encode_name}"
             if field.encode_name in value:
                 yield from _walk(value[field.encode_name], field.type, message, inside)
