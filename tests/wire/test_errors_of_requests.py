@@ -106,6 +106,17 @@ def test_a_request_that_meets_the_code(code: str) -> None:
     check(answered(REQUESTS[code]), code)
 
 
+def test_a_parameter_that_is_no_value_is_found_whatever_it_is_called() -> None:
+    request = asking()
+    request["payload"]["intent"]["params"] = {"\x1b\u202e" * 1_000: {"list": [1, None]}}
+    answer = answered(request)
+    check(answer, "malformed_message")
+    path = answer["payload"]["details"]["path"]
+    assert path.startswith(r"$.payload.intent.params.\x1b\u202e")
+    assert path.endswith("….list[1]")
+    assert path.isprintable()
+
+
 @pytest.mark.req("ERR-09")
 def test_who_is_not_known_has_to_authenticate() -> None:
     check(answered(asking(intent="repair")), "auth_required")

@@ -207,7 +207,7 @@ def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
         try:
             yield Fact("intent_param", (key, to_value(value)))
         except Fault as fault:
-            raise malformed(fault.message, f"$.payload.intent.params.{key}", fault.fix) from None
+            raise malformed(fault.message, fault.inside("payload", "intent", "params", key).path, fault.fix) from None
     yield Fact("client", (identity.name,))
     yield Fact("client_trust", (identity.trust,))
     for permission in sorted(identity.permissions):
