@@ -23,7 +23,7 @@ def default_governance() -> PolicyPackage:
         {
             # what may be asked for, and how it comes back
             "filter": {"mode": "forbidden"},
-            "parallel": {"allowed": True, "maxBranches": 64},
+            "parallel": {"allowed": True, "maxBranches": 1024},  # counted over a whole turn
             "transport": {"parallelToolCalls": True, "ordering": "any"},
             "truncation": {"maxBytes": 1_048_576, "marker": "…", "strategy": "middle"},
             "boundary": {"allowedEditSurfaces": ["toolhost"], "shellEditsForbidden": True},
@@ -42,7 +42,7 @@ def default_governance() -> PolicyPackage:
             "compaction": {"enabled": False},
             "scope": {"roles": {"orchestrator": {"read": ["run://"], "write": ["run://"]}}},
             # how a run goes on
-            "decomposition": {"allowedPatterns": ["single", "chain", "parallel"], "maxFanOut": 64},
+            "decomposition": {"allowedPatterns": ["single", "chain", "parallel"], "maxFanOut": 256},
             "handoff": {"allowedTargets": [], "requiredArtifactRefs": [], "requireReturnPath": True},
             "stop": {},
             "protocol": {
