@@ -11,7 +11,6 @@ from tests.invoke.turns import ADMISSION, RUN, call, check_witnesses, claims, ou
 WITNESSES = ("jw1_" + "1" * 64, "jw1_" + "2" * 64)
 
 
-@pytest.mark.req("HARN-62")
 def test_a_failed_read_that_the_chain_lives_with_is_an_error_that_was_looked_at() -> None:
     turns = Turns(terms("read", "look"))
     turn = turns.open()
@@ -239,6 +238,19 @@ def test_what_an_operator_decided_says_who() -> None:
     witness = turn.finish(reads=Reads(answer=frozenset({1})))
     check_witnesses(turns, witness)
     assert rows(witness, "toolResults")["s1/1"]["provenance"] == {"kind": "runtime_route", "ref": "operator/kim"}
+
+
+def test_what_an_operator_says_did_not_happen_is_tried_again() -> None:
+    turns = Turns(terms("write"))
+    turn = turns.open(resumed=Resumption(fence=2, witnesses=WITNESSES[:1]))
+    turn.admit()
+    lost, again = call("write", 1), call("write", 1, attempt=2)
+    turn.effects([lost], [outcome(lost, "failed", "operator", by="kim")])
+    _, one = turn.authorize([again], claims=claims(["write"]))
+    turn = turns.open()
+    turn.effects([again], [outcome(again)])
+    check_witnesses(turns, one, turn.finish())
+    assert rows(one, "toolResults")["s1/1"]["error"]["errorCode"] == "operator"
 
 
 def test_a_turn_whose_gate_stays_shut_can_still_be_finished() -> None:
