@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
 from manglecp.store.migrations import Part, bring_up_to_date, is_up_to_date
-from manglecp.store.urls import PostgresUrl
+from manglecp.store.urls import PostgresUrl, unreadable
 
 if TYPE_CHECKING:
     import psycopg
@@ -96,6 +96,8 @@ class PostgresDatabase:
         self._closed = False
         try:
             connection = self._connect()
+        except psycopg.ProgrammingError:
+            raise unreadable() from None
         except psycopg.OperationalError as error:
             raise Unusable(
                 f"{self.name} cannot be reached: {_first_line(error)}. "

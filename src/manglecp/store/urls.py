@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from manglecp.store.errors import Unusable
 
-__all__ = ["PostgresUrl", "is_postgres"]
+__all__ = ["PostgresUrl", "is_postgres", "unreadable"]
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 _HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^:@,\[\]]*)(?::[0-9]+)?"
@@ -34,10 +34,10 @@ class PostgresUrl:
             parts = urlsplit(url)
             query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
         except ValueError:
-            raise _unreadable() from None
+            raise unreadable() from None
         place = _PLACE.fullmatch(parts.netloc)
         if place is None or "@" in parts.path or parts.fragment:
-            raise _unreadable()
+            raise unreadable()
         user = place["user"] or query.get("user", [""])[0]
         hosts = place["hosts"] or query.get("host", [""])[0]
         self._shown: Final = f"postgresql://{f'{user}@' if user else ''}{unquote(hosts)}{parts.path}"
@@ -49,8 +49,10 @@ class PostgresUrl:
         return f"PostgresUrl({self._shown!r})"
 
 
-def _unreadable() -> Unusable:
+def unreadable() -> Unusable:
+    """Says what such a URL looks like, and nothing of this one."""
     return Unusable(
-        "the URL of the PostgreSQL database cannot be read. It is postgresql://USER:PASSWORD@HOST:PORT/DATABASE; "
-        "in user and password, signs other than letters, digits, '-', '.' and '_' are percent-encoded ('@' is %40)."
+        "the URL of the PostgreSQL database cannot be read, or has an option that is unknown. It is "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE; in user and password, signs other than letters, digits, "
+        "'-', '.' and '_' are percent-encoded ('@' is %40)."
     )
