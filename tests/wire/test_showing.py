@@ -16,6 +16,7 @@ from manglecp.wire.messages import VERSION
 from manglecp.wire.profile import Profile
 from manglecp.wire.receiving import receive, receive_from_server
 from manglecp.wire.sending import encode
+from tests.wire.test_absence import EXAMPLES
 
 PROFILE: Final = Profile.of(
     Program.load(
@@ -121,3 +122,15 @@ def test_errors_repeat_nothing_that_is_not_seen_and_nothing_long(text: str) -> N
             assert len(said) < 1_000
         receive_from_server(encode(one.answering(one.id)), 1 << 24)
     assert told > 40
+
+
+@pytest.mark.parametrize(("part", "member"), [("domain", "affinities"), (None, "extensions")])
+def test_keys_of_a_server_are_shown_like_texts_of_a_client(part: str | None, member: str) -> None:
+    document = json.loads(json.dumps(EXAMPLES["manifest"]))
+    payload = document["payload"]
+    (payload if part is None else payload[part])[member] = {LONG: "wrong"}
+    with pytest.raises(WireError) as error:
+        receive_from_server(json.dumps(document).encode(), 1 << 24)
+    for said in texts_in([error.value.message, error.value.details]):
+        assert said.isprintable()
+        assert len(said) < 1_000
