@@ -19,7 +19,7 @@ from manglecp.wire.errors import WireError
 from manglecp.wire.json_schemas import TYPES, all_schemas, schema
 from manglecp.wire.messages import CLIENT_TYPES
 from manglecp.wire.profile import Profile
-from manglecp.wire.receiving import receive, receive_from_server
+from manglecp.wire.receiving import MAX_DEPTH, receive, receive_from_server
 from manglecp.wire.sending import encode
 from tests.wire.message_strategies import message_of
 from tests.wire.test_absence import EXAMPLES
@@ -210,3 +210,19 @@ def test_a_whole_number_is_written_without_a_point() -> None:
     document = changed(EXAMPLES["intent_request"], ("payload", "constraints"), {"max_compute_ms": 1.0})
     assert not accepted(document), NOT_THE_SCHEMA["whole numbers"]
     assert VALIDATORS["intent_request"].is_valid(document)
+
+
+def test_a_key_that_stands_twice_is_seen_by_the_reader_only() -> None:
+    data = json.dumps(EXAMPLES["intent_request"]).replace('"intent":', '"intent": {"name": "other"}, "intent":', 1)
+    assert VALIDATORS["intent_request"].is_valid(json.loads(data)), NOT_THE_SCHEMA["keys"]
+    with pytest.raises(WireError, match="twice"):
+        receive(data.encode(), 1 << 24)
+
+
+def test_depth_is_seen_by_the_reader_only() -> None:
+    deep: Any = {}
+    for _ in range(MAX_DEPTH):
+        deep = {"k": deep}
+    document = changed(EXAMPLES["intent_request"], ("payload", "intent", "params"), deep)
+    assert VALIDATORS["intent_request"].is_valid(document), NOT_THE_SCHEMA["depth"]
+    assert not accepted(document)
