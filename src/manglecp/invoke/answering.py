@@ -24,18 +24,11 @@ from manglecp.invoke.results import hiding, result_errors, result_of
 from manglecp.invoke.run_rules import RunRules
 from manglecp.invoke.running import Ended
 from manglecp.mangle.errors import MangleError
+from manglecp.pack.model import Invocation
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.invocation import InvokeResult, Observability, StateDelta
 
-__all__ = ["Answering", "Caps"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
-    """How much a client is told at most (OBS-07, OPEN-45)."""
-
-    events: int = 20
-    facts: int = 50
+__all__ = ["Answering"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +40,6 @@ class Answering:
     definition: Definition
     args: Mapping[str, Any]
     rules: RunRules
-    caps: Caps
 
     def answer(self, ended: Ended, duration_ms: int) -> InvokeResult | WireError:
         if ended.reason is not None:
@@ -64,16 +56,20 @@ class Answering:
         summaries = [str(text) for (text,) in said["summary"]]
         observed = Observability(
             summary=summary_of(summaries, ended.outcomes, self.definition.tool),
-            events=events_of(ended.outcomes, self.caps.events),
+            events=events_of(ended.outcomes, self._caps.max_events),
             duration_ms=duration_ms,
         )
         told = InvokeResult(
             result=result,
-            state_delta=state_delta(said, self.domain, self.caps.facts),
+            state_delta=state_delta(said, self.domain, self._caps.max_delta_facts),
             observability=observed,
-            next=next_of(said, self.domain, self.caps.facts),
+            next=next_of(said, self.domain, self._caps.max_delta_facts),
         )
         return self._hidden(told)
+
+    @property
+    def _caps(self) -> Invocation:
+        return self.domain.pack.settings.invocation
 
     def _failure(self, ended: Ended) -> WireError:
         told = self.told(ended)
@@ -92,12 +88,12 @@ class Answering:
             run_id=self.run,
             effects=ended.effects,
             state_delta=self._hide(msgspec.to_builtins(delta)),
-            events=events_of(ended.outcomes, self.caps.events),
+            events=events_of(ended.outcomes, self._caps.max_events),
         )
 
     def _standing_delta(self, standing: Sequence[Outcome]) -> StateDelta:
         try:
-            return state_delta(self.rules.after(standing, failed=True), self.domain, self.caps.facts)
+            return state_delta(self.rules.after(standing, failed=True), self.domain, self._caps.max_delta_facts)
         except MangleError:
             return StateDelta()
 

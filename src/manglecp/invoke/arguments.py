@@ -14,22 +14,29 @@ import msgspec
 
 from manglecp.harness.canonical import digest_bytes
 from manglecp.intent.definition import Argument, Step, Undo
+from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call
 from manglecp.invoke.pointers import Missing, resolve
 from manglecp.pack.model import ActionDescription
 
-__all__ = ["ArgumentMissing", "call_of", "secret_names", "undo_of", "with_defaults"]
+__all__ = ["ArgumentMissing", "NoCall", "call_of", "secret_names", "undo_of", "with_defaults"]
 
 _PASSWORD: Final = "password"
 
 
-class ArgumentMissing(LookupError):
-    """A step cannot be called: what one of its arguments is to be taken from is not there."""
+class NoCall(Exception):
+    """A step cannot be called. ``code`` says why for events, the text for logs."""
+
+    code = "invalid_input"
+
+
+class ArgumentMissing(NoCall):
+    """What one of its arguments is to be taken from is not there."""
+
+    code = "argument_missing"
 
     def __init__(self, param: str, reason: str) -> None:
         super().__init__(f"{param}: {reason}")
-        self.param = param
-        self.reason = reason
 
 
 def with_defaults(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,6 +128,8 @@ def _call(
     secret: bool,
     undo: bool = False,
 ) -> Call:
+    if not fits(inputs, action.input_schema):
+        raise NoCall(f"what would be given to {action.name} does not fit its schema")
     text = msgspec.json.encode(inputs, order="sorted").decode()
     return Call(
         run=run,

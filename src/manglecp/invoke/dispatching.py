@@ -8,13 +8,12 @@ not fit is no result, although an effect that it belongs to has happened.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from manglecp.harness.canonical import digest_text
-from manglecp.harness.schemas import fits
+from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.running import Permit
 from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
@@ -59,13 +58,9 @@ def _done(call: Call, answer: Answer, took: int) -> Outcome:
         output = msgspec.json.decode(answer.output_json)
     except (ValueError, RecursionError):
         return _outcome(call, "failed", took, code="parse_error", happened=call.is_effect)
-    if not _fits(output, call.action.output_schema):
+    if call.action.output_schema and not fits(output, call.action.output_schema):
         return _outcome(call, "failed", took, code="bad_output", happened=call.is_effect)
     return _outcome(call, "done", took, output=output, output_digest=digest_text(answer.output_json))
-
-
-def _fits(output: Any, schema: Mapping[str, Any]) -> bool:
-    return not schema or fits(output, dict(schema))
 
 
 def _not_done(call: Call, error: DispatchError, took: int) -> Outcome:

@@ -107,6 +107,7 @@ class Invoker:
         self._store = store
         self._dispatcher = dispatcher
         self._settings = settings or InvokeSettings()
+        self._limits = domain.pack.settings.invocation
         self._policies = policies or (lambda: domain.pack.governance)
         self._clock = clock
         self._spoken = Spoken.of(domain)
@@ -160,7 +161,7 @@ class Invoker:
                     tx,
                     identity.name,
                     kept,
-                    retention_ms=self._settings.retention_ms,
+                    retention_ms=self._limits.retention_ms,
                     now_ms=self._now_ms(),
                 )
         return answer.response
@@ -324,7 +325,6 @@ class Invoker:
             definition=definition,
             args=accepted.args,
             rules=rules,
-            caps=self._settings.caps,
         )
         nothing = Told(run_id=accepted.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
         try:
@@ -367,9 +367,9 @@ class Invoker:
             rules=rules,
             journal=accepted.journal,
             watch=watch,
-            deadline=asyncio.get_running_loop().time() + self._settings.max_execution_ms / 1_000,
+            deadline=asyncio.get_running_loop().time() + self._limits.max_execution_ms / 1_000,
             history=accepted.history,
-            events=lambda outcomes: event_rows(outcomes, self._settings.caps.events),
+            events=lambda outcomes: event_rows(outcomes, self._limits.max_events),
         )
 
     async def _close(self, ended: Ended, answering: Answering, answer: Answer, journal: Journal) -> Answer:
@@ -378,7 +378,7 @@ class Invoker:
         try:
             witness = ended.turn.finish(
                 reads=ended.reads,
-                events=event_rows(ended.outcomes, self._settings.caps.events),
+                events=event_rows(ended.outcomes, self._limits.max_events),
                 states=states_of(ended.outcomes),
                 paused=undecided,
             )
@@ -449,7 +449,7 @@ class Invoker:
         identity = Identity(
             claimed.run.identity, frozenset(stored["identity"]["permissions"]), stored["identity"]["trust"]
         )
-        admission = Admission(**msgspec.json.decode(claimed.run.admission))
+        admission = Admission(**msgspec.json.decode(claimed.admission))
         with self._store.reading() as tx:
             turns = self._store.ledger.rows(tx, kind="turn", run=claimed.run.run_id)
             witnesses = [str(entry.body["id"]) for entry in turns]

@@ -40,6 +40,7 @@ _WHY: Final = {
     "empty_output": "It answered nothing",
     "outcome_unknown": "No answer came, and its effect may have happened",
     "argument_missing": "An argument could not be found in an earlier result",
+    "invalid_input": "What it would have been given does not fit its schema",
     "bad_output": "Its result does not fit the schema that it declares",
     "gate_refused": "The evidence did not permit it",
     "lease_refused": "It was not permitted",

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.states import MutationReady, ToolRequests
 from manglecp.intent.definition import Step
-from manglecp.invoke.arguments import ArgumentMissing, call_of, secret_names, undo_of
+from manglecp.invoke.arguments import NoCall, call_of, secret_names, undo_of
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.journal import Journal
 from manglecp.invoke.model import Call, Effect, EffectStatus, Outcome, Status
@@ -250,8 +250,8 @@ class Execution:
                 raise _Undecided(_secret_lost(step))
             try:
                 calls.append(self._call(step))
-            except ArgumentMissing as missing:
-                self._settle(_without_argument(step, missing))
+            except NoCall as trouble:
+                self._settle(_no_call(step.number, "do", step.action, trouble))
         if not calls:
             return
         if calls[0].is_effect:
@@ -374,8 +374,8 @@ class Execution:
             action = self._plan.actions[undo.action]
             try:
                 back = undo_of(self._run, undo, call, done.output, action, attempt=attempt)
-            except ArgumentMissing as missing:
-                self._settle(_cannot_undo(done, undo.action, missing))
+            except NoCall as trouble:
+                self._settle(_no_call(done.number, "undo", undo.action, trouble))
                 return
             await self._act([back])
             if self._outcomes[-1].status != "done":
@@ -420,31 +420,14 @@ def _skipped(step: Step, why: str) -> Outcome:
     return Outcome(call=None, number=step.number, action=step.action, status="skipped", why=why)
 
 
-def _without_argument(step: Step, missing: ArgumentMissing) -> Outcome:
+def _no_call(number: int, kind: Literal["do", "undo"], action: str, trouble: NoCall) -> Outcome:
     return Outcome(
-        call=None,
-        number=step.number,
-        action=step.action,
-        status="failed",
-        code="argument_missing",
-        detail=str(missing),
+        call=None, number=number, kind=kind, action=action, status="failed", code=trouble.code, detail=str(trouble)
     )
 
 
 def _secret_lost(step: Step) -> Outcome:
     return Outcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
-
-
-def _cannot_undo(done: Outcome, action: str, missing: ArgumentMissing) -> Outcome:
-    return Outcome(
-        call=None,
-        number=done.number,
-        kind="undo",
-        action=action,
-        status="failed",
-        code="argument_missing",
-        detail=str(missing),
-    )
 
 
 def _unknown(call: Call) -> Outcome:

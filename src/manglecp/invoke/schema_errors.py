@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from manglecp.harness.canonical import canonical
-from manglecp.harness.schemas import fits
 from manglecp.intent.visible import shown
+from manglecp.invoke.fitting import fits
 from manglecp.wire.errors import SchemaError
 
 __all__ = ["MOST", "schema_errors"]
@@ -24,7 +24,7 @@ _LONGEST: Final = 200
 
 def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
     """Sorted by path; empty if the value fits."""
-    if fits(value, dict(schema)):
+    if fits(value, schema):
         return []
     found: dict[SchemaError, None] = {}
     for error in _validator(canonical(schema)).iter_errors(value):

@@ -22,6 +22,7 @@ __all__ = [
     "DomainSettings",
     "ExternalDescription",
     "IntentSettings",
+    "Invocation",
     "Limits",
     "Pack",
     "Param",
@@ -82,6 +83,20 @@ class Disclosure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """How long invocations may take, how long tools are kept for them, and how much a client is told afterwards."""
+
+    max_execution_ms: int = 600_000
+    """Of a whole run; what evaluation may take is another matter (OPEN-71)."""
+    max_events: int = 20
+    """OBS-07."""
+    max_delta_facts: int = 50
+    """More are rolled up (OPEN-45)."""
+    retention_ms: int = 300_000
+    """A tool without a validity window is kept so long after the answer that announced it (INVK-12)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
     required: bool = False
     schemes: tuple[str, ...] = ()
@@ -112,6 +127,7 @@ class Settings:
     intents: tuple[IntentSettings, ...] = ()
     limits: Limits = Limits()
     disclosure: Disclosure = Disclosure()
+    invocation: Invocation = Invocation()
     auth: AuthSettings = AuthSettings()
     params: tuple[Param, ...] = ()
     sandbox: Profile = "strict"

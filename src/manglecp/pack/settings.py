@@ -15,6 +15,7 @@ from manglecp.pack.model import (
     Disclosure,
     DomainSettings,
     IntentSettings,
+    Invocation,
     Limits,
     Param,
     Profile,
@@ -71,6 +72,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         intents=_intents(whole),
         limits=_limits(whole.section("limits")),
         disclosure=_disclosure(whole.section("disclosure")),
+        invocation=_invocation(whole.section("invocation")),
         auth=_auth(whole.section("auth")),
         params=_params(whole.section("params")),
         sandbox=_sandbox(whole.section("sandbox"), problems),
@@ -169,6 +171,18 @@ def _limits(limits: Section) -> Limits:
         max_load_ms=limits.number("max_load_ms", default.max_load_ms, 1, 86_400_000),
     )
     limits.finish()
+    return found
+
+
+def _invocation(invocation: Section) -> Invocation:
+    default = Invocation()
+    found = Invocation(
+        max_execution_ms=invocation.number("max_execution_ms", default.max_execution_ms, 1, 86_400_000),
+        max_events=invocation.number("max_events", default.max_events, 1, 10_000),
+        max_delta_facts=invocation.number("max_delta_facts", default.max_delta_facts, 1, 10_000),
+        retention_ms=invocation.number("retention_ms", default.retention_ms, 1_000, 86_400_000),
+    )
+    invocation.finish()
     return found
 
 
