@@ -16,8 +16,9 @@ from manglecp.intent.identity import Identity
 from manglecp.wire.errors import WireError
 from tests.intent.packs import Case, Rules, cases, clock, prohibitions
 
-SLOW = settings(deadline=None, max_examples=2 * settings().max_examples)
-SLOWER = settings(deadline=None)
+pytestmark = pytest.mark.no_cover
+
+SLOW = settings(deadline=None)
 
 
 def ask(case: Case, domain: Domain | None = None, **changes: Any) -> Evaluation:
@@ -56,7 +57,7 @@ def test_random_packs_are_worth_asking() -> None:
 
 @pytest.mark.req("EVAL-41", "EVAL-43")
 @given(cases(with_conflicts=False), prohibitions)
-@SLOWER
+@SLOW
 def test_a_prohibition_never_adds_a_tool_where_there_are_no_conflicts(case: Case, more: str) -> None:
     if any("permitted" in rule for rule in case.rules.prohibitions):
         return
@@ -66,7 +67,7 @@ def test_a_prohibition_never_adds_a_tool_where_there_are_no_conflicts(case: Case
 
 @pytest.mark.req("EVAL-45", "EVAL-46")
 @given(cases(), prohibitions)
-@SLOWER
+@SLOW
 def test_with_conflicts_a_tool_that_a_prohibition_adds_had_lost_one_or_is_needed_by_one_that_had(
     case: Case, more: str
 ) -> None:
@@ -82,7 +83,7 @@ def test_with_conflicts_a_tool_that_a_prohibition_adds_had_lost_one_or_is_needed
 
 @pytest.mark.req("EVAL-18", "EVAL-19")
 @given(cases(), st.randoms(use_true_random=False))
-@SLOWER
+@SLOW
 def test_the_order_of_facts_and_of_rules_does_not_matter(case: Case, random: Any) -> None:
     facts = [*case.facts, *case.facts[:1]]
     random.shuffle(facts)
@@ -98,7 +99,7 @@ def test_the_order_of_facts_and_of_rules_does_not_matter(case: Case, random: Any
 
 @pytest.mark.req("EVAL-17", "EVAL-20", "EVAL-24")
 @given(cases())
-@SLOWER
+@SLOW
 def test_the_limit_on_derived_facts_is_exact(case: Case) -> None:
     domain = Domain.load(case.pack)
     needed = ask(case, domain).facts_derived
