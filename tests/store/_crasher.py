@@ -1,4 +1,4 @@
-"""A process that closes an issue and is killed in front of the n-th statement of that transaction."""
+"""A process that closes an issue and is killed in front of the n-th statement of that transaction, or of its commit."""
 
 from __future__ import annotations
 
@@ -6,32 +6,52 @@ import itertools
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from manglecp.harness.replay import ready_from
+from manglecp.store.database import Rows
 from manglecp.store.instants import system_clock
 from manglecp.store.issues import IssueMemory
 from manglecp.store.issues.events import Close
-from manglecp.store.issues.stored import StoredIssues
+from manglecp.store.issues.stored import StoredIssues, StoredTables
 from manglecp.store.opening import open_database
-from manglecp.store.sqlite import SqliteDatabase
 from tests.store.turns import turn
 
 
-def main(path: str, issue: str, statement: str) -> None:
-    database = open_database(path)
-    assert isinstance(database, SqliteDatabase)
-    store = StoredIssues(database)
+class Mortal(StoredIssues):
+    """Dies in front of one statement."""
+
+    last: int
+
+    @contextmanager
+    def writing(self) -> Iterator[StoredTables]:
+        numbers = itertools.count(1)
+
+        def die() -> None:
+            if next(numbers) == self.last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with super().writing() as tables:
+            execute = tables._execute
+
+            def dying(*args: Any) -> Rows:
+                die()
+                return execute(*args)
+
+            tables._execute = dying
+            yield tables
+            die()
+
+
+def main(where: str, issue: str, statement: str) -> None:
+    store = Mortal(open_database(where))
+    store.last = int(statement)
     ready = ready_from(turn("issue.close", f"issue://{issue}", call_id="the turn"))
-    numbers = itertools.count(1)
-
-    def die(_: str) -> None:
-        if next(numbers) == int(statement):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    database._connection.set_trace_callback(die)
     IssueMemory(store, clock=system_clock, new_id=lambda: "unused").close(ready, "kim", issue, Close())
-    database._connection.set_trace_callback(None)
     print("closed")
+    store.close()
 
 
 if __name__ == "__main__":

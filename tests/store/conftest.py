@@ -1,4 +1,4 @@
-"""A memory in a file, with a clock that tests move."""
+"""Where a store can be, and issue memory in it with a clock that tests move."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from manglecp.store.issues import Issue, IssueMemory
 from manglecp.store.issues.events import Add
-from manglecp.store.issues.stored import StoredIssues
+from manglecp.store.issues.stored import ISSUES, StoredIssues
 from manglecp.store.opening import open_database
 from tests.store.postgres import postgres_url
 
-__all__ = ["postgres_url", "store_where"]
+__all__ = ["Workbench", "bench", "in_a_file", "postgres_url", "store_where"]
 
 
 @pytest.fixture(params=["file", "memory", "postgresql"])
@@ -44,9 +44,10 @@ class Watch:
 class Workbench:
     """Everything that a test of issue memory needs."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.store = StoredIssues(open_database(path))
+    def __init__(self, where: str | Path) -> None:
+        self.where = str(where)
+        self.database = open_database(where, parts=[ISSUES])
+        self.store = StoredIssues(self.database)
         self.clock = Watch()
         numbers = itertools.count(1)
         self.memory = IssueMemory(self.store, clock=self.clock, new_id=lambda: f"i-{next(numbers)}")
@@ -68,8 +69,15 @@ class Workbench:
             return view.head().seq
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Workbench]:
-    workbench = Workbench(tmp_path / "issues.db")
+@pytest.fixture(params=["file", "postgresql"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Workbench]:
+    if request.param == "postgresql":
+        workbench = Workbench(request.getfixturevalue("postgres_url"))
+    else:
+        workbench = Workbench(request.getfixturevalue("tmp_path") / "issues.db")
     yield workbench
     workbench.store.close()
+
+
+in_a_file = pytest.mark.parametrize("bench", ["file"], indirect=True)
+"""For what is done to a file."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator
 from io import BytesIO
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,8 +21,8 @@ from tests.store.turns import ready_for
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Workbench]:
-    workbench = Workbench(tmp_path / "other.db")
+def other() -> Iterator[Workbench]:
+    workbench = Workbench(":memory:")
     yield workbench
     workbench.store.close()
 
@@ -171,22 +169,21 @@ def test_nothing_of_the_text_is_repeated(other: Workbench, lines: list[bytes]) -
 @given(st.data())
 def test_no_edit_gets_in(data: st.DataObject) -> None:
     """Whatever somebody does to the bytes: it is refused as a bad log, or the bytes are the same."""
-    with tempfile.TemporaryDirectory() as folder:
-        bench, other = Workbench(Path(folder, "a.db")), Workbench(Path(folder, "b.db"))
-        bench.add("a", "b")
-        link(bench, "a", "b")
-        bench.memory.claim("w1", "b")
-        text = b"".join(export_log(bench.store))
-        start = data.draw(st.integers(0, len(text)))
-        end = data.draw(st.integers(start, min(len(text), start + 20)))
-        new = data.draw(st.binary(max_size=20) | st.sampled_from([text[start:end], b"\n", b'"', b"null", b"1e999"]))
-        edited = text[:start] + new + text[end:]
-        try:
-            import_log(other.store, BytesIO(edited))
-        except BadLog:
-            assert other.events() == 0
-        else:
-            assert text.startswith(edited)  # whole lines that are missing at the end
-            assert b"".join(export_log(other.store)) == edited
-        bench.store.close()
-        other.store.close()
+    bench, other = Workbench(":memory:"), Workbench(":memory:")
+    bench.add("a", "b")
+    link(bench, "a", "b")
+    bench.memory.claim("w1", "b")
+    text = b"".join(export_log(bench.store))
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 20)))
+    new = data.draw(st.binary(max_size=20) | st.sampled_from([text[start:end], b"\n", b'"', b"null", b"1e999"]))
+    edited = text[:start] + new + text[end:]
+    try:
+        import_log(other.store, BytesIO(edited))
+    except BadLog:
+        assert other.events() == 0
+    else:
+        assert text.startswith(edited)  # whole lines that are missing at the end
+        assert b"".join(export_log(other.store)) == edited
+    bench.store.close()
+    other.store.close()

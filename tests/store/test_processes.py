@@ -47,7 +47,7 @@ def test_claimers_race(bench: Workbench, stale: bool) -> None:
     if stale:
         for name in names:
             bench.memory.claim("gone", name, 30)
-    claimers = [start("_claimer", str(bench.path), f"w{number}") for number in range(4)]
+    claimers = [start("_claimer", bench.where, f"w{number}") for number in range(4)]
     for claimer in claimers:
         assert claimer.stdout is not None
         assert claimer.stdout.readline() == "here\n"
@@ -63,7 +63,7 @@ def test_claimers_race(bench: Workbench, stale: bool) -> None:
 
 
 def test_writers_at_the_same_time(bench: Workbench) -> None:
-    writers = [start("_writer", str(bench.path), name, "12") for name in ("p", "q", "r")]
+    writers = [start("_writer", bench.where, name, "12") for name in ("p", "q", "r")]
     said = [line for writer in writers for line in ended(writer)]
     assert len(said) == 3 * 3 * 12
     result = audit(bench.store)
@@ -71,10 +71,10 @@ def test_writers_at_the_same_time(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_killed_writer(bench: Workbench, tmp_path: Path, seed: int) -> None:
+def test_a_killed_writer(bench: Workbench, seed: int) -> None:
     """Everything that it said is there; the rest is there as a whole or not at all; others go on at once."""
     chance = random.Random(seed)
-    writers = [start("_writer", str(bench.path), name, "1000000") for name in ("p", "q")]
+    writers = [start("_writer", bench.where, name, "1000000") for name in ("p", "q")]
     said: list[list[str]] = []
     for writer in writers:
         assert writer.stdout is not None
@@ -92,17 +92,18 @@ def test_a_killed_writer(bench: Workbench, tmp_path: Path, seed: int) -> None:
         assert issue in known, (what, issue)
         assert what != "closed" or known[issue].status is Status.CLOSED
     bench.add("afterwards")
-    other = Workbench(tmp_path / "copy.db")
+    other = Workbench(":memory:")
     import_log(other.store, export_log(bench.store))
     assert audit(other.store).head == audit(bench.store).head
     other.store.close()
 
 
+@pytest.mark.no_cover
 def test_killed_in_front_of_every_statement(bench: Workbench) -> None:
     """Right, event, state and record of the evidence are there together or not at all."""
     bench.add("a")
     for statement in itertools.count(1):
-        process = start("_crasher", str(bench.path), "a", str(statement))
+        process = start("_crasher", bench.where, "a", str(statement))
         process.wait(60)
         if process.returncode == 0:
             break

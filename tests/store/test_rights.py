@@ -147,7 +147,7 @@ def test_evidence_mutates_once(memory: IssueMemory, bench: Workbench, action: st
     events = bench.events()
     with refused("mutation_evidence_spent"):
         CHANGES[action](memory, ready_from(document))
-    again = IssueMemory(StoredIssues(open_database(bench.path)), clock=bench.clock, new_id=lambda: "i-9")
+    again = IssueMemory(StoredIssues(open_database(bench.where)), clock=bench.clock, new_id=lambda: "i-9")
     with refused("mutation_evidence_spent"):
         CHANGES[action](again, ready_from(document))
     again._store.close()

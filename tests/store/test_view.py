@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from manglecp.store.issues.audit import audit, fold
 from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
 from manglecp.store.issues.jsonl import export_log
 from tests.store.conftest import Workbench
+from tests.store.postgres import empty_database
 from tests.store.test_transitions import close, link, refused, update
 from tests.store.turns import ready, ready_for
 
@@ -80,7 +79,7 @@ def test_the_past(bench: Workbench) -> None:
 
 def test_a_view_does_not_change_while_one_looks(bench: Workbench) -> None:
     bench.add("a")
-    other = Workbench(bench.path)
+    other = Workbench(bench.where)
     with bench.memory.view() as view:
         assert [issue.id for issue in view.list()] == ["a"]
         other.add("b")
@@ -142,29 +141,39 @@ def take(bench: Workbench, step: tuple[str, Any, Any]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=40))
 def test_the_database_says_what_the_fold_says(steps: list[tuple[str, Any, Any]]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Workbench(Path(folder, "issues.db"))
-        bench.add(*NAMES[:3])
-        for step in steps:
-            before = list(export_log(bench.store))
-            try:
-                take(bench, step)
-            except Refused:
-                assert list(export_log(bench.store)) == before, "what is refused changes nothing"
-        now = stamp(bench.clock())
-        with bench.store.reading() as tables:
-            folded, wrong = fold(tables.lines())
-            assert wrong == []
-            assert list(tables.frontier(now)) == list(folded.frontier(now))
-            for status in (None, *Status):
-                assert list(tables.issues(status)) == list(folded.issues(status))
-            for name in NAMES:
-                assert tables.edges_from(name) == folded.edges_from(name)
-                assert tables.edges_to(name) == folded.edges_to(name)
-            for issue in tables.issues():
-                assert (issue.status is Status.IN_PROGRESS) == (tables.lease(issue.id) is not None)
-        assert audit(bench.store).findings == []
-        bench.store.close()
+    compare(":memory:", steps)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_the_server_says_what_the_fold_says(steps: list[tuple[str, Any, Any]]) -> None:
+    with empty_database() as url:
+        compare(url, steps)
+
+
+def compare(where: str, steps: list[tuple[str, Any, Any]]) -> None:
+    bench = Workbench(where)
+    bench.add(*NAMES[:3])
+    for step in steps:
+        before = list(export_log(bench.store))
+        try:
+            take(bench, step)
+        except Refused:
+            assert list(export_log(bench.store)) == before, "what is refused changes nothing"
+    now = stamp(bench.clock())
+    with bench.store.reading() as tables:
+        folded, wrong = fold(tables.lines())
+        assert wrong == []
+        assert list(tables.frontier(now)) == list(folded.frontier(now))
+        for status in (None, *Status):
+            assert list(tables.issues(status)) == list(folded.issues(status))
+        for name in NAMES:
+            assert tables.edges_from(name) == folded.edges_from(name)
+            assert tables.edges_to(name) == folded.edges_to(name)
+        for issue in tables.issues():
+            assert (issue.status is Status.IN_PROGRESS) == (tables.lease(issue.id) is not None)
+    assert audit(bench.store).findings == []
+    bench.store.close()
 
 
 @pytest.mark.parametrize("issue", ["nowhere", "b"])
