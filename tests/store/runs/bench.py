@@ -181,4 +181,5 @@ class Bench:
 def everything(tx: Transaction) -> list[tuple[Any, ...]]:
     """All that the journal holds."""
     runs = tx.execute("SELECT * FROM runs ORDER BY run_id").fetchall()
+    runs += tx.execute("SELECT * FROM run_values ORDER BY run_id").fetchall()
     return runs + tx.execute("SELECT * FROM steps ORDER BY run_id, seq").fetchall()

@@ -19,7 +19,7 @@ def test_what_is_written_is_read(bench: Bench) -> None:
     assert (run.state, run.fence, run.owner, run.takeovers, run.cancel) == (RunState.RUNNING, 1, "first", 0, False)
     assert run.created_ms <= run.touched_ms < run.claim_until_ms <= run.created_ms + HOUR
     assert (run.ended_ms, run.code, run.step, run.kind) == (None, None, None, None)
-    assert run.admission == b'{"run":"r1"}'
+    assert loaded.admission == bench.shown().admission == b'{"run":"r1"}'
     assert loaded.values == Values(plan=b"the plan", args=b"the arguments", slots=b"slots after 2")
     first, second = loaded.steps
     assert (first.number, first.state, first.tier, first.repeatable) == (1, StepState.DONE, 0, True)

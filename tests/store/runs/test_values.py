@@ -103,8 +103,9 @@ def test_sealed_values_are_read_with_their_key_only(opened: Opened) -> None:
 
 
 SWAPS = {
-    "two columns of a run": "UPDATE runs SET args = plan",
-    "two runs": "UPDATE runs SET args = (SELECT args FROM runs WHERE run_id = 'r2') WHERE run_id = 'r1'",
+    "two columns of a run": "UPDATE run_values SET args = plan",
+    "two runs": "UPDATE run_values SET args = (SELECT args FROM run_values WHERE run_id = 'r2') WHERE run_id = 'r1'",
+    "the slots of two runs": "UPDATE runs SET slots = (SELECT slots FROM runs WHERE run_id = 'r2') WHERE run_id = 'r1'",
     "an input for an output": "UPDATE steps SET output = input WHERE number = 1",
     "two steps": "UPDATE steps SET output = (SELECT output FROM steps WHERE number = 2) WHERE number = 1",
     "two attempts": "UPDATE steps SET attempt = 7 WHERE number = 1",

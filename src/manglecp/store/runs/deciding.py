@@ -36,7 +36,7 @@ _LAST_ATTEMPT: Final = """
 """
 _GO_ON: Final = """
     UPDATE runs SET state = 'running', code = NULL, step = NULL, kind = NULL, owner = NULL, claim_until_ms = 0,
-        takeovers = 0, answer = NULL
+        takeovers = 0
     WHERE run_id = ?
 """
 
@@ -69,6 +69,7 @@ def move_on(tx: Transaction, run_id: str) -> RunState:
     doubted = first_in_doubt(tx, run_id)
     if doubted is None:
         tx.execute(_GO_ON, (run_id,))
+        tx.execute("UPDATE run_values SET answer = NULL WHERE run_id = ?", (run_id,))
         return RunState.RUNNING
     tx.execute("UPDATE runs SET step = ?, kind = ? WHERE run_id = ?", (*doubted, run_id))
     return RunState.NEEDS_DECISION

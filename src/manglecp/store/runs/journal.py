@@ -41,19 +41,22 @@ ABORTED: Final = "aborted"
 
 _ACCEPT: Final = """
     INSERT INTO runs (run_id, identity, macro_id, pack_digest, request_key, request_digest, state, fence, owner,
-        claim_until_ms, takeovers, cancel, revision, created_ms, touched_ms, admission, plan, args, slots)
-    VALUES (?, ?, ?, ?, ?, ?, 'running', 1, ?, ?, 0, 0, 0, ?, ?, ?, ?, ?, ?)
+        claim_until_ms, takeovers, cancel, revision, created_ms, touched_ms, slots)
+    VALUES (?, ?, ?, ?, ?, ?, 'running', 1, ?, ?, 0, 0, 0, ?, ?, ?)
     ON CONFLICT DO NOTHING
 """
+_KEEP: Final = "INSERT INTO run_values (run_id, admission, plan, args) VALUES (?, ?, ?, ?)"
 _CLOSE: Final = """
     UPDATE runs SET state = ?, code = ?, step = NULL, kind = NULL, owner = NULL, claim_until_ms = 0,
         revision = revision + 1, touched_ms = ?, ended_ms = ?,
         answer_until_ms = CASE WHEN request_key IS NULL THEN CAST(? AS BIGINT) ELSE CAST(? AS BIGINT) END,
-        plan = NULL, args = NULL, slots = NULL, answer = ?
+        slots = NULL
     WHERE run_id = ?
 """
+_ERASE: Final = "UPDATE run_values SET plan = NULL, args = NULL, answer = ? WHERE run_id = ?"
+_ANSWER: Final = "UPDATE run_values SET answer = ? WHERE run_id = ?"
 _NEEDS_DECISION: Final = """
-    UPDATE runs SET state = 'needs_decision', code = ?, step = ?, kind = ?, owner = NULL, claim_until_ms = 0, answer = ?
+    UPDATE runs SET state = 'needs_decision', code = ?, step = ?, kind = ?, owner = NULL, claim_until_ms = 0
     WHERE run_id = ?
 """
 _ASK_CANCEL: Final = """
@@ -78,12 +81,12 @@ class Runs:
         run_id, values = new.run_id, new.values
         row = (
             *(run_id, new.identity, new.macro_id, new.pack_digest, new.request_key, new.request_digest),
-            *(new.owner, now_ms + new.claim_ms, now_ms, now_ms, new.admission),
-            self._seals.seal_run(values.plan, run_id, "plan"),
-            self._seals.seal_run(values.args, run_id, "args"),
-            self._seals.seal_run(values.slots, run_id, "slots"),
+            *(new.owner, now_ms + new.claim_ms, now_ms, now_ms, self._seals.seal_run(values.slots, run_id, "slots")),
         )
         if tx.execute(_ACCEPT, row).rowcount == 1:
+            plan = self._seals.seal_run(values.plan, run_id, "plan")
+            args = self._seals.seal_run(values.args, run_id, "args")
+            tx.execute(_KEEP, (run_id, new.admission, plan, args))
             return
         taken = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
         if taken is None:
@@ -185,8 +188,9 @@ class Runs:
         """Only a person can say how the run goes on. ``answer`` is what clients are told until then."""
         held = hold(tx, run_id, fence, changes=1)
         steps.doubt(tx, run_id, held.now_ms)
-        sealed = self._seals.seal_run(answer, run_id, "answer")
-        tx.execute(_NEEDS_DECISION, (code, step, None if step is None else kind, sealed, run_id))
+        tx.execute(_NEEDS_DECISION, (code, step, None if step is None else kind, run_id))
+        if answer is not None:
+            tx.execute(_ANSWER, (self._seals.seal_run(answer, run_id, "answer"), run_id))
 
     def _hold(
         self, tx: Transaction, run_id: str, fence: int, changes: int, slots: bytes | None, *, progress: bool = False
@@ -199,8 +203,8 @@ class Runs:
     ) -> None:
         keep = self._retention
         until = (None, None) if answer is None else (now_ms + keep.other_answers_ms, now_ms + keep.keyed_answers_ms)
-        sealed = self._seals.seal_run(answer, run_id, "answer")
-        tx.execute(_CLOSE, (state.value, code, now_ms, now_ms, *until, sealed, run_id))
+        tx.execute(_CLOSE, (state.value, code, now_ms, now_ms, *until, run_id))
+        tx.execute(_ERASE, (self._seals.seal_run(answer, run_id, "answer"), run_id))
         steps.erase(tx, run_id, now_ms)
 
     # --- what people and clients say about it -------------------------------------------------------------------------

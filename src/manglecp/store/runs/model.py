@@ -113,7 +113,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     touched_ms: int
     ended_ms: int | None
-    admission: bytes
 
 
 class StepStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +193,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """A run that is now the claimer's, with all that it takes to go on. No step of it is ``started``."""
 
     run: Run
+    admission: bytes
     values: Values
     steps: tuple[Step, ...]
     """In the order in which they were recorded."""
@@ -203,6 +203,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A run as an operator may see it: no values."""
 
     run: Run
+    admission: bytes
     steps: tuple[Step, ...]
 
 

@@ -16,6 +16,9 @@ _RUN: Final = Run.__struct_fields__
 _STEP: Final = tuple(name for name in Step.__struct_fields__ if name not in ("input", "output", "note"))
 
 _SELECT_RUN: Final = f"SELECT {', '.join(_RUN)} FROM runs"
+_SELECT_VALUES: Final = """
+    SELECT admission, plan, args, slots FROM runs JOIN run_values USING (run_id) WHERE run_id = ?
+"""
 _SELECT_STEPS: Final = f"SELECT {', '.join(_STEP)} FROM steps WHERE run_id = ? ORDER BY seq"
 _SELECT_STEPS_WITH_VALUES: Final = (
     f"SELECT {', '.join(_STEP)}, input, output, note FROM steps WHERE run_id = ? ORDER BY seq"
@@ -36,7 +39,9 @@ def show(tx: Transaction, run_id: str) -> Shown | None:
     run = find_run(tx, run_id)
     if run is None:
         return None
-    return Shown(run=run, steps=tuple(_step(row) for row in tx.execute(_SELECT_STEPS, (run_id,)).fetchall()))
+    admission = tx.execute("SELECT admission FROM run_values WHERE run_id = ?", (run_id,)).fetchone()[0]
+    steps = tx.execute(_SELECT_STEPS, (run_id,)).fetchall()
+    return Shown(run=run, admission=admission, steps=tuple(map(_step, steps)))
 
 
 def load(tx: Transaction, seals: ValueSeals, run_id: str) -> Claimed:
@@ -44,11 +49,12 @@ def load(tx: Transaction, seals: ValueSeals, run_id: str) -> Claimed:
     run = find_run(tx, run_id)
     if run is None:
         raise NoRun(run_id)
-    columns = ("plan", "args", "slots")
-    sealed = tx.execute("SELECT plan, args, slots FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    values = {name: seals.open_run(value, run_id, name) for name, value in zip(columns, sealed, strict=True)}
+    admission, *sealed = tx.execute(_SELECT_VALUES, (run_id,)).fetchone()
+    names = ("plan", "args", "slots")
+    values = {name: seals.open_run(value, run_id, name) for name, value in zip(names, sealed, strict=True)}
     rows = tx.execute(_SELECT_STEPS_WITH_VALUES, (run_id,)).fetchall()
-    return Claimed(run=run, values=Values(**values), steps=tuple(_step_with_values(row, run_id, seals) for row in rows))
+    steps = tuple(_step_with_values(row, run_id, seals) for row in rows)
+    return Claimed(run=run, admission=admission, values=Values(**values), steps=steps)
 
 
 def newest(tx: Transaction, state: RunState | None, limit: int) -> tuple[Run, ...]:
@@ -64,7 +70,7 @@ def newest(tx: Transaction, state: RunState | None, limit: int) -> tuple[Run, ..
 
 def answer_of(tx: Transaction, seals: ValueSeals, run_id: str) -> bytes | None:
     """None if it has no answer yet, or none any more."""
-    row = tx.execute("SELECT answer FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    row = tx.execute("SELECT answer FROM run_values WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise NoRun(run_id)
     return seals.open_run(row[0], run_id, "answer")

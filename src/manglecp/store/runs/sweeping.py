@@ -27,8 +27,10 @@ def sweep(tx: Transaction, retention: Retention, limit: int) -> Swept:
     runs = tx.locked(_OLD_RUNS, (now_ms - retention.runs_ms, limit)).fetchall()
     if runs:
         tx.executemany("DELETE FROM steps WHERE run_id = ?", runs)
+        tx.executemany("DELETE FROM run_values WHERE run_id = ?", runs)
         tx.executemany("DELETE FROM runs WHERE run_id = ?", runs)
     answers = tx.locked(_OLD_ANSWERS, (now_ms, limit)).fetchall()
     if answers:
-        tx.executemany("UPDATE runs SET answer = NULL, answer_until_ms = NULL WHERE run_id = ?", answers)
+        tx.executemany("UPDATE run_values SET answer = NULL WHERE run_id = ?", answers)
+        tx.executemany("UPDATE runs SET answer_until_ms = NULL WHERE run_id = ?", answers)
     return Swept(len(answers), len(runs))
