@@ -1,8 +1,8 @@
 """What the first request would otherwise pay for: the vocabulary of the token counter, time zones, generated code.
 
-Measured on the incident example, five fresh processes on two idle cores: the first request takes 63 to 69 ms without
-this and 0.9 to 1.2 ms after it, and warming up takes 67 to 71 ms. Most of it is the vocabulary, which is loaded once for
-a process. On a busy machine all of these are a few times as long.
+Measured on the incident example, five fresh processes on two cores: the first request takes 63 to 69 ms without this
+and 0.9 to 1.2 ms after it, and warming up takes 67 to 71 ms. Most of it is the vocabulary, which is loaded once for a
+process. On a busy machine all of these are a few times as long.
 
 A server warms up each domain before it listens. Loading does not do it by itself: whoever checks a pack, asks one
 question from a shell or reads a manifest would pay for what is never used.
