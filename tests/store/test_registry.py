@@ -45,9 +45,9 @@ def find(store: Store, macro_id: str = "m1", *, now: int = NOW, identity: str = 
         return store.registry.find(tx, identity, macro_id, now)
 
 
-def sweep(store: Store, *, now: int = NOW, most: int = 1_000_000) -> Swept:
+def sweep(store: Store, *, now: int = NOW, most: int = 1_000_000, at_once: int = 10_000) -> Swept:
     with store.writing() as tx:
-        return store.registry.sweep(tx, now, most)
+        return store.registry.sweep(tx, now, most, at_once=at_once)
 
 
 def count(store: Store, table: str) -> int:
@@ -100,11 +100,11 @@ def test_nothing_announced(store: Store) -> None:
 def test_kept_until_the_window_ends(store: Store) -> None:
     end = NOW + 180 * MINUTE
     keep(store, tool(end=end))
-    assert sweep(store, now=end - 1) == Swept(0, 0, 0)
+    assert sweep(store, now=end - 1) == Swept(0, 0, 0, more=False)
     assert find(store, now=end - 1) is not None
-    assert sweep(store, now=end) == Swept(0, 0, 0)
+    assert sweep(store, now=end) == Swept(0, 0, 0, more=False)
     assert find(store, now=end) is not None, "who comes late hears that it has expired"
-    assert sweep(store, now=end + RETENTION_MS) == Swept(1, 0, 0)
+    assert sweep(store, now=end + RETENTION_MS) == Swept(1, 0, 0, more=False)
     assert find(store, now=end + RETENTION_MS) is None
     assert count(store, "registry_document") == 0
 
@@ -146,7 +146,7 @@ def test_for_want_of_room_the_oldest_outside_of_a_window_go_first(
         keep(store, tool(f"free{age}", document=b"%d" % age), now=NOW - age)
     keep(store, tool("over", end=NOW - 1), now=NOW - 5)
     with caplog.at_level(logging.WARNING):
-        assert sweep(store, most=3) == Swept(0, 2, 0)
+        assert sweep(store, most=3) == Swept(0, 2, 0, more=False)
     assert caplog.records == []
     assert {name for name in ("inside", "free1", "free2", "free3", "over") if find(store, name)} == {
         "inside",
@@ -163,12 +163,27 @@ def test_inside_a_window_only_as_a_last_resort(store: Store, caplog: pytest.LogC
         keep(store, tool(f"m{age}", end=NOW + MINUTE), now=NOW - age)
     keep(store, tool("free"))
     with caplog.at_level(logging.WARNING):
-        assert sweep(store, most=2) == Swept(0, 2, 1)
+        assert sweep(store, most=2) == Swept(0, 2, 1, more=False)
     assert [record.getMessage() for record in caplog.records] == [
         "the registry has room for 2 macro-tools: 1 were dropped before their validity ended"
     ]
     assert [bool(find(store, name)) for name in ("m3", "m2", "m1", "free")] == [False, True, True, False]
     assert count(store, "registry_document") == 1, "others need the definition"
+
+
+def test_little_by_little(store: Store) -> None:
+    """However much there is to sweep, others get their turn."""
+    keep(store, *(tool(f"m{n}", document=b"%d" % n) for n in range(7)))
+    keep(store, *(tool(f"m{n}", document=b"%d" % n, end=NOW + 60 * MINUTE) for n in (7, 8, 9)))
+    later = NOW + RETENTION_MS
+    assert sweep(store, now=later, most=1, at_once=3) == Swept(3, 0, 0, more=True)
+    assert sweep(store, now=later, most=1, at_once=3) == Swept(3, 0, 0, more=True)
+    assert sweep(store, now=later, most=1, at_once=3) == Swept(1, 2, 2, more=False)
+    assert sweep(store, now=later, most=1, at_once=3) == Swept(0, 0, 0, more=False)
+    assert (count(store, "registry"), count(store, "registry_document")) == (1, 1)
+    keep(store, *(tool(f"m{n}") for n in range(5)), now=later)
+    assert sweep(store, now=later, most=1, at_once=4) == Swept(0, 4, 0, more=True)
+    assert sweep(store, now=later, most=1, at_once=4) == Swept(0, 1, 0, more=False)
 
 
 @given(
@@ -197,7 +212,7 @@ def test_what_is_promised_holds(announced: list[tuple[str, str, bytes, int | Non
     alive = {key: kept for key, (kept, drop) in expected.items() if drop > now}
     swept = sweep(store, now=now, most=most)
     found = {key: one for key in expected if (one := find(store, key[1], now=now, identity=key[0]))}
-    assert swept == (len(expected) - len(alive), max(0, len(alive) - most), swept.evicted_inside)
+    assert swept == (len(expected) - len(alive), max(0, len(alive) - most), swept.evicted_inside, False)
     assert found.items() <= alive.items()
     assert len(found) == min(len(alive), most)
     inside = {key for key, kept in alive.items() if kept.expires_at_ms is not None and kept.expires_at_ms > now}

@@ -24,10 +24,12 @@ from manglecp.harness.canonical import digest_bytes
 from manglecp.store.database import Transaction
 from manglecp.store.migrations import Part
 
-__all__ = ["MOST_ENTRIES", "REGISTRY", "RETENTION_MS", "Kept", "Registry", "Swept"]
+__all__ = ["AT_ONCE", "MOST_ENTRIES", "REGISTRY", "RETENTION_MS", "Kept", "Registry", "Swept"]
 
 RETENTION_MS: Final = 300_000
 MOST_ENTRIES: Final = 1_000_000
+AT_ONCE: Final = 10_000
+"""Entries that one sweep removes: nobody waits long for it."""
 
 REGISTRY: Final = Part(
     "registry",
@@ -56,6 +58,7 @@ REGISTRY: Final = Part(
             """,
             "CREATE INDEX registry_drop ON registry (drop_ms)",
             "CREATE INDEX registry_of ON registry (digest)",
+            "CREATE INDEX registry_kept ON registry (kept_ms)",
         ),
     ),
 )
@@ -76,6 +79,14 @@ _FIND: Final = """
     SELECT macro_id, pack_digest, content, not_before_ms, expires_at_ms
     FROM registry JOIN registry_document USING (digest)
     WHERE identity = ? AND macro_id = ? AND registry.drop_ms > ?
+"""
+_DROP: Final = """
+    DELETE FROM registry WHERE (identity, macro_id) IN (
+        SELECT identity, macro_id FROM registry WHERE drop_ms <= ? LIMIT ?)
+"""
+_DROP_DOCUMENTS: Final = """
+    DELETE FROM registry_document WHERE digest IN (
+        SELECT digest FROM registry_document WHERE drop_ms <= ? LIMIT ?)
 """
 _EVICT: Final = """
     DELETE FROM registry WHERE (identity, macro_id) IN (
@@ -110,6 +121,8 @@ class Swept(NamedTuple):
     """Before that, for want of room."""
     evicted_inside: int
     """Before even their window ended."""
+    more: bool
+    """Something is left to do: sweep again, and let others write in between."""
 
 
 class Registry:
@@ -145,22 +158,25 @@ class Registry:
         row = tx.execute(_FIND, (identity, macro_id, now_ms)).fetchone()
         return None if row is None else Kept(*row)
 
-    def sweep(self, tx: Transaction, now_ms: int, most: int = MOST_ENTRIES) -> Swept:
-        """Drop what is past its retention; if more than ``most`` are left, evict."""
+    def sweep(self, tx: Transaction, now_ms: int, most: int = MOST_ENTRIES, *, at_once: int = AT_ONCE) -> Swept:
+        """Drop what is past its retention; if more than ``most`` are left, evict. ``at_once`` entries at most."""
         if tx.dialect == "postgresql":
             # Nobody keeps a tool while it is decided that its definition is not needed.
             tx.execute("LOCK TABLE registry_document IN SHARE ROW EXCLUSIVE MODE")
-        dropped = tx.execute("DELETE FROM registry WHERE drop_ms <= ?", (now_ms,)).rowcount
+        dropped = tx.execute(_DROP, (now_ms, at_once)).rowcount
         # A definition is kept for as long as any of its entries.
-        tx.execute("DELETE FROM registry_document WHERE drop_ms <= ?", (now_ms,))
+        documents = tx.execute(_DROP_DOCUMENTS, (now_ms, at_once)).rowcount
+        if dropped == at_once or documents == at_once:
+            return Swept(dropped, 0, 0, more=True)
         excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - most
-        evicted = self._evict(tx, _OUTSIDE, now_ms, excess)
-        inside = self._evict(tx, _INSIDE, now_ms, excess - evicted)
+        room = min(excess, at_once - dropped)
+        evicted = self._evict(tx, _OUTSIDE, now_ms, room)
+        inside = self._evict(tx, _INSIDE, now_ms, room - evicted)
         if inside:
             _log.warning(
                 "the registry has room for %d macro-tools: %d were dropped before their validity ended", most, inside
             )
-        return Swept(dropped, evicted + inside, inside)
+        return Swept(dropped, evicted + inside, inside, more=evicted + inside < excess)
 
     def _evict(self, tx: Transaction, which: str, now_ms: int, count: int) -> int:
         if count <= 0:

@@ -1,0 +1,176 @@
+"""What the store costs: wall time on a shared machine, in milliseconds, the median of many.
+
+``commit`` is a transaction with one small row (a nonce), ``ledger`` one with one entry of the ledger, ``ledger x 10``
+one with ten. ``find`` is the lookup of a macro-tool among a million, each in a transaction of its own, and ``keep`` the
+announcement of eight tools to an identity among as many. ``verify`` is for a thousand entries.
+
+A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from _postgres import postgres
+from _table import print_table
+
+from manglecp.harness.canonical import digest_bytes
+from manglecp.store.database import Dialect, Synchronous
+from manglecp.store.ledger import Note
+from manglecp.store.opening import Store, open_store
+from manglecp.store.registry import Kept
+
+IDENTITIES: Final = 10_000
+TOOLS: Final = 100
+DOCUMENTS: Final = 1_000
+"""Definitions are shared: many identities are told of the same tool."""
+
+ALLOWED: Final = 0.2
+"""For a lookup among a million."""
+
+NOW: Final = 1_800_000_000_000
+HOUR: Final = 3_600_000
+PACK: Final = "sha256:" + "a" * 64
+
+BODY: Final = {
+    "witness": "jw1_" + "b" * 64,
+    "turn": 2,
+    "mutation": "sha256:" + "c" * 64,
+    "calls": [{"call": "run/s1/1", "action": "AID.PLUGIN.CHARGE.v1", "input": "sha256:" + "e" * 64}],
+}
+
+# A million entries in one statement, in the order of their key.
+FILL: Final[dict[Dialect, str]] = {
+    "sqlite": """
+        WITH RECURSIVE
+            person(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM person WHERE i + 1 < ?),
+            tool(t) AS (SELECT 0 UNION ALL SELECT t + 1 FROM tool WHERE t + 1 < ?),
+            document(n, digest) AS MATERIALIZED
+                (SELECT row_number() OVER (ORDER BY digest) - 1, digest FROM registry_document)
+        INSERT INTO registry
+        SELECT printf('user-%05d', i), printf('macro_%016x', i * 1000 + t), ?, digest, NULL, ?, ?, ?
+        FROM person CROSS JOIN tool JOIN document ON n = (i * 7 + t) % ?
+    """,
+    "postgresql": """
+        INSERT INTO registry
+        SELECT 'user-' || lpad(i::text, 5, '0'), 'macro_' || lpad(to_hex(i * 1000 + t), 16, '0'), ?, digest,
+            NULL, ?, ?, ?
+        FROM generate_series(0, ? - 1) AS i CROSS JOIN generate_series(0, ? - 1) AS t
+        JOIN (SELECT row_number() OVER (ORDER BY digest) - 1 AS n, digest FROM registry_document) AS document
+            ON n = (i * 7 + t) % ?
+    """,
+}
+
+
+def fill(store: Store) -> int:
+    """A million entries, and how many there are."""
+    dialect = store.database.dialect
+    contents = [f"definition {number} ".encode() * 90 for number in range(DOCUMENTS)]
+    row = (PACK, NOW + HOUR, NOW, NOW + 2 * HOUR)
+    with store.writing() as tx:
+        tx.executemany(
+            "INSERT INTO registry_document (digest, drop_ms, content) VALUES (?, ?, ?)",
+            [(digest_bytes(content), NOW + 2 * HOUR, content) for content in contents],
+        )
+        many = (IDENTITIES, TOOLS)
+        tx.execute(FILL[dialect], (*many, *row, DOCUMENTS) if dialect == "sqlite" else (*row, *many, DOCUMENTS))
+        return int(tx.execute("SELECT count(*) FROM registry").fetchone()[0])
+
+
+class Transactions:
+    """What is measured. Each is one transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.chance = random.Random(7)
+        self.numbers = iter(range(10**9))
+
+    def commit(self) -> None:
+        with self.store.writing() as tx:
+            self.store.nonces.burn(tx, "bench", str(next(self.numbers)), NOW)
+
+    def append(self) -> None:
+        with self.store.writing() as tx:
+            self.store.ledger.append(tx, "turn", BODY, run="run", identity="bench")
+
+    def append_ten(self) -> None:
+        with self.store.writing() as tx:
+            self.store.ledger.append_all(tx, [Note("turn", BODY, "run", "bench")] * 10)
+
+    def verify(self) -> None:
+        with self.store.reading() as tx:
+            assert self.store.ledger.verify(tx).sound
+
+    def find(self) -> None:
+        person, tool = self.chance.randrange(IDENTITIES), self.chance.randrange(TOOLS)
+        with self.store.reading() as tx:
+            found = self.store.registry.find(tx, f"user-{person:05}", f"macro_{person * 1000 + tool:016x}", NOW)
+        assert found is not None
+
+    def keep(self) -> None:
+        person = self.chance.randrange(IDENTITIES)
+        tools = [
+            Kept(f"macro_{person * 1000 + tool:016x}", PACK, b"new %d " % tool * 150, None, NOW + HOUR)
+            for tool in range(8)
+        ]
+        with self.store.writing() as tx:
+            self.store.registry.keep(tx, f"user-{person:05}", tools, now_ms=NOW)
+
+
+def median(run: Callable[[], None], times: int) -> float:
+    """Milliseconds."""
+    took = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        took.append(time.perf_counter() - start)
+    return statistics.median(took) * 1_000
+
+
+def measure(where: str | Path, synchronous: Synchronous, *, registry: bool) -> list[str]:
+    store = open_store(where, synchronous=synchronous, patience=60)
+    do = Transactions(store)
+    times = 1_000 if synchronous == "normal" else 150
+    cells = [median(do.commit, times), median(do.append, times), median(do.append_ten, times // 10)]
+    if registry:
+        with store.reading() as tx:
+            missing = max(0, 1_000 - store.ledger.head(tx).seq)
+        with store.writing() as tx:
+            store.ledger.append_all(tx, [Note("turn", BODY)] * missing)
+            entries = store.ledger.head(tx).seq
+        cells.append(median(do.verify, 3) * 1_000 / entries)
+        assert fill(store) == IDENTITIES * TOOLS
+        median(do.find, 500)  # what everybody asks for is in memory
+        cells += [median(do.find, 3_000), median(do.keep, 300)]
+    store.close()
+    return [f"{cell:.3f}" for cell in cells]
+
+
+def main() -> None:
+    header = ("ms (median)", "commit", "ledger", "ledger x 10", "verify", "find", "keep", "allowed", "")
+    rows: list[tuple[str, ...]] = []
+    with tempfile.TemporaryDirectory() as folder, postgres() as url:
+        for name, where in (("SQLite", None), ("PostgreSQL", url)):
+            for synchronous, registry in (("full", False), ("normal", True)):
+                title = f"{name}, {synchronous}"
+                if name == "PostgreSQL" and where is None:
+                    rows.append((title, *["not installed"] * 6, "", ""))
+                    continue
+                place = where or Path(folder) / f"{synchronous}.sqlite3"
+                cells = measure(place, synchronous, registry=registry)  # type: ignore[arg-type]
+                if registry:
+                    verdict = "" if float(cells[4]) <= ALLOWED else "MISSED"
+                    rows.append((title, *cells, f"find {ALLOWED}", verdict))
+                else:
+                    rows.append((title, *cells, "", "", "", "", ""))
+    print_table(header, rows)
+
+
+if __name__ == "__main__":
+    main()
