@@ -16,6 +16,8 @@ from manglecp.mangle.limits import Limits
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source
 
+pytestmark = pytest.mark.no_cover
+
 LIMIT: Final = 20_000
 FEWER: Final = {"sums of all": 1_000, "lists": 1_000}
 """The limit counts facts. Rows that lead to nothing new and the size of values cost time and memory besides."""

@@ -18,7 +18,10 @@ MEGABYTES: Final = 64
 """Over a process that evaluates next to nothing. The limits allow a million parts and as many columns of rows."""
 
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc"),
+    pytest.mark.no_cover,
+]
 
 
 def run(name: str) -> tuple[str, float]:

@@ -19,6 +19,8 @@ from manglecp.wire.messages import VERSION, IntentRequest, IntentResponse
 from manglecp.wire.receiving import receive, receive_from_server
 from manglecp.wire.sending import encode
 
+pytestmark = pytest.mark.no_cover
+
 LIMIT = 1 << 24
 PATIENCE = 30.0
 """Seconds: far more than any of these takes, far less than what a quadratic reader would."""

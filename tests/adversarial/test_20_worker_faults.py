@@ -13,6 +13,8 @@ from manglecp.toolhost.dispatch.breakers import Breakers
 from tests.adversarial._hosted import Hosted, effects, hosting, value
 from tests.toolhost.dispatch.hosts import error, members, running
 
+pytestmark = pytest.mark.no_cover
+
 
 async def nobody_of(pids: list[int]) -> None:
     async with asyncio.timeout(30):

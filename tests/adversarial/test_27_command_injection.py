@@ -22,6 +22,8 @@ from manglecp.toolhost.runner.process import Limits, run
 from tests.adversarial._hosted import HOST, Hosted, hosting, plugin_in, value
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 
+pytestmark = pytest.mark.no_cover
+
 SOURCES = Path(__file__).parents[2] / "src"
 NASTY = [
     "; touch pwned;",

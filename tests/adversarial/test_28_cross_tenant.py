@@ -15,6 +15,8 @@ from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responding import answer_bytes
 from tests.intent.packs import clock, pack, request
 
+pytestmark = pytest.mark.no_cover
+
 SCHEMA: Final = """
 Decl seen(Word) descr [direction("input")] bound [/string].
 Decl note(Text) descr [direction("both")] bound [/string].

@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.no_cover
+
 SCRIPT: Final = Path(__file__).with_name("_deterministic.py")
 LANGUAGE: Final = Path(__file__).with_name("_deterministic_language.py")
 INTENT: Final = Path(__file__).with_name("_deterministic_intent.py")

@@ -158,6 +158,7 @@ def test_what_cannot_be_asked(run: Run, options: list[str], said: str) -> None:
     assert shown.stdout == ""
 
 
+@pytest.mark.no_cover
 def test_a_deep_proof_is_written_whole(run: Run, write: Write) -> None:
     write("deep.mg", "n(0). n(Y) :- n(X), X < 3000, Y = fn:plus(X, 1).\n")
     shown = run("eval", "deep.mg", "--explain", "n(3000)", "--json")

@@ -181,6 +181,7 @@ def same(data: bytes, domain: Domain, identity: Identity = ANONYMOUS) -> bytes:
     return json.dumps(found).encode()
 
 
+@pytest.mark.no_cover
 @pytest.mark.req("EVAL-18", "TOOL-02")
 def test_a_hundred_identical_requests_get_identical_bytes() -> None:
     options = {"include_proof_hints": True, "x-rule_coverage": True}

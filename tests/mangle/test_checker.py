@@ -611,6 +611,7 @@ def test_more_possibilities_than_are_worth_following() -> None:
     assert len(refused(f"{text}n(A) :- v(A), v(B).")) == 1
 
 
+@pytest.mark.no_cover
 def test_types_that_grow_with_every_rule_do_not_grow_for_ever() -> None:
     lists = "".join(f"p{i:04}([X]) :- p{i - 1:04}(X).\n" for i in range(1, 2_000))
     pairs = "".join(f"q{i:04}(fn:pair(X, X)) :- q{i - 1:04}(X).\n" for i in range(1, 100))

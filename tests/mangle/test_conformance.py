@@ -192,6 +192,7 @@ def test_the_order_of_statements_does_not_matter(case: Case) -> None:
         assert case.facts(Source(case.path.name, top + "\n".join(order))) == case.want
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("case", FREE, ids=name_of)
 def test_the_number_of_files_does_not_matter(case: Case) -> None:
     top, items = statements(case)
@@ -203,11 +204,13 @@ def test_the_number_of_files_does_not_matter(case: Case) -> None:
     assert case.facts(*reversed(sources)) == case.want
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("case", GOOD, ids=name_of)
 def test_the_printed_program_means_the_same(case: Case) -> None:
     assert case.facts(Source(case.path.name, printer.unit(parse(case.source)))) == case.want
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("case", GOOD, ids=name_of)
 def test_the_facts_are_a_program_for_themselves(case: Case) -> None:
     result = evaluate(case.load(), now=case.now, limits=case.limits)

@@ -9,6 +9,8 @@ from manglecp.mangle.naive import evaluate
 from manglecp.mangle.term_parser import MAX_NESTING
 from manglecp.mangle.types import MAX_DEPTH
 
+pytestmark = pytest.mark.no_cover
+
 
 def load(text: str) -> Program:
     return Program.load([Source("deep.mg", text)])

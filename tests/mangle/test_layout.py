@@ -78,6 +78,7 @@ def test_a_line_of_facts_is_filled(facts: list[str]) -> None:
         assert len(line) + 1 + len(following.split(".")[0]) + 1 > WIDTH
 
 
+@pytest.mark.no_cover
 def test_conformance_programs() -> None:
     laid = 0
     for path in PROGRAMS:

@@ -257,6 +257,7 @@ sum(N, S) :- N > 0, M = fn:minus(N, 1), sum(M, R), S = fn:plus(R, N).
 """
 
 
+@pytest.mark.no_cover
 def test_deep_calls() -> None:
     program = load(SUM + "p(S) :- sum(5000, S).")
     with little_stack():
@@ -269,6 +270,7 @@ def test_the_depth_of_calls_is_limited_exactly() -> None:
     assert (error.limit, error.consumed, error.unit) == (100, 101, "nested calls of sum")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("rule", ["f(N, R) :- f(N, R).", "f(N, R) :- M = fn:plus(N, 1), f(M, R)."])
 def test_calls_that_never_end(rule: str) -> None:
     text = f'Decl f(N, R) descr [mode("+", "-"), deferred()]. {rule} p(R) :- f(0, R).'

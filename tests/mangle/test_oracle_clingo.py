@@ -13,6 +13,8 @@ from manglecp.mangle.source import Source
 from tests.mangle import generate
 from tests.mangle.generate import Generated
 
+pytestmark = pytest.mark.no_cover
+
 CHUNK = 50
 CHUNKS = 6
 SOAK_CHUNKS = 400

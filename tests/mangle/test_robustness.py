@@ -17,6 +17,8 @@ from manglecp.mangle.source import Source
 from manglecp.mangle.term_parser import MAX_NESTING
 from tests.fuzz import fuzz_parser
 
+pytestmark = pytest.mark.no_cover
+
 INPUTS = 20_000  # make fuzz and make soak try as many as one has time for
 CHUNKS = 4
 DEEP = 100_000

@@ -333,6 +333,7 @@ def test_memory_does_not_grow(make: Callable[[int], Value]) -> None:
 # --- depth ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("depth", "wrap", "opening", "closing"),
     [

@@ -73,6 +73,7 @@ def test_rows_are_numbered_without_a_gap_in_the_order_of_areas() -> None:
     assert list(load().by_id) == expected
 
 
+@pytest.mark.no_cover
 def test_the_suite_keeps_the_register() -> None:
     found = problems(load(), collect(ROOT, "tests"))
     assert not found, "\n".join(found)

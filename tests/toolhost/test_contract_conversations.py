@@ -11,6 +11,8 @@ from tests.toolhost.conversation import HOST, WORKSPACE
 from tests.toolhost.conversations.playing import Host, play
 from tests.toolhost.conversations.script import SCRIPTS, Cast, Conversation, conversations, filled, read_cast
 
+pytestmark = pytest.mark.no_cover
+
 CASTS = SCRIPTS.parent / "casts"
 
 

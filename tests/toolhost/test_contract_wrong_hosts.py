@@ -12,6 +12,8 @@ from tests.toolhost.conversations.playing import Host, play
 from tests.toolhost.conversations.script import SCRIPTS, Conversation, conversations, read_cast
 from tests.toolhost.peers import cpp_host
 
+pytestmark = pytest.mark.no_cover
+
 CAST = SCRIPTS.parent / "casts" / "cpp.toml"
 CPP = Host((sys.executable, "-I", "-S", cpp_host.__file__), sys.executable, read_cast(CAST))
 PLAYABLE = [each for each in conversations() if CPP.cast.plays(each)]

@@ -23,6 +23,8 @@ from manglecp.mangle.values import (
 
 from .strategies import INT64, VALUES, of_type
 
+pytestmark = pytest.mark.no_cover
+
 EXAMPLES = 50  # of each of more than a hundred entries
 _MADE_OF: dict[str, type] = {
     "/number": int,

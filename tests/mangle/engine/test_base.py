@@ -46,6 +46,7 @@ def busy() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.no_cover
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("attempt", range(3))
 def test_threads_share_a_base(attempt: int) -> None:

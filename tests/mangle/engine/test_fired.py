@@ -16,6 +16,8 @@ from manglecp.mangle.source import Source
 from tests.mangle.engine.programs import NOW, made
 from tests.mangle.engine.splitting import LIMITS
 
+pytestmark = pytest.mark.no_cover
+
 RULES = """
 Decl asked(X) bound [/string].
 Decl at(X) temporal bound [/string].

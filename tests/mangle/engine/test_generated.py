@@ -8,6 +8,8 @@ from tests.mangle import generate
 from tests.mangle.engine.programs import NOW, Made, made, shrunk
 from tests.mangle.engine.splitting import disagreement, oracle
 
+pytestmark = pytest.mark.no_cover
+
 BATCH = 25
 BATCHES = 8
 

@@ -45,6 +45,7 @@ def program_text(shape: str, seed: int) -> str:
     return "\n".join([DECLS, TRIPLES, *sorted(set(lines)), SHAPES[shape].replace(". ", ".\n")])
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("shape", SHAPES)
 def test_both_representations(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [program_text(shape, seed) for seed in range(6)]

@@ -64,6 +64,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("rules", "error"), BARRIERS)
 @pytest.mark.parametrize("bounds", ["error", "off"])
 def test_no_premise_passes_one_that_may_fail(rules: str, error: str | None, bounds: Bounds) -> None:
@@ -140,6 +141,7 @@ ELSEWHERE = [
 ]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("rules", ELSEWHERE)
 def test_values_of_other_kinds_arrive_first(rules: str) -> None:
     """A premise is harmless only behind the ones that make it so."""
@@ -165,6 +167,7 @@ at(fn:time:parse_rfc3339("2026-01-05T00:00:00Z")). at(fn:time:parse_rfc3339("202
 """
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("rule", "want"),
     [

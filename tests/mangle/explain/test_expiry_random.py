@@ -22,6 +22,8 @@ from manglecp.mangle.values import INT_MAX
 
 from .programs import FAMILIES, LIMITS, NOW, load, run, write
 
+pytestmark = pytest.mark.no_cover
+
 FEW: Final = 40
 MANY: Final = 1_500
 SECOND: Final = 1_000_000_000

@@ -328,6 +328,7 @@ class Chain:
         return "given" if fact.predicate == "next" or fact.args == (0,) else None
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "rule",
     ["at(Y) :- at(X), next(X, Y).", "at(Y) :- at(X), X < 2000, Y = fn:plus(X, 1).", "at(fn:plus(X, 1)) :- at(X)."],

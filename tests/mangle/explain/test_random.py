@@ -17,6 +17,8 @@ from . import oracles
 from .checking import check
 from .programs import FAMILIES, LIMITS, NAMES, NOW, run, write
 
+pytestmark = pytest.mark.no_cover
+
 FEW: Final = 4
 MANY: Final = 250
 

@@ -136,6 +136,7 @@ def test_what_was_found_counts_though_not_everything_was_looked_at() -> None:
     assert not found.complete
 
 
+@pytest.mark.no_cover
 def test_where_there_are_few_facts_all_are_tried() -> None:
     """A dense closure has more ways than facts."""
     hops = "".join(f"hop({i}, {(2 * i) % 13})." for i in range(12))

@@ -61,6 +61,7 @@ def test_a_log_of_upstream_verifies_though_it_writes_texts_in_its_own_way() -> N
         verify(lines)
 
 
+@pytest.mark.no_cover
 def test_every_changed_byte_shows() -> None:
     data = b"".join(LINES)
     for place in range(len(data)):

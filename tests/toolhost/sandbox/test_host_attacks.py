@@ -12,6 +12,8 @@ from .attacks import ATTACKS, NEEDS_PRIVILEGE, Scene
 from .confined import Identity, require
 from .hosted import folder_of, host, request
 
+pytestmark = pytest.mark.no_cover
+
 HERE = Path(__file__).parent
 HARMLESS = [name for name in ATTACKS if name not in NEEDS_PRIVILEGE]
 

@@ -33,6 +33,7 @@ TAKEN = [
 ]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("call", "value", "mechanism"), TAKEN)
 def test_a_missing_mechanism_stops_the_start_unless_less_will_do(
     call: str, value: int, mechanism: str, identity: Identity

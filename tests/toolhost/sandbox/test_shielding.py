@@ -8,6 +8,8 @@ from manglecp.toolhost.sandbox import Policy, Profile
 
 from .confined import Identity, Outcome, require, run
 
+pytestmark = pytest.mark.no_cover
+
 PREPARE = """
 import os, sys
 os.chdir({workspace!r})
