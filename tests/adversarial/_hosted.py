@@ -15,6 +15,7 @@ from typing import Any
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
+from tests.toolhost.rights import authorised
 
 HOST = (sys.executable, "-I", "-m", "manglecp.toolhost.host")
 
@@ -129,10 +130,10 @@ class Hosted:
         self.catalogue = catalogue
 
     def prepare(self, name: str, *, timeout: float | None = None, key: str | None = None, **inputs: Any) -> Call:
-        """A call as dispatch makes it."""
+        """A call as dispatch makes it, with the right to it."""
         call = self.catalogue.prepare(aid(name), inputs=inputs, idempotency_key=key)
         assert isinstance(call, Call), call
-        return call if timeout is None else replace(call, timeout=timeout)
+        return authorised(call if timeout is None else replace(call, timeout=timeout))
 
     async def call(self, name: str, **said: Any) -> Answer | DispatchError:
         """Its result."""

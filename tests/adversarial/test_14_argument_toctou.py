@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from manglecp.toolhost.dispatch.messages import encode
 from manglecp.toolhost.leases import LeaseBook, input_digest, mint
 from tests.adversarial._hosted import Hosted, aid, effects, hosting, listed, plugin_in, value
 from tests.adversarial._pipe import KEY, lease, line, said
+from tests.toolhost.dispatch.hosts import error
+from tests.toolhost.rights import authorised
 
 OBJECTS = st.dictionaries(
     st.text(max_size=5), st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5), max_size=4
@@ -76,10 +79,24 @@ def test_an_object_that_is_changed_after_the_check_changes_nothing(tmp_path: Pat
         call = hosted.catalogue.prepare(aid("note"), inputs=inputs)
         assert isinstance(call, Call)
         inputs["text"] = "swapped"
-        assert value(await hosted.pool.call(call)) == "checked"
+        assert value(await hosted.pool.call(authorised(call))) == "checked"
 
     hosting(work, tmp_path)
     assert effects(file) == ["checked"]
+
+
+def test_the_bytes_that_were_authorised_are_the_bytes_that_are_sent(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+
+    async def work(hosted: Hosted) -> None:
+        call = hosted.prepare("note", path=str(file), text="good")
+        for swapped in (call.input_json.replace("good", "evil"), call.input_json + " ", call.input_json.upper()):
+            refused = await hosted.pool.call(replace(call, input_json=swapped))
+            assert error(refused) == ("tool_error", "lease_refused")
+        assert value(await hosted.pool.call(call)) == "good"
+
+    hosting(work, tmp_path)
+    assert effects(file) == ["good"]
 
 
 # What one parser takes and another might read differently: the check and the action have to agree on all of them.

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness.states import MutationReady
 from tests.adversarial._hosted import HOST, Hosted, aid, effects, hosting, plugin_in, value
 from tests.adversarial._pipe import KEY, lease, line, said
+from tests.toolhost.dispatch.hosts import error
+from tests.toolhost.rights import authorised, requested
 
 
 @pytest.fixture
@@ -102,7 +105,8 @@ def test_a_call_that_claims_to_be_harmless_gets_no_lease_for_harm(tmp_path: Path
         honest = hosted.prepare("pay", path=str(file), amount=1)
         assert honest.tier == 3
         for tier in (0, 1, 2):
-            refused = await hosted.pool.call(replace(honest, tier=tier, call_id=f"c{tier}"))
+            claimed = authorised(replace(honest, tier=tier, call_id=f"c{tier}", authority=None))
+            refused = await hosted.pool.call(claimed)
             assert isinstance(refused, dict)
             assert refused["detail"].startswith("lease_re")
         assert effects(file) == []
@@ -110,6 +114,21 @@ def test_a_call_that_claims_to_be_harmless_gets_no_lease_for_harm(tmp_path: Path
 
     hosting(work, tmp_path)
     assert effects(file) == ["1"]
+
+
+def test_dispatch_sends_no_effect_that_no_turn_has_authorised(tmp_path: Path, file: Path) -> None:
+    async def work(hosted: Hosted) -> None:
+        planned = hosted.prepare("note", path=str(file), text="planned")
+        unplanned = hosted.prepare("pay", path=str(file), amount=1)
+        for authority in (None, planned.authority, requested(unplanned), object.__new__(MutationReady)):
+            refused = await hosted.pool.call(replace(unplanned, authority=authority))
+            assert error(refused) == ("tool_error", "lease_refused")
+        assert effects(file) == []
+        assert value(await hosted.pool.call(planned)) == "planned"
+        assert error(await hosted.pool.call(planned)) == ("tool_error", "lease_refused")
+
+    hosting(work, tmp_path)
+    assert effects(file) == ["planned"]
 
 
 def test_a_plugin_cannot_find_the_key(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import itertools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import msgspec
+
 from manglecp.harness.canonical import digest, digest_bytes
 from manglecp.harness.states import CallSpec, JoinClosed, MutationReady, ToolRequests
 from manglecp.toolhost.dispatch import Call
@@ -97,3 +99,15 @@ def right_to(*calls: Call) -> MutationReady:
 def authorised(call: Call) -> Call:
     """The call with a right to it, if it needs one."""
     return replace(call, authority=right_to(call)) if call.tier > 0 else call
+
+
+def right_for(aid: str, call_id: str, input_json: str) -> MutationReady:
+    """The same for who has no call yet."""
+    return right_to(Call(aid=aid, call_id=call_id, input_json=input_json))
+
+
+def asking(aid: str, **asked: Any) -> Any:
+    """What to ask of a dispatcher so that it makes this call, its right included."""
+    text = asked.get("input_json") or msgspec.json.encode(asked.get("inputs", {})).decode()
+    call = Call(aid=aid, input_json=text, **({"call_id": asked["call_id"]} if "call_id" in asked else {}))
+    return {**asked, "call_id": call.call_id, "authority": right_to(call)}

@@ -16,6 +16,7 @@ from manglecp.toolhost.dispatch.messages import judge
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.peers import cpp_host
+from tests.toolhost.rights import authorised, requested, right_to
 
 ARGV = (sys.executable, "-I", "-S", cpp_host.__file__)
 ECHO, KEEP, WRITE = "AID.TEST.ECHO.v1", "AID.TEST.KEEP.v1", "AID.FILE.WRITE.v1"
@@ -45,7 +46,7 @@ def with_host(work: Callable[[Pool, Catalogue], Awaitable[None]], *, leases: boo
 def prepared(actions: Catalogue, aid: str, inputs: dict[str, Any] | None = None, **more: Any) -> Call:
     call = actions.prepare(aid, inputs=inputs or {}, **more)
     assert isinstance(call, Call)
-    return call
+    return authorised(call)
 
 
 def answered(result: Answer | DispatchError) -> Answer:
@@ -149,11 +150,18 @@ def test_a_host_that_rates_an_action_higher_than_we_do_gets_its_lease() -> None:
     async def work(pool: Pool, actions: Catalogue) -> None:
         metrics = prepared(actions, "AID.PROC.SELF_METRICS.v1")
         assert metrics.tier == 0
-        results = await asyncio.gather(*(pool.call(replace(metrics, call_id=f"c{number}")) for number in range(5)))
+        calls = [replace(metrics, call_id=f"c{number}") for number in range(5)]
+        rights = [replace(call, authority=right_to(call)) for call in calls]
+        results = await asyncio.gather(*map(pool.call, rights))
         assert sorted(json.loads(answered(result).output_json)["count"] for result in results) == [1, 2, 3, 4, 5]
         async with pool.run() as run:
-            again = answered(await run.call(replace(metrics, slots={1: Artifact("t")})))
+            again = answered(await run.call(replace(metrics, slots={1: Artifact("t")}, authority=right_to(metrics))))
             assert again.slots == {1: Artifact("t")}
+        for without in (
+            replace(metrics, call_id="d"),
+            replace(metrics, call_id="e", authority=requested(replace(metrics, call_id="e"))),
+        ):
+            assert error(await pool.call(without)) == ("tool_error", "lease_refused"), "to that host it is an effect"
 
     with_host(work, leases=True, MACHINA_LEASE_ENFORCE="1")
 

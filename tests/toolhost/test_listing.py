@@ -18,6 +18,7 @@ from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, H
 from manglecp.toolhost.dispatch.launching import launch
 from manglecp.toolhost.dispatch.listing import Listing, list_plugin
 from tests.toolhost.dispatch.hosts import nothing_left
+from tests.toolhost.rights import authorised
 from tests.toolhost.sandbox.confined import require
 
 T = TypeVar("T")
@@ -95,7 +96,7 @@ async def calling(
         for name, inputs in calls:
             prepared = catalogue.prepare(f"AID.PLUGIN.{name}.v1", inputs=inputs)
             assert isinstance(prepared, Call), prepared
-            answer = await pool.call(prepared)
+            answer = await pool.call(authorised(prepared))
             results.append(json.loads(answer.output_json) if isinstance(answer, Answer) else answer)
     return results
 

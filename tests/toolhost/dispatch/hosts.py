@@ -10,6 +10,7 @@ from typing import Any
 
 from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand
 from manglecp.toolhost.dispatch.pool import Limits
+from tests.toolhost.rights import authorised
 
 FAULT_HOST = Path(__file__).with_name("fault_host.py")
 QUICK = Limits(health_interval=0.1, health_timeout=1.5, backoff=0.01)
@@ -26,8 +27,9 @@ def command(*options: str, **environ: str) -> HostCommand:
 def call(
     aid: str = "AID.ECHO.v1", *, tier: int = 0, idempotent: bool = False, timeout: float = 10.0, **wanted: Any
 ) -> Call:
-    """A call that asks for what is wanted."""
-    return Call(aid=aid, input_json=json.dumps(wanted), tier=tier, idempotent=idempotent, timeout=timeout)
+    """A call that asks for what is wanted, with the right to it."""
+    wanted_call = Call(aid=aid, input_json=json.dumps(wanted), tier=tier, idempotent=idempotent, timeout=timeout)
+    return authorised(wanted_call)
 
 
 def seen(result: Answer | DispatchError) -> dict[str, Any]:

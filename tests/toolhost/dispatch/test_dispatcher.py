@@ -22,6 +22,7 @@ from manglecp.toolhost.dispatch import (
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
+from tests.toolhost.rights import asking
 
 WORDS = '''
 import os
@@ -133,9 +134,9 @@ def test_what_cannot_be_called_is_refused_before_any_host_hears_of_it(tmp_path: 
         assert refused(await dispatcher.call(NOTE, input_json="{")) == invalid
         assert refused(await dispatcher.call(NOTE, inputs={}, input_json="{}")) == ("exception", None, None)
         assert not granted
-        answer = await dispatcher.call(NOTE, inputs={"path": str(file), "text": "a"})
+        answer = await dispatcher.call(NOTE, **asking(NOTE, inputs={"path": str(file), "text": "a"}))
         assert isinstance(answer, Answer)
-        answer = await dispatcher.call(NOTE, input_json=json.dumps({"path": str(file), "text": "b"}))
+        answer = await dispatcher.call(NOTE, **asking(NOTE, input_json=json.dumps({"path": str(file), "text": "b"})))
         assert isinstance(answer, Answer)
 
     dispatching(work, tmp_path, audit=lambda event, details: granted.append((event, details["aid"])))
@@ -150,10 +151,12 @@ def test_an_open_breaker_bars_one_action_of_one_plugin_and_no_host_is_called(tmp
     async def work(dispatcher: Dispatcher) -> None:
         inputs = {"path": str(file)}
         for _ in range(2):
-            assert refused(await dispatcher.call(VANISH, inputs=inputs)) == ("crash", "outcome_unknown", None)
-        assert refused(await dispatcher.call(VANISH, inputs=inputs)) == ("tool_error", "breaker_open", "BREAKER_TRIP")
+            lost = await dispatcher.call(VANISH, **asking(VANISH, inputs=inputs))
+            assert refused(lost) == ("crash", "outcome_unknown", None)
+        barred = ("tool_error", "breaker_open", "BREAKER_TRIP")
+        assert refused(await dispatcher.call(VANISH, **asking(VANISH, inputs=inputs))) == barred
         async with dispatcher.run() as run:
-            assert refused(await run.call(VANISH, inputs=inputs)) == ("tool_error", "breaker_open", "BREAKER_TRIP")
+            assert refused(await run.call(VANISH, **asking(VANISH, inputs=inputs))) == barred
             assert isinstance(await run.call(LENGTH), Answer)
         assert isinstance(await dispatcher.call(PUT, inputs={"text": "a"}), Answer)
 
@@ -217,8 +220,8 @@ def test_a_key_is_good_within_one_identity(tmp_path: Path) -> None:
     async def work(dispatcher: Dispatcher) -> None:
         hits = []
         for identity in ("ann", "ann", "bob", "bob", ""):
-            inputs = {"path": str(file), "text": "a"}
-            answer = await dispatcher.call(NOTE, inputs=inputs, identity=identity, idempotency_key="k")
+            asked = asking(NOTE, inputs={"path": str(file), "text": "a"}, idempotency_key="k")
+            answer = await dispatcher.call(NOTE, identity=identity, **asked)
             assert isinstance(answer, Answer)
             hits.append(answer.idempotent_hit)
         assert hits == [False, True, False, True, False]

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand,
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
 from manglecp.toolhost.dispatch.pool import Limits
 from tests.toolhost.dispatch.hosts import FAULT_HOST, QUICK, call, command, error, nothing_left, running, seen
+from tests.toolhost.rights import authorised
 
 CALM = QUICK._replace(health_interval=60)
 
 
 def hasty(patience: float, *, tier: int = 0, aid: str = "AID.HASTY.v1", **wanted: Any) -> Call:
     made = call(aid, tier=tier, **wanted)
-    return Call(aid=aid, input_json=made.input_json, tier=tier, timeout=10, patience=patience)
+    return replace(made, patience=patience)
 
 
 def in_pool(
@@ -133,6 +135,7 @@ def test_cancelling_a_call_that_nobody_shares_its_host_with_frees_the_host() -> 
 
 DEAF = """
 import json, signal, sys, time
+from dataclasses import replace
 from pathlib import Path
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for line in sys.stdin:
@@ -158,7 +161,7 @@ def test_nothing_happens_after_the_caller_has_heard_of_the_loss(how: str, tier: 
             while not pool.pids:
                 await asyncio.sleep(0.01)
             timeout = 0.5 if how == "timeout" else 15.0
-            mine = Call(aid="A", input_json=str(effects), tier=tier, timeout=timeout, idempotency_key="k")
+            mine = authorised(Call(aid="A", input_json=str(effects), tier=tier, timeout=timeout, idempotency_key="k"))
             task = asyncio.create_task(pool.call(mine))
             while not effects.exists():
                 await asyncio.sleep(0.01)
@@ -211,7 +214,7 @@ def test_nobody_prolongs_the_time_of_the_pool() -> None:
     async def work(pool: Pool) -> None:
         for patience in (None, 30.0):
             began = time.monotonic()
-            slow = Call(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, patience=patience)
+            slow = authorised(Call(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, patience=patience))
             assert error(await pool.call(slow)) == ("timeout", "outcome_unknown")
             assert time.monotonic() - began < 15
 
@@ -228,7 +231,7 @@ def test_a_call_counts_once_and_the_probe_of_a_breaker_has_one_attempt(attempts:
         nonlocal now
 
         async def crash() -> tuple[str, str | None]:
-            return error(await pool.call(call("A", tier=1, idempotent=True, fault="crash", effect=str(effects))))
+            return error(await pool.call(call("A", idempotent=True, fault="crash", effect=str(effects))))
 
         assert await crash() == ("crash", None)
         assert breakers.of("A").state is BreakerState.CLOSED

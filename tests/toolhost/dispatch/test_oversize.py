@@ -5,12 +5,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
+from tests.toolhost.rights import authorised
 
 PLUGIN = '''
 from manglecp.toolhost.action import action
@@ -43,7 +45,7 @@ def put(context: Context, count: int) -> int:
 
 def call(name: str, **inputs: object) -> Call:
     tier = 1 if name == "APPEND" else 0
-    return Call(aid=f"AID.PLUGIN.{name}.v1", tier=tier, input_json=json.dumps(inputs))
+    return authorised(Call(aid=f"AID.PLUGIN.{name}.v1", tier=tier, input_json=json.dumps(inputs)))
 
 
 @pytest.mark.req("IPC-36")
@@ -70,9 +72,9 @@ def test_our_host_says_that_its_answer_is_too_long_and_nobody_else_hears_of_it(t
                 assert isinstance(result, Answer)
                 assert json.loads(result.output_json) == letter * count
             assert error(await pool.call(call("TEXT", letter="\u4e2d", count=350_000))) == ("parse_error", "oversize")
-            keyed = Call(aid="AID.PLUGIN.APPEND.v1", input_json=json.dumps({"path": str(effects)}), idempotency_key="k")
+            keyed = replace(call("APPEND", path=str(effects)), idempotency_key="k")
             assert error(await pool.call(keyed)) == ("parse_error", "oversize")
-            again = Call(aid=keyed.aid, input_json=keyed.input_json, idempotency_key="k")
+            again = replace(call("APPEND", path=str(effects)), idempotency_key="k")
             assert error(await pool.call(again)) == ("crash", "outcome_unknown")
             assert pool.pids == pids
 

@@ -99,13 +99,24 @@ def test_an_idempotent_action_is_tried_again_but_not_for_ever(tmp_path: Path) ->
     effects = tmp_path / "effects"
 
     async def work(pool: Pool) -> None:
-        result = await pool.call(call(tier=1, idempotent=True, fault="crash", effect=str(effects)))
+        result = await pool.call(call(idempotent=True, fault="crash", effect=str(effects)))
         assert error(result) == ("crash", None)
         result = await pool.call(call(idempotent=True, fault="empty"))
         assert error(result) == ("parse_error", "empty_output")
 
     in_pool(work)
     assert len(effects.read_text().split()) == 3
+
+
+def test_the_right_to_an_effect_is_good_for_sending_it_once(tmp_path: Path) -> None:
+    effects = tmp_path / "effects"
+
+    async def work(pool: Pool) -> None:
+        result = await pool.call(call(tier=1, idempotent=True, fault="crash", effect=str(effects)))
+        assert error(result) == ("crash", None), "it may be tried again, by who gets another right"
+
+    in_pool(work)
+    assert len(effects.read_text().split()) == 1
 
 
 def test_a_neighbour_of_a_call_that_kills_the_host_is_tried_again() -> None:
@@ -297,8 +308,8 @@ def test_a_host_that_never_comes_up_is_a_crash_with_its_own_words() -> None:
 @pytest.mark.req("IPC-32")
 def test_what_cannot_be_sent_is_said_and_not_raised() -> None:
     async def work(pool: Pool) -> None:
-        assert error(await pool.call(Call(aid="A", input_json="\ud800"))) == ("exception", None)
-        assert error(await pool.call(Call(aid="A", input_json="x" * 10_485_760))) == ("exception", "oversize")
+        assert error(await pool.call(Call(aid="A", tier=0, input_json="\ud800"))) == ("exception", None)
+        assert error(await pool.call(Call(aid="A", tier=0, input_json="x" * 10_485_760))) == ("exception", "oversize")
 
     in_pool(work)
 

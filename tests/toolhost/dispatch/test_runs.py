@@ -15,6 +15,7 @@ from manglecp.toolhost import state
 from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
 from manglecp.toolhost.state import Artifact, Slots
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left, seen
+from tests.toolhost.rights import authorised
 
 PLUGIN = '''
 from manglecp.toolhost.action import action
@@ -75,7 +76,7 @@ def told(result: Answer | DispatchError) -> Any:
 
 
 def echo(slots: Slots, **wanted: Any) -> Call:
-    return Call(aid="AID.ECHO.v1", input_json=json.dumps(wanted), tier=1, slots=slots)
+    return authorised(Call(aid="AID.ECHO.v1", input_json=json.dumps(wanted), tier=1, slots=slots))
 
 
 @pytest.mark.req("IPC-13")
@@ -214,7 +215,7 @@ def test_a_run_that_loses_its_host_goes_on_with_another(tmp_path: Path) -> None:
             assert told(await run.call(echo(one))) == state.full(one)
             await run.call(echo(one))
             lost = Call(aid="AID.X.v1", input_json='{"fault": "leave"}', tier=1, idempotent=True, slots=one)
-            assert error(await run.call(lost)) == ("parse_error", "empty_output")
+            assert error(await run.call(authorised(lost))) == ("parse_error", "empty_output")
         assert isinstance(await pool.call(call(tier=1)), Answer)
 
     in_pool(work)

@@ -13,6 +13,7 @@ import pytest
 
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
+from tests.toolhost.rights import authorised
 
 PLUGIN = '''
 import os
@@ -56,7 +57,7 @@ class Plugin:
 
     async def call(self, name: str, **inputs: Any) -> Answer | DispatchError:
         prepared = self.catalogue.prepare(f"AID.PLUGIN.{name.upper()}.v1", inputs=inputs)
-        return await self.pool.call(prepared) if isinstance(prepared, Call) else prepared
+        return await self.pool.call(authorised(prepared)) if isinstance(prepared, Call) else prepared
 
 
 def serve(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness.states import MutationReady
 from manglecp.toolhost.dispatch import Answer, Catalogue, Dispatcher, HostCommand, Served
 from manglecp.toolhost.runner import (
     ControlMode,
@@ -27,6 +28,7 @@ from manglecp.toolhost.runner import (
     verify,
 )
 from manglecp.toolhost.state import Artifact, Slots
+from tests.toolhost.rights import right_for
 from tests.toolhost.runner.playing import saying
 from tests.toolhost.runner.workshop import COUNT, NOOP, NOTE, SPOIL, VANISH, Workshop, work_in
 
@@ -118,6 +120,7 @@ def test_inputs_that_an_action_does_not_take_are_an_invalid_pick(tmp_path: Path)
     work_in(tmp_path, task)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("code", "why"),
     [
@@ -219,6 +222,27 @@ def test_an_action_gets_the_inputs_that_it_knows_and_none_that_steer() -> None:
         asyncio.run(execute(str(tool["aid"]), {"a": 1, "b": 2, "_x": 3, "_capabilities": {}}, slots))
     taken = [{"a": 1, "b": 2}, {"a": 1, "b": 2}, {"a": 1}]
     assert listening.calls == [{"identity": "kim", "slots": slots, "inputs": inputs} for inputs in taken]
+
+
+def test_an_effect_runs_with_the_right_that_its_caller_gets_for_it(tmp_path: Path) -> None:
+    notes, asked = tmp_path / "notes", []
+
+    async def task(shop: Workshop) -> None:
+        async def authorise(aid: str, call_id: str, input_json: str) -> MutationReady | None:
+            asked.append((aid, json.loads(input_json)["text"]))
+            return right_for(aid, call_id, input_json) if "yes" in input_json else None
+
+        refused = StepStatus.TOOL_ERROR, "lease_refused", False
+        for execute in (Dispatched(shop.dispatcher, "kim"), Dispatched(shop.dispatcher, "kim", authorise)):
+            outcome = await execute("AID.PLUGIN.NOTE.v1", {"path": str(notes), "text": "no"}, {})
+            assert (outcome.status, outcome.output["code"], outcome.by_action) == refused
+            assert (await execute("AID.PLUGIN.COUNT.v1", {}, {})).output == 1
+        outcome = await execute("AID.PLUGIN.NOTE.v1", {"path": str(notes), "text": "yes"}, {})
+        assert (outcome.status, outcome.output) == (StepStatus.OK, "yes")
+
+    work_in(tmp_path, task)
+    assert asked == [("AID.PLUGIN.NOTE.v1", "no"), ("AID.PLUGIN.NOTE.v1", "yes")]
+    assert notes.read_text() == "yes"
 
 
 def test_an_output_that_is_no_json_is_a_failure_of_the_action() -> None:

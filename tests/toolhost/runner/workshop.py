@@ -31,6 +31,7 @@ from manglecp.toolhost.runner import (
     verify,
 )
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
+from tests.toolhost.rights import right_for
 
 PLUGIN = '''
 import os
@@ -78,7 +79,7 @@ class Workshop:
     def __init__(self, dispatcher: Dispatcher, listing: bytes, folder: Path) -> None:
         self.dispatcher = dispatcher
         self.folder = folder
-        self.execute = Dispatched(dispatcher, "kim")
+        self.execute = Dispatched(dispatcher, "kim", right_for)
         again = ("AID.PLUGIN.COUNT.v1", "AID.PLUGIN.VANISH.v1")
         self.menu = Menu.of(replace(offer, deterministic=offer.aid in again) for offer in offers(listing))
         self.log = folder / "run.jsonl"

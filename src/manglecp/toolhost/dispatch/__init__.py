@@ -5,6 +5,7 @@ From the caller inwards:
     dispatcher   the door: several plugins, budget, lookup, schema
     listing      what a plugin offers, asked of itself; catalogue makes calls of it
     pool         the stations of one call, and runs
+    rights       no effect that the harness has not authorised
     breakers     leave alone what keeps failing
     keys         one effect per idempotency key, whichever host would have it
     line         who gets which place; seats which of them a call may have, and what its host is told of the state

@@ -5,6 +5,7 @@ A call meets its checks in this order, and each of them answers without botherin
     budget of the run   spent: BREAKER_TRIP
     lookup by AID       unknown: INVALID_PICK
     JSON Schema         does not fit: INVALID_PICK
+    right to an effect  absent, spent or another's: lease_refused
     breaker             open: BREAKER_TRIP
     place, lease, host  the pool of the plugin
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Final, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 
 from manglecp.toolhost.dispatch import settings
 from manglecp.toolhost.dispatch.breakers import Breakers
@@ -32,6 +33,9 @@ from manglecp.toolhost.dispatch.messages import Answer, Call
 from manglecp.toolhost.dispatch.pool import Pool, Run
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact, Slots
+
+if TYPE_CHECKING:
+    from manglecp.harness.states import MutationReady, ToolRequests
 
 __all__ = ["CALLS_PER_RUN", "Asked", "DispatchedRun", "Dispatcher", "Served"]
 
@@ -63,6 +67,8 @@ class Asked(TypedDict, total=False):
     call_id: str
     timeout: float
     """Seconds. It may shorten the time that the action has, not prolong it."""
+    authority: MutationReady | ToolRequests | None
+    """What permits the call under its ``call_id``; above tier 0 a ``MutationReady`` that names it."""
 
 
 _ASKED: Final = Asked.__annotations__.keys()
@@ -182,6 +188,7 @@ class Dispatcher:
             idempotency_key=call.idempotency_key,
             identity=identity,
             call_id=asked.get("call_id", call.call_id),
+            authority=asked.get("authority"),
         )
         return Prepared(self._pools[number], call)
 

@@ -12,7 +12,8 @@ tool_error  the host answered, and the answer is no; ``status`` holds its verdic
 ========== =====================================================================================
 
 ``code`` refines it. The one to act upon is ``outcome_unknown``: the request left, no answer came, and the action must
-not be repeated. Nobody but a person or the action's own world can say whether its effect happened.
+not be repeated. Nobody but a person or the action's own world can say whether its effect happened. ``lease_refused``
+says that the call had no right to be made (:mod:`.rights`), and nothing was sent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from manglecp.toolhost.status import Status
 __all__ = ["DispatchError", "ErrorCode", "ErrorType", "Status", "failure", "is_failure"]
 
 ErrorType = Literal["timeout", "crash", "parse_error", "not_found", "exception", "tool_error"]
-ErrorCode = Literal["outcome_unknown", "oversize", "empty_output", "cancelled", "breaker_open", "queue_full"]
+ErrorCode = Literal[
+    "outcome_unknown", "oversize", "empty_output", "cancelled", "breaker_open", "queue_full", "lease_refused"
+]
 
 
 class DispatchError(TypedDict):

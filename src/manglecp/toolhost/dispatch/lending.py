@@ -5,6 +5,8 @@ foreign host has none of our keys. If it wants leases it is asked for one on its
 contract has it. It may rate an action higher than we do (to the C++ host, whatever has "process" in an effect is tier
 2): if it says that a lease is required for a call that brought none, it is asked then. Nothing has happened so far.
 
+No lease is made, or asked for, that the call has no right to; above tier 0 the right is spent by it (:mod:`.rights`).
+
 What the auditor hears, each with ``aid``, ``call_id`` and ``tier``:
 
 ================ ====================================================================================
@@ -27,7 +29,8 @@ import msgspec
 
 from manglecp.toolhost.dispatch.messages import Call, unknown
 from manglecp.toolhost.dispatch.process import HostLost, HostProcess
-from manglecp.toolhost.leases import MAX_TTL, Audit, input_digest, mint
+from manglecp.toolhost.dispatch.rights import Right
+from manglecp.toolhost.leases import MAX_TTL, Audit, mint
 
 __all__ = ["Lending"]
 
@@ -41,20 +44,22 @@ class Lending:
         self._loop = asyncio.get_running_loop()
 
     async def token(
-        self, host: HostProcess, call: Call, deadline: float, *, required: Mapping[str, Any] | None = None
+        self, host: HostProcess, call: Call, right: Right, deadline: float, *, required: Mapping[str, Any] | None = None
     ) -> str | None:
         """A token for this call on this host; None where it has to go without. ``required``: the answer that wants one.
 
-        A request on the pipe is shared where the call is: to cancel one of many must not end the host for all.
+        :class:`~.line.Refused` if the call may not be made. A request on the pipe is shared where the call is: to
+        cancel one of many must not end the host for all.
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)
         if ttl <= 0:
             raise HostLost("timeout", "the deadline passed before the request could be sent", sent=False, suspect=False)
+        right.spend(effect=call.exclusive or required is not None)
         if host.lease_key is not None:
             return mint(
                 host.lease_key,
                 aid=call.aid,
-                input_digest=input_digest(call.input_json),
+                input_digest=right.input_digest,
                 call_id=call.call_id,
                 tier=call.tier,
                 ttl=ttl,

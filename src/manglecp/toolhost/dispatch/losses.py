@@ -1,10 +1,11 @@
 """What becomes of a call whose host was lost.
 
-A request of which no byte was sent is given to another host. One that was sent is repeated only if the action is
-idempotent, or has no effect (tier 0) and was lost because of a neighbour; otherwise its outcome is unknown, and that is
-what the caller is told. Nothing is repeated that would fail in the same way everywhere: a deadline is over for all
-hosts, and an answer that is too long is too long everywhere. The one call that tries out whether an action is well
-again is not repeated either.
+A request of which no byte was sent is given to another host. One that was sent is repeated only if it has no effect
+(tier 0), and is idempotent or was lost because of a neighbour. The right to an effect is spent when it is sent, so it
+is never repeated here: if the action is idempotent, the caller may try again with a new right, and otherwise the
+outcome is unknown, and that is what the caller is told. Nothing is repeated that would fail in the same way everywhere:
+a deadline is over for all hosts, and an answer that is too long is too long everywhere. The one call that tries out
+whether an action is well again is not repeated either.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def may_repeat(call: Call, lost: HostLost, *, probe: bool) -> bool:
     """Whether another host may be given this call."""
     if lost.loss not in _REPEATABLE:
         return False
-    return not lost.sent or innocent(call, lost) or (call.idempotent and not probe)
+    return not lost.sent or innocent(call, lost) or (call.idempotent and not call.exclusive and not probe)
 
 
 def type_of(lost: HostLost) -> ErrorType:

@@ -1,8 +1,9 @@
 """The warm hosts of one plugin: one result for every call, whatever becomes of a host.
 
-The pool itself only leads a call through its stations: the breaker of its action (:mod:`.breakers`), its key for
-idempotency (:mod:`.keys`), a place (:mod:`.line`, whose hosts :mod:`.keeping` keeps), a lease (:mod:`.lending`), the
-exchange (:mod:`.process`) and what the answer means (:mod:`.messages`) or its absence (:mod:`.losses`).
+The pool itself only leads a call through its stations: its right to be made (:mod:`.rights`), the breaker of its
+action (:mod:`.breakers`), its key for idempotency (:mod:`.keys`), a place (:mod:`.line`, whose hosts :mod:`.keeping`
+keeps), a lease (:mod:`.lending`), the exchange (:mod:`.process`) and what the answer means (:mod:`.messages`) or its
+absence (:mod:`.losses`).
 
 A call of its own carries its whole state to any host. A run (:meth:`Pool.run`) has one host to itself for a sequence of
 calls, and only there a host is told nothing but what has changed (:mod:`.seats`).
@@ -34,6 +35,7 @@ from manglecp.toolhost.dispatch.line import Line, Place, Refused
 from manglecp.toolhost.dispatch.losses import error_of, innocent, may_repeat
 from manglecp.toolhost.dispatch.messages import Answer, Call, RequestError, encode, judge, misshapen
 from manglecp.toolhost.dispatch.process import HostLost, HostProcess
+from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.dispatch.seats import AnyHost, OneHost, Seat
 from manglecp.toolhost.leases import Audit
 
@@ -123,6 +125,11 @@ class Pool:
             return failure(str(call.aid), "exception", wrong)
         if call.call_id in self._running:
             return failure(call.aid, "exception", f"a call {call.call_id} is running already")
+        right = Right(call)
+        try:
+            right.check()
+        except Refused as refused:
+            return failure(call.aid, refused.kind, refused.detail, code=refused.code)
         breaker = self._breakers.of(call.aid)
         permit = breaker.admit()
         if permit is None:
@@ -131,7 +138,7 @@ class Pool:
         work_time = self._timeout if call.timeout is None else min(call.timeout, self._timeout)
         patience = work_time if call.patience is None else min(call.patience, work_time)
         deadline = self._loop.time() + patience
-        attempt = _Attempt(call, breaker, permit, work_time, hasty=patience < work_time)
+        attempt = _Attempt(call, right, breaker, permit, work_time, hasty=patience < work_time)
         task = asyncio.current_task()
         assert task is not None
         cancelling = task.cancelling()
@@ -199,11 +206,11 @@ class Pool:
     async def _exchange(self, place: Place, attempt: _Attempt, seat: Seat, deadline: float) -> dict[str, Any]:
         host = place.host
         assert host is not None
-        token = await self._lending.token(host, attempt.call, deadline)
+        token = await self._lending.token(host, attempt.call, attempt.right, deadline)
         document = await self._send(host, attempt, seat, deadline, token)
         if self._lending.wanted(token, document):
             attempt.sent = False  # the host refused, and did nothing
-            token = await self._lending.token(host, attempt.call, deadline, required=document)
+            token = await self._lending.token(host, attempt.call, attempt.right, deadline, required=document)
             document = await self._send(host, attempt, seat, deadline, token)
         return document
 
@@ -276,10 +283,13 @@ class Run:
 class _Attempt:
     """A call on its way, and what is known of it if it has to be given up."""
 
-    __slots__ = ("breaker", "call", "hasty", "permit", "sent", "suspected", "work_time")
+    __slots__ = ("breaker", "call", "hasty", "permit", "right", "sent", "suspected", "work_time")
 
-    def __init__(self, call: Call, breaker: Breaker, permit: Permit, work_time: float, *, hasty: bool) -> None:
+    def __init__(
+        self, call: Call, right: Right, breaker: Breaker, permit: Permit, work_time: float, *, hasty: bool
+    ) -> None:
         self.call = call
+        self.right = right
         self.breaker = breaker
         self.permit = permit
         self.work_time = work_time

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from manglecp.toolhost.runner.budget import Budget
 from manglecp.toolhost.runner.control import ControlMode, Selector, Situation
-from manglecp.toolhost.runner.dispatching import Dispatched, offers
+from manglecp.toolhost.runner.dispatching import Authorise, Dispatched, offers
 from manglecp.toolhost.runner.errors import LogBroken, PatchRefused, PolicyRefused, RunnerError
 from manglecp.toolhost.runner.execution import Execute, Outcome
 from manglecp.toolhost.runner.header import RunHeader
@@ -33,6 +33,7 @@ from manglecp.toolhost.runner.selection import Kind, Selection, parse
 from manglecp.toolhost.status import StepStatus
 
 __all__ = [
+    "Authorise",
     "Budget",
     "ControlMode",
     "Dispatched",

@@ -6,6 +6,9 @@ that its schema names; members with a leading underscore steer the runner and go
 The state of a run is the runner's, and travels whole with every step. No host is kept from step to step: between two of
 them a selector may think for a long time.
 
+What has effects takes a right, call by call. Whoever starts a run gives it a function that gets them, by a turn of the
+harness or not at all; without one, dispatch refuses.
+
 Dispatch answers with a value whatever happens. A refusal by the action or by its schema is the action's own word. What
 else fails (a deadline, a crash, an open breaker) tells nothing about the action, and a replay does not expect it again.
 """
@@ -13,20 +16,37 @@ else fails (a deadline, a crash, an open breaker) tells nothing about the action
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import secrets
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from manglecp.toolhost.dispatch.catalogue import Catalogue
-from manglecp.toolhost.dispatch.dispatcher import Dispatcher
+from manglecp.toolhost.dispatch.dispatcher import Asked, Dispatcher
 from manglecp.toolhost.dispatch.messages import Answer
 from manglecp.toolhost.effects import SAFE
-from manglecp.toolhost.runner.execution import Outcome
+from manglecp.toolhost.runner.execution import Outcome, settled
 from manglecp.toolhost.runner.menu import Offer
 from manglecp.toolhost.state import Slots
 from manglecp.toolhost.status import StepStatus
 
-__all__ = ["Dispatched", "offers"]
+if TYPE_CHECKING:
+    from manglecp.harness.states import MutationReady
+
+__all__ = ["Authorise", "Dispatched", "offers"]
+
+
+class Authorise(Protocol):
+    """The right to one call above tier 0: this action, under this call id, with these input bytes. None: there is none.
+
+    Asked just before the call is made, now or when awaited.
+    """
+
+    def __call__(
+        self, aid: str, call_id: str, input_json: str, /
+    ) -> MutationReady | Awaitable[MutationReady | None] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +55,16 @@ class Dispatched:
 
     dispatcher: Dispatcher
     identity: str = ""
+    authorise: Authorise | None = None
 
     async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
         profile = self.dispatcher.actions.get(aid)
-        taken = _taken(inputs, None if profile is None else profile.inputs_schema)
-        answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, inputs=taken)
+        asked: Asked = {"inputs": _taken(inputs, None if profile is None else profile.inputs_schema)}
+        if self.authorise is not None and profile is not None and profile.tier > SAFE:
+            text, call_id = msgspec.json.encode(asked["inputs"]).decode(), secrets.token_hex(16)
+            authority = await settled(self.authorise(aid, call_id, text))
+            asked = {"input_json": text, "call_id": call_id, "authority": authority}
+        answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, **asked)
         if isinstance(answer, Answer):
             return Outcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
         status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
