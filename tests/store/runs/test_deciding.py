@@ -121,6 +121,22 @@ def test_of_a_repeatable_step_one_may_say_so_too(bench: Bench) -> None:
     assert bench.states() == [("do", 1, 1, "done")]
 
 
+def test_it_is_about_the_last_attempt(bench: Bench) -> None:
+    bench.accept()
+    for attempt in (1, 2):
+        bench.started(start(1, attempt, repeatable=True), start(2, attempt, repeatable=True))
+        state = StepState.UNKNOWN if attempt == 1 else StepState.FAILED
+        bench.finished(ending(1, attempt, state=StepState.UNKNOWN), ending(2, attempt, state=state))
+    bench.undecided()
+    with pytest.raises(NotOpen):
+        bench.decide("happened", 2)
+    bench.decide("happened", 1)
+    assert bench.states() == [
+        *(("do", 1, 1, "unknown"), ("do", 2, 1, "unknown")),
+        *(("do", 1, 2, "done"), ("do", 2, 2, "failed")),
+    ]
+
+
 def test_a_gate_that_was_closed(bench: Bench) -> None:
     bench.accept()
     bench.undecided("gate_refused")

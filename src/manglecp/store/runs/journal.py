@@ -16,7 +16,7 @@ from manglecp.store.database import Database, Transaction
 from manglecp.store.errors import Invalid
 from manglecp.store.runs import claiming, deciding, reading, steps, sweeping, waiting
 from manglecp.store.runs.errors import KeyTaken, NotOpen
-from manglecp.store.runs.holding import Held, hold
+from manglecp.store.runs.holding import Statement, hold
 from manglecp.store.runs.model import (
     ENDS,
     Claimed,
@@ -138,11 +138,10 @@ class Runs:
 
         :class:`.NotOpen` if an attempt at one of the steps is in the way of this one.
         """
-        held = self._hold(tx, run_id, fence, len(settled) + len(starts), slots)
-        first_start = held.revision - len(starts) + 1
-        steps.settle(tx, self._seals, run_id, first_start - len(settled), settled, held.now_ms)
-        steps.start(tx, self._seals, run_id, first_start, starts, held.now_ms)
-        return held.cancel
+        changes = len(settled) + len(starts)
+        then = [steps.settle(self._seals, run_id, one, changes - at) for at, one in enumerate(settled, 1)]
+        then += [steps.start(self._seals, run_id, one, len(starts) - at) for at, one in enumerate(starts, 1)]
+        return self._write(tx, run_id, fence, then, changes, slots)
 
     def finished(
         self,
@@ -156,10 +155,9 @@ class Runs:
     ) -> bool:
         """What came of calls that were started. Was cancelling asked for?"""
         progress = any(one.state == StepState.DONE for one in ends)
-        held = self._hold(tx, run_id, fence, len(settled) + 1, slots, progress=progress)
-        steps.finish(tx, self._seals, run_id, ends, held.now_ms)
-        steps.settle(tx, self._seals, run_id, held.revision - len(settled) + 1, settled, held.now_ms)
-        return held.cancel
+        then = [steps.finish(self._seals, run_id, one) for one in ends]
+        then += [steps.settle(self._seals, run_id, one, len(settled) - at) for at, one in enumerate(settled, 1)]
+        return self._write(tx, run_id, fence, then, len(settled) + 1, slots, progress=progress)
 
     def settled(
         self, tx: Transaction, run_id: str, fence: int, settled: Sequence[StepSettled], *, slots: bytes | None = None
@@ -192,11 +190,19 @@ class Runs:
         if answer is not None:
             tx.execute(_ANSWER, (self._seals.seal_run(answer, run_id, "answer"), run_id))
 
-    def _hold(
-        self, tx: Transaction, run_id: str, fence: int, changes: int, slots: bytes | None, *, progress: bool = False
-    ) -> Held:
+    def _write(
+        self,
+        tx: Transaction,
+        run_id: str,
+        fence: int,
+        then: Sequence[Statement],
+        changes: int,
+        slots: bytes | None,
+        *,
+        progress: bool = False,
+    ) -> bool:
         sealed = self._seals.seal_run(slots, run_id, "slots")
-        return hold(tx, run_id, fence, changes=changes, progress=progress, slots=sealed)
+        return hold(tx, run_id, fence, changes=changes, progress=progress, slots=sealed, then=then).cancel
 
     def _close(
         self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int

@@ -1,13 +1,12 @@
-"""Rows of steps, written under a run that the transaction holds."""
+"""Rows of steps: the statements that write them under a run that is held, and what is done to all of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Invalid
-from manglecp.store.runs.errors import NotOpen
+from manglecp.store.runs.holding import Statement
 from manglecp.store.runs.model import Kind, StepEnd, StepSettled, StepStart, StepState
 from manglecp.store.runs.sealed import ValueSeals
 
@@ -15,14 +14,22 @@ __all__ = ["OUTCOME_UNKNOWN", "doubt", "erase", "finish", "first_in_doubt", "set
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 
-_INSERT: Final = """
+# The row comes from a SELECT, where PostgreSQL does not guess the type of a value that is missing.
+_START: Final = """
     INSERT INTO steps (run_id, kind, number, attempt, seq, state, call_id, action, tier, repeatable, input_digest,
-        output_digest, code, witness, started_ms, ended_ms, input, output, note)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT DO NOTHING
+        witness, started_ms, input)
+    SELECT ?, ?, ?, ?, revision - ?, 'started', ?, ?, ?, ?, ?, ?, touched_ms, CAST(? AS {blob}) FROM {held}
+    WHERE true ON CONFLICT DO NOTHING
+"""
+_SETTLE: Final = """
+    INSERT INTO steps (run_id, kind, number, attempt, seq, state, call_id, action, tier, repeatable, input_digest,
+        output_digest, code, started_ms, ended_ms, input, output, note)
+    SELECT ?, ?, ?, ?, revision - ?, ?, ?, ?, ?, ?, ?, ?, ?, touched_ms, touched_ms,
+        CAST(? AS {blob}), CAST(? AS {blob}), CAST(? AS {blob}) FROM {held}
+    WHERE true ON CONFLICT DO NOTHING
 """
 _FINISH: Final = """
-    UPDATE steps SET state = ?, output_digest = ?, code = ?, ended_ms = ?, output = ?, note = ?
+    UPDATE steps SET state = ?, output_digest = ?, code = ?, ended_ms = touched_ms, output = ?, note = ? FROM {held}
     WHERE run_id = ? AND kind = ? AND number = ? AND attempt = ? AND state = 'started'
 """
 _DOUBT: Final = f"""
@@ -34,47 +41,36 @@ _IN_DOUBT: Final = """
 _ERASE: Final = "UPDATE steps SET input = NULL, output = NULL, note = NULL WHERE run_id = ?"
 
 
-def start(
-    tx: Transaction, seals: ValueSeals, run_id: str, first_seq: int, starts: Sequence[StepStart], now_ms: int
-) -> None:
-    for seq, one in enumerate(starts, first_seq):
-        place = (run_id, one.kind, one.number, one.attempt)
-        row = (
-            *(*place, seq, "started", one.call_id, one.action, one.tier, int(one.repeatable), one.input_digest),
-            *(None, None, one.witness, now_ms, None),
-            *(seals.seal_step(one.input, *place, "input"), None, None),
-        )
-        _insert(tx, row)
+def start(seals: ValueSeals, run_id: str, one: StepStart, later: int) -> Statement:
+    """``later``: how many changes of the run come after this one in the same transaction."""
+    place = (run_id, one.kind, one.number, one.attempt)
+    row = (
+        *(*place, later, one.call_id, one.action, one.tier, int(one.repeatable), one.input_digest, one.witness),
+        seals.seal_step(one.input, *place, "input"),
+    )
+    return Statement(_START, row, (), _in_the_way(*place))
 
 
-def settle(
-    tx: Transaction, seals: ValueSeals, run_id: str, first_seq: int, settled: Sequence[StepSettled], now_ms: int
-) -> None:
-    for seq, one in enumerate(settled, first_seq):
-        if one.state == StepState.DONE and one.tier > 0:
-            raise Invalid("state", "an effect is done only after it was started")
-        place = (run_id, one.kind, one.number, one.attempt)
-        row = (
-            *(*place, seq, one.state.value, one.call_id, one.action, one.tier, int(one.tier == 0), one.input_digest),
-            *(one.output_digest, one.code, None, now_ms, now_ms),
-            seals.seal_step(one.input, *place, "input"),
-            seals.seal_step(one.output, *place, "output"),
-            seals.seal_step(one.note, *place, "note"),
-        )
-        _insert(tx, row)
+def settle(seals: ValueSeals, run_id: str, one: StepSettled, later: int) -> Statement:
+    if one.state == StepState.DONE and one.tier > 0:
+        raise Invalid("state", "an effect is done only after it was started")
+    place = (run_id, one.kind, one.number, one.attempt)
+    row = (
+        *(*place, later, one.state.value, one.call_id, one.action, one.tier, int(one.tier == 0)),
+        *(one.input_digest, one.output_digest, one.code),
+        seals.seal_step(one.input, *place, "input"),
+        seals.seal_step(one.output, *place, "output"),
+        seals.seal_step(one.note, *place, "note"),
+    )
+    return Statement(_SETTLE, row, (), _in_the_way(*place))
 
 
-def finish(tx: Transaction, seals: ValueSeals, run_id: str, ends: Sequence[StepEnd], now_ms: int) -> None:
-    for one in ends:
-        place = (run_id, one.kind, one.number, one.attempt)
-        row = (
-            *(one.state.value, one.output_digest, one.code, now_ms),
-            seals.seal_step(one.output, *place, "output"),
-            seals.seal_step(one.note, *place, "note"),
-            *place,
-        )
-        if tx.execute(_FINISH, row).rowcount != 1:
-            raise NotOpen(f"{_name(*place)} is not under way")
+def finish(seals: ValueSeals, run_id: str, one: StepEnd) -> Statement:
+    place = (run_id, one.kind, one.number, one.attempt)
+    output = seals.seal_step(one.output, *place, "output")
+    note = seals.seal_step(one.note, *place, "note")
+    changed = (one.state.value, one.output_digest, one.code, output, note)
+    return Statement(_FINISH, changed, place, f"{_name(*place)} is not under way")
 
 
 def doubt(tx: Transaction, run_id: str, now_ms: int) -> None:
@@ -94,11 +90,9 @@ def erase(tx: Transaction, run_id: str, now_ms: int) -> None:
     tx.execute(_ERASE, (run_id,))
 
 
-def _insert(tx: Transaction, row: tuple[Any, ...]) -> None:
-    # The index steps_once decides whether there may be this attempt.
-    if tx.execute(_INSERT, row).rowcount != 1:
-        run_id, kind, number, attempt = row[:4]
-        raise NotOpen(f"{_name(run_id, kind, number, attempt)} cannot begin: another attempt is in its way")
+def _in_the_way(run_id: str, kind: Kind, number: int, attempt: int) -> str:
+    # It is the index steps_once that decides.
+    return f"{_name(run_id, kind, number, attempt)} cannot begin: another attempt is in its way"
 
 
 def _name(run_id: str, kind: Kind, number: int, attempt: int) -> str:
