@@ -53,7 +53,14 @@ def test_help_names_every_verb(run: Run) -> None:
 def test_every_verb_explains_itself(run: Run, verb: str) -> None:
     shown = run(verb, "--help")
     assert shown.exit_code == 0
-    others = {"intent": "PACK NAME", "new": "PACK", "schema": "[TYPE]", "toolhost": "MODE PLUGIN [AID]"}
+    others = {
+        "call": "PACK TOOL",
+        "intent": "PACK NAME",
+        "new": "PACK",
+        "schema": "[TYPE]",
+        "toolhost": "MODE PLUGIN [AID]",
+        "worker": "PACK...",
+    }
     takes = "FILE..." if verb in ON_PROGRAMS else others.get(verb, "COMMAND [ARGS]...")
     assert shown.stdout.startswith(f"Usage: manglecp {verb} [OPTIONS] {takes}")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Final
 
 import click
 
-__all__ = ["FILE", "STDIN", "read", "source_name"]
+__all__ = ["FILE", "STDIN", "read", "replace", "source_name"]
 
 STDIN: Final = "-"
 FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -33,3 +36,24 @@ def read(file: str, most: int = -1) -> bytes:
     if len(data) > most:
         raise click.UsageError(f"{click.format_filename(file)} has more than {most:,} bytes")
     return data
+
+
+def replace(path: Path, lines: Iterable[bytes]) -> None:
+    """A new file in the place of the old one, whole or not at all. What is no file is written to."""
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as out:
+                out.writelines(lines)
+            return
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
+            try:
+                new.writelines(lines)
+                new.flush()
+                os.fsync(new.fileno())
+                Path(new.name).replace(path)
+            except BaseException:
+                with suppress(OSError):
+                    Path(new.name).unlink()
+                raise
+    except OSError as error:
+        raise click.UsageError(f"cannot write {click.format_filename(path)}: {error.strerror}") from None

@@ -16,7 +16,7 @@ from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.intent import ProofHints, RuleCoverage, WhyNot
 from manglecp.wire.messages.tools import MacroTool
 
-__all__ = ["lines", "refusal"]
+__all__ = ["fact_text", "lines", "refusal", "why_not_lines"]
 
 HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 _SCORE: Final = 2
@@ -53,7 +53,7 @@ def _answered(answer: Answer, why: bool) -> Iterator[str]:
         if why:
             yield from _why(hints, proven)
         for blocked in hints.why_not if hints.why_not is not UNSET else ():
-            yield from _why_not(blocked)
+            yield from why_not_lines(blocked)
     if result.diagnostics is UNSET:
         return
     if result.diagnostics.rule_coverage is not UNSET:
@@ -121,7 +121,7 @@ def _why(hints: ProofHints, proven: Mapping[str, Definition]) -> Iterator[str]:
         name = proven[derivation.macro_id].tool
         yield _Heading(f"why {name}: {derivation.selected_by}, {derivation.score}")
         yield f"  by {', '.join(derivation.rule_chain)}"
-        yield from (f"  {_fact(fact)}" for fact in derivation.supporting_facts)
+        yield from (f"  {fact_text(fact)}" for fact in derivation.supporting_facts)
     if hints.excluded:
         yield ""
         yield _Heading("excluded")
@@ -132,7 +132,7 @@ def _why(hints: ProofHints, proven: Mapping[str, Definition]) -> Iterator[str]:
         yield from (f"  {fact.pred}: {fact.reason}" for fact in hints.unmatched_facts)
 
 
-def _why_not(blocked: WhyNot) -> Iterator[str]:
+def why_not_lines(blocked: WhyNot) -> Iterator[str]:
     yield ""
     yield _Heading(f"why not {blocked.tool}")
     if not blocked.known:
@@ -145,7 +145,7 @@ def _why_not(blocked: WhyNot) -> Iterator[str]:
     if blocked.would_unlock:
         yield "  it would be there with"
         for facts in blocked.would_unlock:
-            yield "    " + "\n      and ".join(_fact(fact) for fact in facts)
+            yield "    " + "\n      and ".join(fact_text(fact) for fact in facts)
         if not blocked.complete:
             yield "  and maybe otherwise"
     elif blocked.complete:
@@ -165,7 +165,7 @@ def _coverage(coverage: RuleCoverage) -> Iterator[str]:
         yield f"  {rule.rule}: {rule.status.replace('_', ' ')}{missing}"
 
 
-def _fact(fact: Mapping[str, Any]) -> str:
+def fact_text(fact: Mapping[str, Any]) -> str:
     """A fact of the protocol, as ``--fact`` takes it; what may be anything is ``_``."""
     args = ", ".join(_argument(arg) for arg in fact.get("args", ()))
     return f"{fact['pred']}({args}){_annotation(fact.get('t'))}"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import click
 
@@ -33,7 +29,7 @@ def export(file: str, db: Path | None) -> None:
         if file == files.STDIN:
             write_lines(line.decode().removesuffix("\n") for line in lines)
         else:
-            _replace(Path(file), lines)
+            files.replace(Path(file), lines)
 
 
 @click.command("import")
@@ -97,24 +93,3 @@ def _read_head(given: str) -> Head:
     if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:
         raise click.UsageError("--head is a number and a hash, such as 12:sha256:4f53…")
     return Head(int(number), row_hash)
-
-
-def _replace(path: Path, lines: Iterable[bytes]) -> None:
-    """A new file in the place of the old one, whole or not at all. What is no file is written to."""
-    try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as out:
-                out.writelines(lines)
-            return
-        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
-            try:
-                new.writelines(lines)
-                new.flush()
-                os.fsync(new.fileno())
-                Path(new.name).replace(path)
-            except BaseException:
-                with suppress(OSError):
-                    Path(new.name).unlink()
-                raise
-    except OSError as error:
-        raise click.UsageError(f"cannot write {click.format_filename(path)}: {error.strerror}") from None

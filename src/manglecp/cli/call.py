@@ -1,0 +1,109 @@
+"""``manglecp call``: prove a tool for an intent and invoke it, from the shell."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from manglecp.cli.asking import (
+    assignments,
+    identity_of,
+    pack_argument,
+    pack_options,
+    refuse_pack,
+    statement_options,
+    who_options,
+)
+from manglecp.cli.stores import refusing, store_key, store_options
+
+__all__ = ["command"]
+
+
+@click.command("call")
+@pack_argument
+@click.argument("tool", metavar="TOOL")
+@click.option("--intent", "name", metavar="NAME", required=True, help="The intent that the tool is proven for.")
+@statement_options
+@click.option(
+    "--arg",
+    "args",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=assignments,
+    help="An argument of the tool; JSON, or else text.",
+)
+@click.option("--confirm", is_flag=True, help="Agree to what the tool does, without being asked.")
+@click.option(
+    "--request-key",
+    metavar="KEY",
+    help="Names this call: repeated with the same key it gets the same answer, and nothing happens twice.",
+)
+@click.option(
+    "--workspace",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder that actions may write; they work in the first. By default there is none.",
+)
+@store_options
+@who_options
+@pack_options
+@click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
+def command(
+    folder: Path,
+    tool: str,
+    name: str,
+    params: dict[str, str],
+    facts: tuple[str, ...],
+    fact_files: tuple[str, ...],
+    now: str | None,
+    args: dict[str, str],
+    confirm: bool,
+    request_key: str | None,
+    workspace: tuple[Path, ...],
+    where: str | None,
+    key_file: Path | None,
+    who: str | None,
+    permissions: tuple[str, ...],
+    settings: dict[str, str],
+    degrade: bool,
+    as_json: bool,
+) -> None:
+    """Prove TOOL for an intent with the rules of PACK, invoke it, and print what came of it.
+
+    A tool that needs consent says what it would do and asks, if somebody sits at a terminal; otherwise it takes
+    --confirm. Ctrl-C cancels between two steps and undoes what can be undone; a second one ends at once.
+
+    --now, or the time of a recorded request, also is what the clock shows when the tool's validity is checked.
+
+    The exit status is 0 if the tool did it, 1 if it was refused or failed, 130 if it was cancelled.
+    """
+    from manglecp.cli.calling import Asked, call
+    from manglecp.cli.intent_request import given_facts, value_of
+    from manglecp.pack.problems import PackError
+
+    at, stated = given_facts(facts, fact_files, now)
+    intent: dict[str, Any] = {
+        "intent": {"name": name, "params": {key: value_of(text) for key, text in params.items()}},
+        "facts": stated,
+        "eval_time": at,
+    }
+    asked = Asked(
+        intent=intent,
+        tool=tool,
+        args=args,
+        identity=identity_of(who, permissions),
+        confirm=confirm,
+        request_key=request_key,
+        as_json=as_json,
+    )
+    place = {"where": where, "key": store_key(key_file), "params": settings, "workspace": workspace, "degrade": degrade}
+    with refusing():
+        try:
+            status = asyncio.run(call(folder, asked, place))
+        except PackError as error:
+            refuse_pack(error)
+    raise click.exceptions.Exit(status)

@@ -1,0 +1,195 @@
+"""``manglecp ledger``: the record of what happened, and whether it still is what was written."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from manglecp.cli.files import FILE, STDIN, replace
+from manglecp.cli.outputs import count, json_text, write_lines, write_text
+from manglecp.cli.stores import as_json, opened, store_options
+
+if TYPE_CHECKING:
+    from manglecp.store.chain import Head
+    from manglecp.store.database import Transaction
+    from manglecp.store.ledger import Entry
+    from manglecp.store.opening import Store
+
+__all__ = ["command"]
+
+_PAGE = 1_000
+
+
+@click.group("ledger")
+def command() -> None:
+    """Admissions, turns, steps, ends and decisions, in one chain that is only ever added to.
+
+    Entries hold digests, names and codes, never arguments or results.
+    """
+
+
+@command.command("list")
+@click.option("--since", metavar="N", type=click.IntRange(min=0), help="The first entries after number N.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="How many at most; 20 by default.")
+@click.option("--kind", metavar="KIND", help="Only entries of this kind, such as step or decision.")
+@click.option("--run", metavar="RUN", help="Only entries about this run.")
+@click.option("--identity", metavar="NAME", help="Only entries about this identity.")
+@as_json
+@store_options
+def list_(
+    since: int | None,
+    limit: int,
+    kind: str | None,
+    run: str | None,
+    identity: str | None,
+    as_json: bool,
+    where: str | None,
+    key_file: Path | None,
+) -> None:
+    """List entries in their order: by default the newest, with --since the first after a number."""
+    from manglecp.store.ledger import KINDS
+
+    if kind is not None and kind not in KINDS:
+        raise click.BadParameter(f"it is one of {', '.join(sorted(KINDS))}.", param_hint="'--kind'")
+    wanted = {"kind": kind, "run": run, "identity": identity}
+    with opened(where, key_file) as store, store.reading() as tx:
+        if since is not None:
+            found = store.ledger.rows(tx, since, limit, **wanted)
+        else:
+            found = list(deque(_matching(store, tx, limit, wanted), maxlen=limit))
+    if as_json:
+        write_text(json_text([_document(entry) for entry in found]) + "\n")
+    else:
+        write_lines(map(_line, found))
+
+
+def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str | None]) -> Iterator[Entry]:
+    """All entries that match; without conditions only those that can be among the last ones."""
+    since = 0 if any(wanted.values()) else max(store.ledger.head(tx).seq - limit, 0)
+    while page := store.ledger.rows(tx, since, _PAGE, **wanted):
+        yield from page
+        since = page[-1].seq
+
+
+@command.command("show")
+@click.argument("number", metavar="N", type=click.IntRange(min=1))
+@as_json
+@store_options
+def show(number: int, as_json: bool, where: str | None, key_file: Path | None) -> None:
+    """Show entry N with all that it holds."""
+    import json
+
+    with opened(where, key_file) as store, store.reading() as tx:
+        entry = store.ledger.entry(tx, number)
+        last = store.ledger.head(tx).seq
+    if entry is None:
+        click.echo(f"error[no_entry]: there is no entry {number}; the last one is {last}", err=True)
+        raise click.exceptions.Exit(1)
+    if as_json:
+        write_text(json_text(_document(entry)) + "\n")
+        return
+    body = json.dumps(entry.body, ensure_ascii=True, indent=2).splitlines()
+    write_lines(
+        [_line(entry), f"  before {entry.prev_hash}", f"  hash   {entry.row_hash}", *(f"  {one}" for one in body)]
+    )
+
+
+@command.command("verify")
+@click.argument("file", metavar="[FILE]", type=FILE, required=False)
+@click.option("--expect", metavar="N:HASH", help="An entry that the ledger has to have, as it was noted earlier.")
+@as_json
+@store_options
+def verify(file: str | None, expect: str | None, as_json: bool, where: str | None, key_file: Path | None) -> None:
+    """Compute the hash chain again, of the ledger or of an export in FILE, and say what differs.
+
+    Whoever can write to the database can write a whole new chain. That shows with --expect: note the head that is
+    printed somewhere else, and ask for it later. The exit status is 1 if anything differs.
+    """
+    from manglecp.store.ledger import verify_export
+
+    head = None if expect is None else _read_head(expect)
+    if file is not None:
+        with _lines(file) as lines:
+            result = verify_export(lines, expect=head)
+    else:
+        with opened(where, key_file) as store, store.reading() as tx:
+            result = store.ledger.verify(tx, expect=head)
+    if as_json:
+        document = {
+            "ok": result.sound,
+            "entries": result.entries,
+            "head": f"{result.head.seq}:{result.head.row_hash}",
+            "findings": result.findings,
+        }
+        write_text(json_text(document) + "\n")
+    else:
+        verdict = "ok" if result.sound else count(len(result.findings), "difference")
+        entries = f"{result.entries:,} {'entry' if result.entries == 1 else 'entries'}"
+        write_lines([*result.findings, f"{entries}, head {result.head.seq}:{result.head.row_hash}: {verdict}"])
+    if not result.sound:
+        raise click.exceptions.Exit(1)
+
+
+@command.command("export")
+@click.argument("file", metavar="[FILE]", type=click.Path(dir_okay=False, allow_dash=True), default=STDIN)
+@store_options
+def export(file: str, where: str | None, key_file: Path | None) -> None:
+    """Write the entries to FILE, one JSON document per line; - is standard output."""
+    with opened(where, key_file) as store, store.reading() as tx:
+        lines = store.ledger.export(tx)
+        if file == STDIN:
+            write_lines(line.decode().removesuffix("\n") for line in lines)
+        else:
+            replace(Path(file), lines)
+
+
+def _lines(file: str) -> Any:
+    """The lines of an export, one at a time: it may be long."""
+    from contextlib import nullcontext
+
+    if file == STDIN:
+        if sys.stdin is None:
+            raise click.UsageError("cannot read standard input: it is closed")
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
+
+
+def _read_head(given: str) -> Head:
+    from manglecp.store.chain import Head
+
+    number, colon, row_hash = given.partition(":")
+    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:
+        raise click.UsageError("--expect is a number and a hash, such as 12:sha256:4f53…")
+    return Head(int(number), row_hash)
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    import msgspec
+
+    document: dict[str, Any] = msgspec.to_builtins(entry)
+    return document
+
+
+def _line(entry: Entry) -> str:
+    from manglecp.intent.visible import shown
+    from manglecp.mangle.text import instant_text
+
+    about = [part for part in (entry.run, entry.identity, _gist(entry.body)) if part]
+    return shown(
+        f"{entry.seq:>5}  {instant_text(entry.at_ms * 1_000_000)}  {entry.kind:<12}  {'  '.join(about)}"
+    ).rstrip()
+
+
+def _gist(body: dict[str, Any]) -> str:
+    """The few members that say most, where there are any."""
+    said = [f"step {body['step']}"] if "step" in body else []
+    said += [str(body[name]) for name in ("tool", "action", "verdict", "status", "state", "code") if body.get(name)]
+    return " ".join(said)

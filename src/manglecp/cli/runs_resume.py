@@ -1,0 +1,113 @@
+"""``manglecp runs resume``: carry out, here and now, a run that nobody carries out any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from manglecp.cli.asking import pack_options, refuse_pack
+from manglecp.cli.stores import operator_option, refusing, store_key, store_options
+
+if TYPE_CHECKING:
+    from manglecp.store.opening import Store
+
+__all__ = ["resume"]
+
+
+@click.command("resume")
+@click.argument("run", metavar="RUN")
+@click.argument("folder", metavar="PACK", type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--workspace",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder that actions may write; they work in the first. By default there is none.",
+)
+@operator_option
+@store_options
+@pack_options
+@click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
+def resume(
+    run: str,
+    folder: Path,
+    workspace: tuple[Path, ...],
+    by: str,
+    where: str | None,
+    key_file: Path | None,
+    settings: dict[str, str],
+    degrade: bool,
+    as_json: bool,
+) -> None:
+    """Carry out RUN here, with the PACK that it belongs to, if nobody else does; print what came of it.
+
+    A run that waits for a decision with nothing in doubt is let go on: that is a decision too, and an entry in the
+    ledger under your name. The exit status is 0 if the run succeeded, else 1.
+    """
+    from manglecp.pack.problems import PackError
+
+    place = {"where": where, "key": store_key(key_file), "params": settings, "workspace": workspace, "degrade": degrade}
+    with refusing():
+        try:
+            status = asyncio.run(_resume(run, folder, by, place, as_json=as_json))
+        except PackError as error:
+            refuse_pack(error)
+    raise click.exceptions.Exit(status)
+
+
+async def _resume(run: str, folder: Path, by: str, place: Mapping[str, Any], *, as_json: bool) -> int:
+    from manglecp.cli.calling import print_answer
+    from manglecp.cli.outputs import Progress
+    from manglecp.invoke.answers import decoded
+    from manglecp.invoke.local import open_packs
+    from manglecp.wire.messages.invocation import InvokeResult
+
+    with Progress("loading") as progress:
+        async with open_packs([folder], **place) as opened:
+            (invoker,) = opened.invokers
+            _ready(opened.store, run, invoker.domain.digest, by)
+            progress.doing = "running"
+            taken = asyncio.ensure_future(invoker.take_over(run))
+            if await asyncio.shield(taken) is None:
+                _ready(opened.store, run, invoker.domain.digest, by)
+                raise click.ClickException(f"run {run} was taken up by somebody else just now")
+            with opened.store.reading() as tx:
+                kept = opened.store.runs.answer(tx, run)
+    if kept is None:
+        raise click.ClickException(f"run {run} is over, and its answer is kept no longer")
+    answer = decoded(kept)
+    print_answer(answer, as_json=as_json)
+    return 0 if isinstance(answer, InvokeResult) else 1
+
+
+def _ready(store: Store, run: str, digest: str, by: str) -> None:
+    """Can it be claimed here? If not, say why, and what to do."""
+    from manglecp.invoke.deciding import decide, doubted_step
+    from manglecp.store.runs.errors import NoRun, NotOpen
+    from manglecp.store.runs.model import RunState
+
+    with store.reading() as tx:
+        shown = store.runs.show(tx, run)
+        now_ms = tx.now_ms()
+    if shown is None:
+        raise NoRun(run)
+    found = shown.run
+    if found.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
+        raise NotOpen(f"run {run} is over: it {found.state.value.replace('cancelled', 'was cancelled')}")
+    if found.pack_digest != digest:
+        raise NotOpen(
+            f"run {run} belongs to another edition of the pack, or to another pack: {found.pack_digest}. "
+            "Give the files as they were then, with the same --set"
+        )
+    if found.state == RunState.NEEDS_DECISION:
+        doubted = doubted_step(shown)
+        if doubted is not None:
+            raise NotOpen(f"step {doubted} of run {run} is in doubt: see `manglecp runs show {run}`, and decide first")
+        decide(store, run, "resume", by)
+    elif found.claim_until_ms > now_ms:
+        seconds = -(-(found.claim_until_ms - now_ms) // 1_000)
+        raise NotOpen(f"run {run} is carried out by {found.owner}; if that process is gone, try again in {seconds} s")

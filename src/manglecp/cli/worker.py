@@ -1,0 +1,95 @@
+"""``manglecp worker``: a process that goes on with runs which others left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from manglecp.cli.asking import pack_options, refuse_pack
+from manglecp.cli.stores import refusing, store_key, store_options
+
+__all__ = ["command"]
+
+
+@click.command("worker")
+@click.argument("folders", metavar="PACK...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="How many runs at a time; 4 by default."
+)
+@click.option("--once", is_flag=True, help="Carry out what is there now, then end.")
+@click.option(
+    "--workspace",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder that actions may write; they work in the first. By default there is none.",
+)
+@store_options
+@pack_options
+def command(
+    folders: tuple[Path, ...],
+    at_once: int,
+    once: bool,
+    workspace: tuple[Path, ...],
+    where: str | None,
+    key_file: Path | None,
+    settings: dict[str, str],
+    degrade: bool,
+) -> None:
+    """Carry out runs of these PACKs that nobody carries out any more, until it is told to stop.
+
+    Start as many workers as you like, on as many machines as see the store: a run is claimed by one of them at a time.
+    A worker takes up runs of exactly the editions of the packs that it has loaded. SIGTERM and Ctrl-C end it when the
+    runs under way are over; a second one ends it at once, and another worker goes on.
+    """
+    from manglecp.pack.problems import PackError
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    place = {"where": where, "key": store_key(key_file), "params": settings, "workspace": workspace, "degrade": degrade}
+    with refusing():
+        try:
+            asyncio.run(_work(folders, place, at_once=at_once, once=once))
+        except PackError as error:
+            refuse_pack(error)
+
+
+async def _work(folders: tuple[Path, ...], place: Mapping[str, Any], *, at_once: int, once: bool) -> None:
+    from manglecp.cli.outputs import count
+    from manglecp.invoke.local import open_packs
+    from manglecp.invoke.worker import Worker
+
+    async with open_packs(folders, **place) as opened:
+        worker = Worker(opened.invokers, at_once=at_once)
+        _stop_on_signals(worker.stop)
+        if once:
+            done = await asyncio.gather(*(worker.drain() for _ in range(at_once)))
+            click.echo(f"{count(sum(done), 'run')} carried out", err=True)
+            return
+        names = ", ".join(f"{one.domain.pack.name} {one.domain.digest}" for one in opened.invokers)
+        click.echo(f"waiting for runs of {names}", err=True)
+        await worker.run()
+
+
+def _stop_on_signals(stop: Any) -> None:
+    """The first signal asks, the second is obeyed as usual."""
+    loop = asyncio.get_running_loop()
+    asking = (signal.SIGTERM, signal.SIGINT)
+
+    def ask() -> None:
+        click.echo("stopping when the runs under way are over", err=True)
+        for one in asking:
+            loop.remove_signal_handler(one)
+            signal.signal(one, signal.SIG_DFL)
+        stop()
+
+    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: nobody sends signals there
+        for one in asking:
+            loop.add_signal_handler(one, ask)

@@ -1,0 +1,133 @@
+"""Packs opened on this machine, ready to be asked and invoked: for a shell, a worker or a server.
+
+One context manager reads the packs, starts the hosts of their Python files, locked in, and opens the store that all of
+them share; when it is left, runs under way have ended and no process is left behind.
+
+The confirmation secret of this machine's user is a file that nobody else can read. Whoever can read it speaks for the
+person; an agent that is locked in cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets as chance
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from manglecp.intent.domain import Domain
+from manglecp.invoke.confirmation import Secrets
+from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.settings import InvokeSettings
+from manglecp.pack.model import Pack
+from manglecp.pack.problems import PackError, Problem
+from manglecp.pack.reading import read_pack
+from manglecp.store.errors import Unusable
+from manglecp.store.opening import Store, open_store, state_directory
+from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost.externals import serve_externals
+
+__all__ = ["SECRET_FILE", "Opened", "local_secrets", "open_packs"]
+
+SECRET_FILE: Final = "confirmation.key"
+_SECRET_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Packs in their order, and what they share."""
+
+    store: Store
+    secrets: Secrets
+    invokers: tuple[Invoker, ...]
+
+
+@asynccontextmanager
+async def open_packs(
+    folders: Sequence[Path | str],
+    where: str | Path | None = None,
+    *,
+    params: Mapping[str, str] | None = None,
+    workspace: Sequence[Path | str] = (),
+    degrade: bool = False,
+    key: bytes | None = None,
+    settings: InvokeSettings | None = None,
+    secrets: Secrets | None = None,
+    clock: Callable[[], int] = time.time_ns,
+) -> AsyncIterator[Opened]:
+    """``where`` is a store as :func:`open_store` takes it, ``key`` what values in it are sealed with.
+
+    ``workspace`` are the folders that actions may write, and the first is the one they work in. :class:`PackError` and
+    :class:`manglecp.store.errors.StoreError` say what is wrong.
+    """
+    places = [str(Path(place).resolve()) for place in workspace]
+    async with AsyncExitStack() as stack:
+        store = await asyncio.to_thread(open_store, where, key=key)
+        stack.callback(store.close)
+        known = local_secrets() if secrets is None else secrets
+        invokers = []
+        for folder in folders:
+            pack = await asyncio.to_thread(read_pack, folder, params, degrade=degrade)
+            domain = await asyncio.to_thread(_load, pack, stack.enter_context(ExitStack()), degrade)
+            dispatcher = await stack.enter_async_context(await _dispatcher(pack, places, degrade))
+            invoker = Invoker(domain, store, dispatcher, secrets=known, settings=settings, clock=clock)
+            invokers.append(await stack.enter_async_context(invoker))
+        yield Opened(store, known, tuple(invokers))
+
+
+def _load(pack: Pack, hosts: ExitStack, degrade: bool) -> Domain:
+    return Domain.load(pack, externals=hosts.enter_context(serve_externals(pack, degrade=degrade)))
+
+
+async def _dispatcher(pack: Pack, workspace: Sequence[str], degrade: bool) -> Dispatcher:
+    """Hosts of exactly the actions that the pack describes; none if it has no actions."""
+    if pack.actions_file is None or not pack.actions:
+        return Dispatcher([])
+    listing = await list_plugin(str(pack.actions_file), os.environ, degrade=degrade)
+    if not isinstance(listing, Listing):
+        raise PackError([Problem("actions.py", f"cannot be served: {listing['detail'][:300]}")])
+    if listing.sha256 != pack.plugin_sha256:
+        raise PackError([Problem("actions.py", "the file has changed since the pack was read", fix="read it again")])
+    command = listing.command(os.environ, sandbox="strict", workspace=workspace, degrade=degrade)
+    assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed
+    return Dispatcher([Served(listing.catalogue, command)])
+
+
+def local_secrets(folder: Path | None = None) -> Secrets:
+    """The confirmation secret of this user, made when it is first needed."""
+    path = (folder or state_directory()) / SECRET_FILE
+    if not path.exists():
+        _make_secret(path)
+    try:
+        about = path.stat()
+        secret = path.read_bytes()
+    except OSError as error:
+        raise Unusable(f"the confirmation secret {path} cannot be read: {error.strerror}") from None
+    if stat.S_IMODE(about.st_mode) & 0o077:
+        raise Unusable(f"the confirmation secret {path} is open to others; remove it, and a new one is made")
+    if len(secret) != _SECRET_BYTES:
+        raise Unusable(f"the confirmation secret {path} is damaged; remove it, and a new one is made")
+    return Secrets(local=secret)
+
+
+def _make_secret(path: Path) -> None:
+    """Whole or not at all; of two that make one at the same time, the first wins."""
+    mine = path.with_name(f".{path.name}.{chance.token_hex(8)}")
+    try:
+        descriptor = os.open(mine, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, chance.token_bytes(_SECRET_BYTES))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        with suppress(FileExistsError):
+            path.hardlink_to(mine)
+    except OSError as error:
+        raise Unusable(f"the confirmation secret {path} cannot be made: {error.strerror}") from None
+    finally:
+        mine.unlink(missing_ok=True)
