@@ -297,8 +297,9 @@ class JournalMachine(RuleBasedStateMachine):
                     assert sum(attempt.blocks for attempt in same) <= 1, "no effect twice"
 
 
-LONG = settings(stateful_step_count=60, max_examples=40)
-SHORT = settings(stateful_step_count=60, max_examples=8)
+EXAMPLES = settings.default.max_examples if settings.default else 20
+LONG = settings(stateful_step_count=60, max_examples=2 * EXAMPLES)
+SHORT = settings(stateful_step_count=60, max_examples=EXAMPLES // 3)
 
 
 def machine(bench: Bench) -> type[JournalMachine]:
