@@ -6,9 +6,10 @@ secret is taken out of all of it. The last turn is closed on exactly this, and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,17 +19,20 @@ from manglecp.intent.redaction import secret_values
 from manglecp.invoke.arguments import secret_names
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.model import Outcome
-from manglecp.invoke.observing import events_of, summary_of
+from manglecp.invoke.observing import event_rows, events_of, summary_of
 from manglecp.invoke.refusals import Told, cancelled, failed, needs_decision, result_refused
-from manglecp.invoke.results import hiding, result_errors, result_of
+from manglecp.invoke.results import hiding, result_errors, result_of, scrubbed
 from manglecp.invoke.run_rules import RunRules
 from manglecp.invoke.running import Ended
 from manglecp.mangle.errors import MangleError
 from manglecp.pack.model import Invocation
-from manglecp.wire.errors import WireError
+from manglecp.wire.errors import SchemaError, WireError
 from manglecp.wire.messages.invocation import InvokeResult, Observability, StateDelta
 
 __all__ = ["Answering"]
+
+P = TypeVar("P", bound=msgspec.Struct)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,25 +51,29 @@ class Answering:
         result = result_of(self.definition, ended.outcomes)
         errors = result_errors(self.definition, result)
         if errors:
-            return result_refused(errors, self.told(ended))
+            return result_refused(self._told_errors(errors), self.told(ended))
         try:
             said = self.rules.after(ended.standing, failed=False)
-        except MangleError as error:
-            # The effects are there, and so is the result: rules that fail afterwards take neither back.
-            return failed(None, self.told(ended, delta=StateDelta()), f"after_run_rules: {type(error).__name__}")
+        except MangleError:
+            # What happened has happened, and nobody can say what it means: that is told, and nothing is made up.
+            _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
+            return failed(None, self.told(ended, delta=StateDelta()), "after_run_rules")
         summaries = [str(text) for (text,) in said["summary"]]
         observed = Observability(
             summary=summary_of(summaries, ended.outcomes, self.definition.tool),
             events=events_of(ended.outcomes, self._caps.max_events),
             duration_ms=duration_ms,
         )
-        told = InvokeResult(
-            result=result,
-            state_delta=state_delta(said, self.domain, self._caps.max_delta_facts),
-            observability=observed,
-            next=next_of(said, self.domain, self._caps.max_delta_facts),
+        hide = self._hide
+        delta = state_delta(said, self.domain, self._caps.max_delta_facts)
+        following = next_of(said, self.domain, self._caps.max_delta_facts)
+        # The result is what the tool is for. Facts about it are ours, and never hold what looks like a credential.
+        return InvokeResult(
+            result=hide(result),
+            state_delta=_mapped(delta, lambda value: hide(scrubbed(value))),
+            observability=_mapped(observed, hide),
+            next=_mapped(following, lambda value: hide(scrubbed(value))),
         )
-        return self._hidden(told)
 
     @property
     def _caps(self) -> Invocation:
@@ -87,8 +95,8 @@ class Answering:
         return Told(
             run_id=self.run,
             effects=ended.effects,
-            state_delta=self._hide(msgspec.to_builtins(delta)),
-            events=events_of(ended.outcomes, self._caps.max_events),
+            state_delta=self._hide(scrubbed(msgspec.to_builtins(delta))),
+            events=tuple(self._hide(event_rows(ended.outcomes, self._caps.max_events))),
         )
 
     def _standing_delta(self, standing: Sequence[Outcome]) -> StateDelta:
@@ -97,11 +105,10 @@ class Answering:
         except MangleError:
             return StateDelta()
 
-    def _hidden(self, told: InvokeResult) -> InvokeResult:
-        hide = self._hide
-        if not self._secrets():
-            return told
-        return msgspec.convert(hide(msgspec.to_builtins(told)), InvokeResult)
+    def _told_errors(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
+        """Names of members are data of the action, too."""
+        found = self._hide(msgspec.to_builtins(list(errors)))
+        return msgspec.convert(found, list[SchemaError])
 
     @property
     def _hide(self) -> Callable[[Any], Any]:
@@ -110,4 +117,23 @@ class Answering:
     def _secrets(self) -> list[str]:
         """Texts that nobody is told: settings that are credentials, and call arguments that are."""
         given = (self.args.get(name) for name in secret_names(self.definition.input_schema))
-        return [*secret_values(self.domain.pack), *(text for text in given if isinstance(text, str))]
+        return [*secret_values(self.domain.pack), *(text for value in given for text in _texts(value))]
+
+
+def _mapped(part: P, change: Callable[[Any], Any]) -> P:
+    """The same part of a message, its JSON changed."""
+    return msgspec.convert(change(msgspec.to_builtins(part)), type(part))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a JSON value, and its numbers as texts."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        for member in value.values():
+            yield from _texts(member)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)

@@ -7,16 +7,17 @@ clock; then the arguments, all that is wrong with them at once; then consent. No
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from manglecp.harness.canonical import Uncanonical, digest
 from manglecp.intent.definition import Definition
 from manglecp.intent.identity import Identity
-from manglecp.invoke.arguments import secret_names
+from manglecp.invoke.arguments import secret_names, with_defaults
+from manglecp.invoke.asking import consent_text
 from manglecp.invoke.confirmation import AutoConfirm, Consent, Secrets, challenge, verify
-from manglecp.invoke.documents import Proven
+from manglecp.invoke.documents import Documents, Proven
 from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.invoke.schema_errors import schema_errors
 from manglecp.mangle.text import instant_text
@@ -52,14 +53,17 @@ class Checks:
 
     pack_digest: str
     actions: Mapping[str, ActionDescription]
+    documents: Documents
     secrets: Secrets
     auto_confirm: AutoConfirm
+    hide: Callable[[Any], Any] = lambda value: value
+    """Takes the values of secret settings out of JSON."""
 
     def check(self, kept: Kept | None, payload: InvokePayload, identity: Identity, now_ms: int) -> Checked:
         """``kept`` is what is known under this macro_id for this identity."""
         if kept is None or kept.pack_digest != self.pack_digest:
             raise not_found()
-        proven = Proven.read(kept.document)
+        proven = self.documents.read(kept.document)
         try:
             plan = Plan.of(proven.definition, self.actions)
         except Unplannable:
@@ -88,8 +92,10 @@ class Checks:
         approval = self.auto_confirm.approval(identity.name, definition.safety.side_effects)
         if approval is not None:
             return approval, None
-        hide = secret_names(definition.input_schema)
-        asked = challenge(definition, payload.args, digested, now_ms, hide)
+        schema = definition.input_schema
+        given = with_defaults(payload.args, schema)
+        text = consent_text(definition, given, secret_args=secret_names(schema), hide=self.hide)
+        asked = challenge(definition, digested, text, now_ms)
         raise WireError("confirmation_required", "A person has to agree first", {"challenge": asked})
 
 

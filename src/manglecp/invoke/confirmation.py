@@ -23,11 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from manglecp.harness.canonical import digest
 from manglecp.intent.definition import Definition
-from manglecp.intent.visible import shown
 from manglecp.mangle.text import instant_text
 
 __all__ = ["LIFETIME_MS", "AutoConfirm", "Consent", "Secrets", "challenge", "sign", "verify"]
@@ -38,9 +35,6 @@ SKEW_MS: Final = 30_000
 _VERSION: Final = "v1"
 _PURPOSE: Final = "manglecp-confirm-v1"
 _TOKEN: Final = re.compile(r"v1\.([A-Za-z0-9_-]{16,128})\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{43})")
-_LONGEST: Final = 4_096
-"""Of the arguments, as they are shown to whoever is asked."""
-_HIDDEN: Final = "(not shown)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +75,8 @@ class AutoConfirm:
         return "auto:" + digest({"identity": identity, "effects": sorted(covered)})
 
 
-def challenge(
-    definition: Definition, args: Mapping[str, Any], args_digest: str, now_ms: int, hide: frozenset[str] = frozenset()
-) -> dict[str, Any]:
-    """What whoever is asked should see. ``hide`` names arguments whose values are secret."""
+def challenge(definition: Definition, args_digest: str, text: str, now_ms: int) -> dict[str, Any]:
+    """What whoever is asked should see; ``text`` says what will be done."""
     return {
         "nonce": chance.token_urlsafe(24),
         "issued_ms": now_ms,
@@ -93,19 +85,8 @@ def challenge(
         "args_digest": args_digest,
         "effects": list(definition.safety.side_effects),
         "reversible": definition.safety.reversible,
-        "text": _text(definition, {name: _HIDDEN if name in hide else value for name, value in args.items()}),
+        "text": text,
     }
-
-
-def _text(definition: Definition, args: Mapping[str, Any]) -> str:
-    told = shown(msgspec.json.encode(args, order="sorted").decode())
-    if len(told) > _LONGEST:
-        told = f"{told[:_LONGEST]}… ({len(told)} characters in all)"
-    effects = ", ".join(definition.safety.side_effects)
-    undoing = "It can be undone." if definition.safety.reversible else "It cannot be undone."
-    return (
-        f"{shown(definition.tool)}: {shown(definition.description)}\nArguments: {told}\nEffects: {effects}. {undoing}"
-    )
 
 
 def sign(secret: bytes, identity: str, macro_id: str, args_digest: str, nonce: str, issued_ms: int) -> str:

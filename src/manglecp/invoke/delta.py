@@ -77,8 +77,10 @@ def _asserted(said: Said, domain: Domain) -> Iterator[dict[str, Any]]:
     for predicate, args, category in said["asserts"]:
         yield from _stated(domain, str(predicate), args, str(category), None)
     for predicate, args, category, start, end in said["asserts_during"]:
-        between = (cast(Time, start).ns, cast(Time, end).ns)
-        yield from _stated(domain, str(predicate), args, str(category), between)
+        if isinstance(start, Time) and isinstance(end, Time) and start.ns <= end.ns:
+            yield from _stated(domain, str(predicate), args, str(category), (start.ns, end.ns))
+        else:
+            _log.warning("%s: a run says %s for a time that is none", domain.pack.name, predicate)
 
 
 def _stated(
@@ -107,10 +109,8 @@ def _written(
     values = args.items if isinstance(args, List) else (args,)
     try:
         return domain.profile.write(Fact(predicate, tuple(values), between), **how)
-    except (Fault, ValueError, KeyError) as error:
-        _log.warning(
-            "%s: what a run says about %s does not fit its declaration: %s", domain.pack.name, predicate, error
-        )
+    except (Fault, ValueError, KeyError):  # why might quote a value, and logs hold none
+        _log.warning("%s: what a run says about %s does not fit its declaration", domain.pack.name, predicate)
         return None
 
 
@@ -124,8 +124,10 @@ def _rolled_up(facts: Sequence[dict[str, Any]], bulk: str, most: int, **about: A
     rolled: set[str] = set()
     listed = len(facts)
     for predicate, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if listed <= most or predicate == bulk or count == 1:
+        if listed <= most:
             break
+        if predicate == bulk or (count == 1 and predicate not in own):
+            continue  # nothing would be gained
         rolled.add(predicate)
         listed -= count - (predicate not in own)
     for fact in facts:

@@ -1,23 +1,32 @@
 """A proven tool as it is kept between the answer that announced it and the invocation: one JSON document.
 
 It holds the definition, and the digest of the question that it answers. What a client sent is not in it, except what
-the rules froze into the chain.
+the rules froze into the chain. Secret settings are not in it either: where one was frozen into a chain the document
+has a *blank*, the place and the name of the setting, and whoever reads it fills in the value of the same pack.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from manglecp.harness.canonical import digest
 from manglecp.intent.definition import Definition
 from manglecp.intent.identity import Identity
+from manglecp.intent.redaction import is_secret_setting, secret_values
+from manglecp.pack.model import Pack
 from manglecp.wire.messages.intent import IntentRequest
 
-__all__ = ["Proven", "question_digest"]
+__all__ = ["Documents", "Proven", "question_digest"]
+
+_MOST: Final = 4096
+"""Documents that are kept as they were read."""
+Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +36,74 @@ class Proven:
     definition: Definition
     proof_digest: str
 
-    def document(self) -> bytes:
-        return msgspec.json.encode(self, order="sorted")
 
-    @staticmethod
-    @lru_cache(maxsize=4096)
-    def read(document: bytes) -> Proven:
-        return _decoder.decode(document)
+class _Blank(msgspec.Struct, frozen=True):
+    """A text that is not written down: where it stands, and what it is put together from."""
+
+    place: Place
+    parts: tuple[str, ...]
+    """Every second one, from the second on, is the name of a setting."""
 
 
-_decoder = msgspec.json.Decoder(Proven)
+class _Document(msgspec.Struct, frozen=True, omit_defaults=True):
+    definition: Any
+    proof_digest: str
+    blanks: tuple[_Blank, ...] = ()
+
+
+_decoder: Final = msgspec.json.Decoder(_Document)
+
+
+class Documents:
+    """Writes and reads the tools of one pack."""
+
+    def __init__(self, pack: Pack) -> None:
+        hidden = secret_values(pack)  # the longest first
+        self._names = {value: name for name, value in pack.params.items() if is_secret_setting(name)}
+        self._settings = pack.params
+        self._secret = re.compile("|".join(map(re.escape, hidden))) if hidden else None
+        self.read: Callable[[bytes], Proven] = lru_cache(_MOST)(self._read)
+
+    def write(self, proven: Proven) -> bytes:
+        blanks: list[_Blank] = []
+        definition = msgspec.to_builtins(proven.definition)
+        if self._secret is not None:
+            definition = self._blanked(definition, (), blanks)
+        return msgspec.json.encode(_Document(definition, proven.proof_digest, tuple(blanks)), order="sorted")
+
+    def _read(self, document: bytes) -> Proven:
+        found = _decoder.decode(document)
+        for blank in found.blanks:
+            *way, last = blank.place
+            inside = found.definition
+            for part in way:
+                inside = inside[part]
+            inside[last] = "".join(self._part(number, text) for number, text in enumerate(blank.parts))
+        return Proven(msgspec.convert(found.definition, Definition), found.proof_digest)
+
+    def _part(self, number: int, text: str) -> str:
+        return self._settings[text] if number % 2 else text
+
+    def _blanked(self, value: Any, place: Place, blanks: list[_Blank]) -> Any:
+        if isinstance(value, str):
+            parts = self._parts(value)
+            if len(parts) == 1:
+                return value
+            blanks.append(_Blank(place, tuple(parts)))
+            return ""
+        if isinstance(value, dict):
+            return {name: self._blanked(member, (*place, name), blanks) for name, member in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._blanked(item, (*place, number), blanks) for number, item in enumerate(value)]
+        return value
+
+    def _parts(self, text: str) -> Sequence[str]:
+        assert self._secret is not None
+        parts, end = [], 0
+        for found in self._secret.finditer(text):
+            parts += [text[end : found.start()], self._names[found[0]]]
+            end = found.end()
+        return [*parts, text[end:]]
 
 
 def question_digest(request: IntentRequest, identity: Identity, pack_digest: str, now_ns: int) -> str:

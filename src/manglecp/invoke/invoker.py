@@ -15,7 +15,7 @@ import secrets as chance
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.responding import respond
+from manglecp.intent.secret_settings import hiding
 from manglecp.invoke.admission import Admission, chain_digest
 from manglecp.invoke.answering import Answering
 from manglecp.invoke.answers import Answer, decoded, encoded
@@ -33,7 +34,7 @@ from manglecp.invoke.checking import Checked, Checks, args_digest, invalid_confi
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.dispatching import Dispatched
-from manglecp.invoke.documents import Proven, question_digest
+from manglecp.invoke.documents import Documents, Proven, question_digest
 from manglecp.invoke.history import history_of
 from manglecp.invoke.journal import Durable, EndState, Journal, Unrecorded
 from manglecp.invoke.observing import event_rows
@@ -83,6 +84,8 @@ class _Accepted:
     """What rules take for now."""
     journal: Journal
     history: History | None = None
+    first: list[KeyTaken] = field(default_factory=list)
+    """Whose answer to the same request is the one that is kept."""
 
 
 class Invoker:
@@ -112,11 +115,14 @@ class Invoker:
         self._clock = clock
         self._spoken = Spoken.of(domain)
         self._point = point
+        self._documents = Documents(domain.pack)
         self._checks = Checks(
             pack_digest=domain.digest,
             actions=domain.pack.actions,
             secrets=secrets or Secrets(),
             auto_confirm=auto_confirm or AutoConfirm(),
+            hide=hiding(domain.pack),
+            documents=self._documents,
         )
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="manglecp-store")
         self._claims = Claims(store, self._threads, self._settings.claim_ms)
@@ -150,7 +156,7 @@ class Invoker:
                 Kept(
                     macro_id=one.macro_id,
                     pack_digest=self.domain.digest,
-                    document=Proven(one, proof).document(),
+                    document=self._documents.write(Proven(one, proof)),
                     not_before_ms=None if one.not_before is None else -(-one.not_before // 1_000_000),
                     expires_at_ms=None if one.expires_at is None else one.expires_at // 1_000_000,
                 )
@@ -182,8 +188,13 @@ class Invoker:
         """
         key = _request_key(request)
         asked = digest({"macro_id": request.payload.macro_id, "args": args_digest(request.payload.args)})
-        answer = None if key is None else await self._attached(identity, key, asked)
-        if answer is None:
+        # Nothing is awaited between looking and registering: of two at the same time the second finds the first.
+        known = None if key is None else self._under_way.get((identity.name, key))
+        if known is not None and known[0] != asked:
+            raise _conflict()
+        if known is not None:
+            task = known[1]
+        else:
             watch = Watch(cancelled=cancel or asyncio.Event(), progress=_telling(progress), point=self._point)
             task = asyncio.create_task(self._answer(request, identity, key, asked, watch))
             self._tasks.add(task)
@@ -191,8 +202,8 @@ class Invoker:
             if key is not None:
                 self._under_way[identity.name, key] = (asked, task)
                 task.add_done_callback(lambda _: self._under_way.pop((identity.name, key), None))
-            # Whoever asked may go away; what was accepted goes on.
-            answer = await asyncio.shield(task)
+        # Whoever asked may go away; what was accepted goes on.
+        answer = await asyncio.shield(task)
         if isinstance(answer, WireError):
             raise answer
         return InvokeResponse(id=request.id, payload=answer)
@@ -200,6 +211,10 @@ class Invoker:
     async def _answer(
         self, request: InvokeRequest, identity: Identity, key: str | None, asked: str, watch: Watch
     ) -> Answer:
+        if key is not None:
+            run = await self._in_thread(self._by_key, identity, key)
+            if run is not None:
+                return await self._of_another(run.run_id, run.request_digest, asked)
         try:
             kept = await self._in_thread(self._find, identity, request.payload.macro_id)
             checked = self._checks.check(kept, request.payload, identity, self._now_ms())
@@ -210,7 +225,10 @@ class Invoker:
         except WireError as error:
             return error
         self._point("accepted")
-        return await self._carry_out(accepted, watch)
+        answer = await self._carry_out(accepted, watch)
+        if accepted.first:  # a chain without effects that ran twice has one answer all the same
+            return await self._of_another(accepted.first[0].run_id, accepted.first[0].request_digest, asked)
+        return answer
 
     def _find(self, identity: Identity, macro_id: str) -> Kept | None:
         with self._store.reading() as tx:
@@ -241,11 +259,12 @@ class Invoker:
         if durable or checked.consent is not None:
             await self._in_thread(self._write_acceptance, admission, checked, new if durable else None)
         journal: Journal
+        first: list[KeyTaken] = []
         if durable:
             self._claims.hold(run, 1)
             journal = Durable(self._store, self._threads, run, identity.name, 1)
         else:
-            journal = Unrecorded(self._store, self._threads, admission, self._keeping(new))
+            journal = Unrecorded(self._store, self._threads, admission, self._keeping(new, first))
         return _Accepted(
             admission=admission,
             proven=checked.proven,
@@ -254,6 +273,7 @@ class Invoker:
             identity=identity,
             now_ns=now_ns,
             journal=journal,
+            first=first,
         )
 
     def _new_run(
@@ -271,7 +291,7 @@ class Invoker:
             request_key=key,
             admission=msgspec.json.encode(admission.record(), order="sorted"),
             values=Values(
-                plan=checked.proven.document(),
+                plan=self._documents.write(checked.proven),
                 args=msgspec.json.encode({"args": stored, "identity": who}),
             ),
             owner=self._claims.owner,
@@ -289,13 +309,18 @@ class Invoker:
             kind: Kind = "admission" if new is not None else "confirmation"
             self._store.ledger.append(tx, kind, admission.record(), run=admission.run, identity=admission.identity)
 
-    def _keeping(self, new: NewRun) -> Callable[[Any, EndState, bytes], None]:
-        """Keep the answer of a run without effects for whoever repeats its request key."""
+    def _keeping(self, new: NewRun, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:
+        """Keep the answer of a run without effects for whoever repeats its request key. ``first`` gets whoever did so
+        before, at another server."""
 
         def keep(tx: Any, end: EndState, answer: bytes) -> None:
-            if new.request_key is None or self._store.runs.by_key(tx, new.identity, new.request_key) is not None:
+            if new.request_key is None:
                 return
-            self._store.runs.accept(tx, new)
+            try:
+                self._store.runs.accept(tx, new)
+            except KeyTaken as taken:
+                first.append(taken)
+                return
             self._store.runs.end(tx, new.run_id, 1, RunState(end), answer)
 
         return keep
@@ -401,15 +426,6 @@ class Invoker:
 
     # --- runs of others ----------------------------------------------------------------------------------------------
 
-    async def _attached(self, identity: Identity, key: str, asked: str) -> Answer | None:
-        """The answer of the run that this key stands for; None if there is none."""
-        if (mine := self._under_way.get((identity.name, key))) is not None:
-            if mine[0] != asked:
-                return _conflict()
-            return await asyncio.shield(mine[1])
-        run = await self._in_thread(self._by_key, identity, key)
-        return None if run is None else await self._of_another(run.run_id, run.request_digest, asked)
-
     def _by_key(self, identity: Identity, key: str) -> Run | None:
         with self._store.reading() as tx:
             return self._store.runs.by_key(tx, identity.name, key)
@@ -443,7 +459,7 @@ class Invoker:
     def _accepted_before(self, claimed: Claimed) -> _Accepted:
         assert claimed.values.plan is not None  # it has not ended
         assert claimed.values.args is not None
-        proven = Proven.read(claimed.values.plan)
+        proven = self._documents.read(claimed.values.plan)
         plan = Plan.of(proven.definition, self.domain.pack.actions)
         stored = msgspec.json.decode(claimed.values.args)
         identity = Identity(
@@ -508,6 +524,11 @@ def _telling(progress: OnProgress | None) -> Callable[[str, int, int], None]:
         status: Literal["started", "running", "finalizing"]
         status = "finalizing" if not action else "running" if begun else "started"
         begun = True
-        progress(ProgressPayload(status=status, detail=action or None, percent=round(100 * settled / max(steps, 1))))
+        # Taking steps back settles more than there are.
+        percent = min(round(100 * settled / max(steps, 1)), 100)
+        try:
+            progress(ProgressPayload(status=status, detail=action or None, percent=percent))
+        except Exception:  # a run does not fail because nobody can be told of it
+            _log.exception("progress could not be told")
 
     return tell

@@ -59,8 +59,10 @@ def events_of(outcomes: Sequence[Outcome], most: int = MOST_EVENTS) -> tuple[Eve
         return tuple(events)
     if most <= 0:
         return ()
-    telling = [number for number, event in enumerate(events) if event.status == "failure"][-(most - 1) :]
-    rest = [number for number in range(len(events)) if number not in telling][: most - 1 - len(telling)]
+    room = most - 1
+    failures = [number for number, event in enumerate(events) if event.status == "failure"]
+    telling = failures[len(failures) - min(room, len(failures)) :]
+    rest = [number for number in range(len(events)) if number not in telling][: room - len(telling)]
     kept = [events[number] for number in sorted((*telling, *rest))]
     left = len(events) - len(kept)
     return (*kept, Event(action="…", status="skipped", detail=f"{left} more events are not listed"))

@@ -22,6 +22,10 @@ RETRY_AFTER_MS: Final = 1_000
 _BUSY: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
 _NOT_PERMITTED: Final = frozenset({"lease_refused", "lease_required", "lease_rejected"})
 _CLAIM: Final = "mutation.capability_claim_missing"
+_WITHOUT_STEP: Final = {
+    "timeout": "The run took too long",
+    "after_run_rules": "The chain ran, but the rules about its outcome failed",
+}
 _APPROVAL: Final = "governance.risk_tier_profile_missing"
 
 
@@ -52,12 +56,15 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failed(culprit: Outcome | None, told: Told, reason: str = "step_failed") -> WireError:
-    """A step failed, or the run had no more time."""
+    """A step failed, the run had no more time, or its rules failed afterwards."""
     if not told.effects and culprit is not None:
         before = _before_any_effect(culprit)
         if before is not None:
             return before
-    where = "The run took too long" if culprit is None else f"Step {culprit.number} ({culprit.action}) failed"
+    if culprit is not None:
+        where = f"Step {culprit.number} ({culprit.action}) failed"
+    else:
+        where = _WITHOUT_STEP.get(reason, "The run failed")
     return WireError("execution_failed", f"{where}; {_standing(told)}", told.details(reason, culprit))
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from manglecp.intent.definition import Definition
+from manglecp.intent.redaction import scrub
 from manglecp.invoke.model import Outcome
 from manglecp.invoke.pointers import Missing, resolve
 from manglecp.invoke.schema_errors import schema_errors
 from manglecp.wire.errors import SchemaError
 
-__all__ = ["hiding", "result_errors", "result_of"]
+__all__ = ["hiding", "result_errors", "result_of", "scrubbed"]
 
 _LEAST_SECRET: Final = 4
 """Shorter texts are everywhere; to hide them would tell more than it hides."""
@@ -45,6 +46,15 @@ def _object(output: Any) -> dict[str, Any]:
 def result_errors(definition: Definition, result: dict[str, Any]) -> list[SchemaError]:
     """INVK-15."""
     return [] if definition.output_schema is None else schema_errors(result, definition.output_schema)
+
+
+def scrubbed(value: Any) -> Any:
+    """JSON without what looks like a credential."""
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {name: scrubbed(member) for name, member in value.items()}
+    return [scrubbed(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def hiding(secrets: Iterable[str]) -> Callable[[Any], Any]:

@@ -1,0 +1,279 @@
+"""What is checked before anything runs, in which order, and what each refusal says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from manglecp.intent.identity import Identity
+from manglecp.store.opening import open_store
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages import InvokeRequest
+from manglecp.wire.receiving import receive
+from tests.intent.packs import NOW, NOW_TEXT, action, request
+from tests.invoke.chains import chain, effect, steps
+from tests.invoke.workshop import ME, SECRETS, Fails, Shop, invocation, shop, token_for
+
+SECOND = 10**9
+OTHER = Identity("somebody", frozenset(), "user")
+BAD = {"n": "one"}
+
+
+class Clock:
+    """The server's, set by hand."""
+
+    def __init__(self, now: int = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def lasting(time: str) -> str:
+    return f'valid_for("t", D) :- D = fn:duration:parse("{time}").'
+
+
+def nothing_happened(s: Shop) -> None:
+    assert s.bench.ran == []
+    assert s.ledger() == []
+
+
+def status(error: WireError) -> tuple[str, int, bool]:
+    return error.code, error.row.status, error.row.recoverable
+
+
+# --- the request -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("INVK-01", "INVK-02", "INVK-04")
+@pytest.mark.parametrize(
+    ("payload", "path"),
+    [
+        ({"args": {}}, "macro_id"),
+        ({"macro_id": 7, "args": {}}, "macro_id"),
+        ({"macro_id": "m-1"}, "args"),
+        ({"macro_id": "m-1", "args": []}, "args"),
+        ({"macro_id": "m-1", "args": {}, "confirmation_token": 1}, "confirmation_token"),
+        ({"macro_id": "m-1", "args": {}, "eval_time": {}}, "eval_time"),
+    ],
+)
+def test_members_that_are_missing_or_of_another_kind(payload: dict[str, Any], path: str) -> None:
+    message = {"type": "invoke_request", "id": "i", "manglecp": "2026-02-draft", "payload": payload}
+    with pytest.raises(WireError) as refused:
+        receive(json.dumps(message).encode(), 1 << 20)
+    assert refused.value.code == "malformed_message"
+    assert path in json.dumps(refused.value.details) + refused.value.message
+
+
+@pytest.mark.req("INVK-03", "INVK-04")
+def test_members_that_may_be_left_out() -> None:
+    payload = {"macro_id": "m-1", "args": {}}
+    message = {"type": "invoke_request", "id": "i", "manglecp": "2026-02-draft", "payload": payload}
+    found = receive(json.dumps(message).encode(), 1 << 20)
+    assert isinstance(found, InvokeRequest)
+    assert (found.payload.eval_time, found.payload.confirmation_token, found.payload.request_key) == (None,) * 3
+
+
+@pytest.mark.req("INVK-03")
+@pytest.mark.parametrize("given", [None, "2026-02-19T14:30:10Z", 1_771_511_410_000])
+async def test_rules_of_a_run_take_eval_time_for_now(given: Any) -> None:
+    during = 'asserts_during("lasted", [1], "server", T, T) :- ran("t"), T = fn:time:now().'
+    async with shop(chain(steps("look"), during)) as s:
+        answer = await s.invoke("t", {"n": 1}, eval_time=given)
+    (fact,) = answer.state_delta.asserts
+    assert fact["t"] == {"at": NOW_TEXT if given is None else "2026-02-19T14:30:10Z"}
+
+
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("INVK-06", "ERR-23", "SEC-26")
+async def test_unknown_foreign_and_swept_tools_look_the_same() -> None:
+    clock = Clock()
+    async with shop(chain(steps("look")), clock=clock) as s:
+        mine = (await s.tools())["t"]
+        errors = [
+            await s.refused("m-0123456789abcdef", {"n": 1}, evaluate=False),
+            await s.refused(mine, {"n": 1}, evaluate=False, identity=OTHER),
+            await s.refused(mine, BAD, evaluate=False, identity=OTHER),
+            await s.refused(mine, {"n": 1}, evaluate=False, identity=OTHER, confirmation_token="v1.x.1.y"),
+        ]
+        clock.now += 301 * SECOND
+        errors.append(await s.refused(mine, {"n": 1}, evaluate=False))
+        nothing_happened(s)
+    assert {status(error) for error in errors} == {("macro_not_found", 404, True)}
+    assert len({(error.message, str(error.details)) for error in errors}) == 1
+    assert "evaluate" in errors[0].message
+
+
+@pytest.mark.req("INVK-11")
+async def test_a_change_of_the_pack_ends_its_tools() -> None:
+    """The deviation: what was proven under other rules has not been proven."""
+    store = open_store(":memory:")
+    try:
+        async with shop(chain(steps("look"), lasting("1h")), store=store) as s:
+            mine = (await s.tools())["t"]
+            await s.invoke(mine, {"n": 1}, evaluate=False)
+        async with shop(chain(steps("look"), lasting("1h"), "inner(1)."), store=store) as s:
+            assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
+            assert s.bench.ran == []
+    finally:
+        store.close()
+
+
+async def test_a_tool_works_on_every_server_of_the_store() -> None:
+    store = open_store(":memory:")
+    try:
+        async with shop(chain(steps("look")), store=store) as one, shop(chain(steps("look")), store=store) as two:
+            mine = (await one.tools())["t"]
+            assert (await two.invoke(mine, {"n": 3}, evaluate=False)).result == {"n": 3}
+    finally:
+        store.close()
+
+
+@pytest.mark.req("INVK-12", "INVK-13")
+@pytest.mark.parametrize(
+    ("limits", "kept"), [(None, 300), ({"retention_ms": 2_000}, 2), ({"retention_ms": 10**6}, 1000)]
+)
+async def test_tools_without_a_window_are_kept_for_a_while(limits: Any, kept: int) -> None:
+    clock = Clock()
+    async with shop(chain(steps("look"), invocation=limits), clock=clock) as s:
+        mine = (await s.tools())["t"]
+        clock.now += kept * SECOND - 1_000_000
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+        await s.tools()  # announced again, kept again
+        clock.now += kept * SECOND - 1_000_000
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+        clock.now += 1_000_000
+        assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
+
+
+@pytest.mark.req("INVK-13")
+async def test_tools_may_be_evicted_for_want_of_room() -> None:
+    async with shop(chain(steps("look"), lasting("1h"))) as s:
+        mine = (await s.tools())["t"]
+        with s.store.writing() as tx:
+            assert s.store.registry.sweep(tx, NOW // 1_000_000, most=0).evicted_inside == 1
+        assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
+
+
+async def test_a_condensed_tool_can_be_invoked_and_is_held_to_its_full_schema() -> None:
+    """OPEN-26."""
+    rules = ('macro("u", "Another."). mandatory("u"). macro_step("u", 1, "look").',)
+    made = chain(steps("look"), *rules, when='relevant("t", 45).')
+    async with shop(made) as s:
+        answer = await s.invoker.evaluate(request("go"), ME)
+        tool = next(one for one in answer.payload.macro_tools if one.name == "t")
+        assert tool.disclosure_level != "full"
+        error = await s.refused(tool.macro_id, BAD, evaluate=False)
+        assert error.code == "schema_validation_failed"
+        assert (await s.invoke(tool.macro_id, {"n": 2}, evaluate=False)).result == {"n": 2}
+
+
+# --- the window ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("INVK-07", "INVK-11", "ERR-24", "SEC-29")
+async def test_a_window_ends_by_the_clock_of_the_server() -> None:
+    clock = Clock()
+    async with shop(chain(steps("look"), lasting("10s")), clock=clock) as s:
+        mine = (await s.tools())["t"]
+        clock.now += 10 * SECOND - 1_000_000
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+        clock.now += 1_000_000
+        error = await s.refused(mine, {"n": 1}, evaluate=False, eval_time=NOW_TEXT)
+        assert len(s.bench.ran) == 1
+    assert status(error) == ("macro_expired", 410, True)
+    assert "2026-01-15T12:00:10Z" in error.message
+
+
+async def test_a_window_that_has_not_begun() -> None:
+    """OPEN-28."""
+    clock = Clock()
+    async with shop(chain(steps("look"), lasting("1h")), clock=clock) as s:
+        mine = (await s.tools())["t"]
+        with s.store.writing() as tx:
+            kept = s.store.registry.find(tx, ME.name, mine, NOW // 1_000_000)
+            assert kept is not None
+            later = kept._replace(not_before_ms=NOW // 1_000_000 + 1_500)
+            s.store.registry.keep(tx, ME.name, [later], now_ms=NOW // 1_000_000)
+        error = await s.refused(mine, {"n": 1}, evaluate=False)
+        assert (status(error), error.retry_after_ms) == (("x-macro_not_yet_valid", 403, True), 1_500)
+        nothing_happened(s)
+        clock.now += 1_500_000_000
+        await s.invoke(mine, {"n": 1}, evaluate=False)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+PARTS = {
+    "path": {"type": "string", "maxLength": 5},
+    "depth": {"type": "integer", "minimum": 0},
+    "kind": {"enum": ["a", "b"]},
+}
+
+
+@pytest.mark.req("INVK-02", "INVK-08", "ERR-25", "ERR-39")
+async def test_all_that_is_wrong_with_arguments_is_told_at_once() -> None:
+    scan = action("scan", params=PARTS)
+    async with shop(chain(steps("scan"), actions=(scan,))) as s:
+        error = await s.refused("t", {"path": "too long a secret", "depth": -1, "more/~": True})
+        nothing_happened(s)
+    assert status(error) == ("schema_validation_failed", 400, True)
+    assert error.details is not None
+    told = [(one["path"], one["keyword"]) for one in error.details["schema_errors"]]
+    assert told == [
+        ("/depth", "minimum"),
+        ("/kind", "required"),
+        ("/more~1~0", "additionalProperties"),
+        ("/path", "maxLength"),
+    ]
+    assert "secret" not in json.dumps(error.details)
+
+
+# --- the order -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("INVK-05", "INVK-09", "INVK-10", "ERR-26", "ERR-27")
+async def test_the_first_check_that_fails_is_the_one_that_is_reported() -> None:
+    """Everything is wrong; one thing after the other is put right."""
+    clock = Clock()
+    pay = effect("pay", 3, ("payments",))
+    async with shop(chain(steps("pay"), lasting("10s"), actions=(pay,)), clock=clock) as s:
+        mine = (await s.tools())["t"]
+        wrong = {"confirmation_token": "no token", "evaluate": False}
+        clock.now += 11 * SECOND
+        assert (await s.refused(mine, BAD, identity=OTHER, **wrong)).code == "macro_not_found"
+        assert (await s.refused(mine, BAD, **wrong)).code == "macro_expired"
+        clock.now = NOW
+        assert (await s.refused(mine, BAD, **wrong)).code == "schema_validation_failed"
+        assert status(await s.refused(mine, {"n": 1}, **wrong)) == ("confirmation_invalid", 403, True)
+        error = await s.refused(mine, {"n": 1}, evaluate=False)
+        assert status(error) == ("confirmation_required", 403, True)
+        nothing_happened(s)
+        assert error.details is not None
+        token = token_for(error.details["challenge"], ME, SECRETS)
+        answer = await s.invoker.invoke(invocation(mine, {"n": 1}, confirmation_token=token), ME)
+        assert answer.payload.result == {"n": 1}
+        assert s.bench.ran == [("pay", {"n": 1})]
+
+
+async def test_a_read_needs_no_confirmation() -> None:
+    async with shop(chain(steps("look"))) as s:
+        assert (await s.invoke("t", {"n": 1})).result == {"n": 1}
+
+
+@pytest.mark.req("INVK-17", "ERR-28")
+async def test_a_failure_is_an_error_and_no_response() -> None:
+    def fail(_: Any) -> Any:
+        raise Fails
+
+    async with shop(chain(steps("look", "look")), {"look": fail}) as s:
+        error = await s.refused("t", {"n": 1})
+        assert len(s.bench.ran) == 1
+    assert status(error) == ("execution_failed", 500, False)
+    assert error.details is not None
+    assert error.details["reason"] == "step_failed"
+    assert "nothing was changed" in error.message
