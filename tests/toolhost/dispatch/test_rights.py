@@ -68,13 +68,12 @@ def notes(folder: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-def wrong(folder: Path) -> dict[str, Any]:
-    """Authorities that are no right to note x."""
-    mine = noting(folder)
+def wrong(mine: Call) -> dict[str, Any]:
+    """Authorities that are no right to this effect."""
     return {
         "none": None,
         "a request": requested(mine),
-        "other bytes": right_to(noting(folder, "y")),
+        "other bytes": right_to(replace(mine, input_json=mine.input_json.replace("x", "y"))),
         "another id": right_to(replace(mine, call_id="another")),
         "another action": right_to(replace(mine, aid="AID.PLUGIN.LOOK.v1")),
         "forged": object.__new__(MutationReady),
@@ -84,10 +83,10 @@ def wrong(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["ours", "foreign", "foreign that issues leases"])
-@pytest.mark.parametrize("missing", list(wrong(Path())))
+@pytest.mark.parametrize("missing", list(wrong(noting(Path()))))
 def test_without_the_right_to_it_an_effect_is_not_sent(missing: str, kind: str, tmp_path: Path) -> None:
     mine = noting(tmp_path)
-    authority = wrong(tmp_path)[missing]
+    authority = wrong(mine)[missing]
     breakers = Breakers(lambda: 0.0, threshold=1)
 
     async def work(pool: Pool) -> None:
