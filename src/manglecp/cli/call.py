@@ -12,12 +12,12 @@ from manglecp.cli.asking import (
     assignments,
     identity_of,
     pack_argument,
-    pack_options,
     refuse_pack,
     statement_options,
     who_options,
 )
-from manglecp.cli.stores import refusing, store_key, store_options
+from manglecp.cli.places import Place, place_options
+from manglecp.cli.stores import refusing
 
 __all__ = ["command"]
 
@@ -41,16 +41,8 @@ __all__ = ["command"]
     metavar="KEY",
     help="Names this call: repeated with the same key it gets the same answer, and nothing happens twice.",
 )
-@click.option(
-    "--workspace",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder that actions may write; they work in the first. By default there is none.",
-)
-@store_options
 @who_options
-@pack_options
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
 def command(
     folder: Path,
@@ -63,13 +55,9 @@ def command(
     args: dict[str, str],
     confirm: bool,
     request_key: str | None,
-    workspace: tuple[Path, ...],
-    where: str | None,
-    key_file: Path | None,
     who: str | None,
     permissions: tuple[str, ...],
-    settings: dict[str, str],
-    degrade: bool,
+    place: Place,
     as_json: bool,
 ) -> None:
     """Prove TOOL for an intent with the rules of PACK, invoke it, and print what came of it.
@@ -100,7 +88,6 @@ def command(
         request_key=request_key,
         as_json=as_json,
     )
-    place = {"where": where, "key": store_key(key_file), "params": settings, "workspace": workspace, "degrade": degrade}
     with refusing():
         try:
             status = asyncio.run(call(folder, asked, place))

@@ -26,6 +26,7 @@ from manglecp.cli.intent_request import value_of
 from manglecp.cli.intent_text import why_not_lines
 from manglecp.cli.invocation_text import answer_lines, failure_lines
 from manglecp.cli.outputs import Progress, write_lines, write_text
+from manglecp.cli.places import Place
 from manglecp.intent.identity import Identity
 from manglecp.intent.visible import shown
 from manglecp.invoke.answers import Answer
@@ -41,7 +42,7 @@ from manglecp.wire.messages.tools import MacroTool
 from manglecp.wire.sending import encode
 from manglecp.wire.texts import read_instant
 
-__all__ = ["Asked", "call", "interruptible", "print_answer"]
+__all__ = ["Asked", "call", "interruptible", "print_answer", "status_of"]
 
 _LOOK_AGAIN: Final = 1.0
 """Seconds between two looks at a run that somebody else began."""
@@ -60,7 +61,7 @@ class Asked:
     as_json: bool
 
 
-async def call(folder: Path, asked: Asked, place: Mapping[str, Any]) -> int:
+async def call(folder: Path, asked: Asked, place: Place) -> int:
     """The exit status."""
     with contextlib.ExitStack() as loading:
         progress = loading.enter_context(Progress("loading"))
@@ -74,6 +75,11 @@ async def call(folder: Path, asked: Asked, place: Mapping[str, Any]) -> int:
             except WireError as error:
                 answer = error
     print_answer(answer, as_json=asked.as_json)
+    return status_of(answer)
+
+
+def status_of(answer: Answer) -> int:
+    """The exit status that tells of it."""
     if isinstance(answer, InvokeResult):
         return 0
     return INTERRUPTED if answer.code == "cancelled" else 1
@@ -237,8 +243,10 @@ def interruptible() -> Iterator[asyncio.Event]:
 def print_answer(answer: Answer, *, as_json: bool) -> None:
     """Results to standard output, errors to where errors go."""
     if as_json:
-        message = InvokeResponse(id="shell", payload=answer) if isinstance(answer, InvokeResult) else None
-        said = encode(message) if message is not None else encode(answer.answering("shell"))  # type: ignore[union-attr]
+        if isinstance(answer, WireError):
+            said = encode(answer.answering("shell"))
+        else:
+            said = encode(InvokeResponse(id="shell", payload=answer))
         write_text(said.decode() + "\n")
         return
     if isinstance(answer, InvokeResult):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from manglecp.cli.asking import pack_options, refuse_pack
-from manglecp.cli.stores import operator_option, refusing, store_key, store_options
+from manglecp.cli.asking import refuse_pack
+from manglecp.cli.places import Place, place_options
+from manglecp.cli.stores import operator_option, refusing
 
 if TYPE_CHECKING:
     from manglecp.store.opening import Store
@@ -21,36 +21,24 @@ __all__ = ["resume"]
 @click.command("resume")
 @click.argument("run", metavar="RUN")
 @click.argument("folder", metavar="PACK", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--workspace",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder that actions may write; they work in the first. By default there is none.",
-)
 @operator_option
-@store_options
-@pack_options
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
 def resume(
     run: str,
     folder: Path,
-    workspace: tuple[Path, ...],
     by: str,
-    where: str | None,
-    key_file: Path | None,
-    settings: dict[str, str],
-    degrade: bool,
+    place: Place,
     as_json: bool,
 ) -> None:
     """Carry out RUN here, with the PACK that it belongs to, if nobody else does; print what came of it.
 
     A run that waits for a decision with nothing in doubt is let go on: that is a decision too, and an entry in the
-    ledger under your name. The exit status is 0 if the run succeeded, else 1.
+    ledger under your name. Ctrl-C cancels between two steps. The exit status is 0 if the run succeeded, 130 if it was
+    cancelled, else 1.
     """
     from manglecp.pack.problems import PackError
 
-    place = {"where": where, "key": store_key(key_file), "params": settings, "workspace": workspace, "degrade": degrade}
     with refusing():
         try:
             status = asyncio.run(_resume(run, folder, by, place, as_json=as_json))
@@ -59,20 +47,24 @@ def resume(
     raise click.exceptions.Exit(status)
 
 
-async def _resume(run: str, folder: Path, by: str, place: Mapping[str, Any], *, as_json: bool) -> int:
-    from manglecp.cli.calling import print_answer
+async def _resume(run: str, folder: Path, by: str, place: Place, *, as_json: bool) -> int:
+    from manglecp.cli.calling import interruptible, print_answer, status_of
     from manglecp.cli.outputs import Progress
     from manglecp.invoke.answers import decoded
     from manglecp.invoke.local import open_packs
-    from manglecp.wire.messages.invocation import InvokeResult
 
     with Progress("loading") as progress:
         async with open_packs([folder], **place) as opened:
             (invoker,) = opened.invokers
-            _ready(opened.store, run, invoker.domain.digest, by)
+            identity = _ready(opened.store, run, invoker.domain.digest, by)
             progress.doing = "running"
-            taken = asyncio.ensure_future(invoker.take_over(run))
-            if await asyncio.shield(taken) is None:
+            with interruptible() as cancel:
+                asking = asyncio.create_task(_ask_to_cancel(cancel, opened.store, run, identity))
+                try:
+                    taken = await invoker.take_over(run)
+                finally:
+                    asking.cancel()
+            if taken is None:
                 _ready(opened.store, run, invoker.domain.digest, by)
                 raise click.ClickException(f"run {run} was taken up by somebody else just now")
             with opened.store.reading() as tx:
@@ -81,11 +73,18 @@ async def _resume(run: str, folder: Path, by: str, place: Mapping[str, Any], *, 
         raise click.ClickException(f"run {run} is over, and its answer is kept no longer")
     answer = decoded(kept)
     print_answer(answer, as_json=as_json)
-    return 0 if isinstance(answer, InvokeResult) else 1
+    return status_of(answer)
 
 
-def _ready(store: Store, run: str, digest: str, by: str) -> None:
-    """Can it be claimed here? If not, say why, and what to do."""
+async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity: str) -> None:
+    """As anybody would who has the run: whoever carries it out reads it with the next step."""
+    await cancel.wait()
+    with store.writing() as tx:
+        store.runs.ask_cancel(tx, run, identity)
+
+
+def _ready(store: Store, run: str, digest: str, by: str) -> str:
+    """Can it be claimed here? Then whose it is; if not, say why, and what to do."""
     from manglecp.invoke.deciding import decide, doubted_step
     from manglecp.store.runs.errors import NoRun, NotOpen
     from manglecp.store.runs.model import RunState
@@ -111,3 +110,4 @@ def _ready(store: Store, run: str, digest: str, by: str) -> None:
     elif found.claim_until_ms > now_ms:
         seconds = -(-(found.claim_until_ms - now_ms) // 1_000)
         raise NotOpen(f"run {run} is carried out by {found.owner}; if that process is gone, try again in {seconds} s")
+    return found.identity

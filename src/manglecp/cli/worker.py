@@ -7,14 +7,14 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from manglecp.cli.asking import pack_options, refuse_pack
-from manglecp.cli.stores import refusing, store_key, store_options
+from manglecp.cli.asking import refuse_pack
+from manglecp.cli.places import Place, place_options
+from manglecp.cli.stores import refusing
 
 __all__ = ["command"]
 
@@ -25,24 +25,12 @@ __all__ = ["command"]
     "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="How many runs at a time; 4 by default."
 )
 @click.option("--once", is_flag=True, help="Carry out what is there now, then end.")
-@click.option(
-    "--workspace",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder that actions may write; they work in the first. By default there is none.",
-)
-@store_options
-@pack_options
+@place_options
 def command(
     folders: tuple[Path, ...],
     at_once: int,
     once: bool,
-    workspace: tuple[Path, ...],
-    where: str | None,
-    key_file: Path | None,
-    settings: dict[str, str],
-    degrade: bool,
+    place: Place,
 ) -> None:
     """Carry out runs of these PACKs that nobody carries out any more, until it is told to stop.
 
@@ -53,7 +41,6 @@ def command(
     from manglecp.pack.problems import PackError
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    place = {"where": where, "key": store_key(key_file), "params": settings, "workspace": workspace, "degrade": degrade}
     with refusing():
         try:
             asyncio.run(_work(folders, place, at_once=at_once, once=once))
@@ -61,7 +48,7 @@ def command(
             refuse_pack(error)
 
 
-async def _work(folders: tuple[Path, ...], place: Mapping[str, Any], *, at_once: int, once: bool) -> None:
+async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: bool) -> None:
     from manglecp.cli.outputs import count
     from manglecp.invoke.local import open_packs
     from manglecp.invoke.worker import Worker

@@ -38,9 +38,9 @@ class Worker:
         await asyncio.gather(*(self._loop() for _ in range(self._at_once)))
 
     async def drain(self) -> int:
-        """Carry out what there is to claim now; how many runs that were."""
+        """Carry out what there is to claim now, until :meth:`stop`; how many runs that were."""
         count = 0
-        while await self._one():
+        while not self._stopped.is_set() and await self._one():
             count += 1
         return count
 

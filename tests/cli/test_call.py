@@ -1,0 +1,216 @@
+"""`manglecp call`: what runs, what is shown, who is asked, and how it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from manglecp.store.opening import open_store
+from tests.cli.conftest import Run
+from tests.cli.letters import PATIENCE, manglecp, wait_for, write_pack
+
+INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
+DIAGNOSE = str(INCIDENT / "recorded" / "diagnose_error.json")
+FIX = str(INCIDENT / "recorded" / "fix_error.json")
+APPLY = (str(INCIDENT), "apply_fix", "--intent", "fix_error", "--facts", FIX, "--permission", "fix")
+ROUTES = "app/routes.toml"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "state"
+    monkeypatch.setenv("MANGLECP_STATE_DIR", str(folder))
+    monkeypatch.delenv("MANGLECP_STORE", raising=False)
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A workspace with what the incident pack would change."""
+    shutil.copytree(INCIDENT / "recorded" / "app", tmp_path / "work" / "app")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> str:
+    return str(write_pack(tmp_path / "letters"))
+
+
+def kinds(state: Path) -> list[str]:
+    store = open_store(state / "store.sqlite3")
+    try:
+        with store.reading() as tx:
+            assert store.ledger.verify(tx).sound
+            return [entry.kind for entry in store.ledger.rows(tx)]
+    finally:
+        store.close()
+
+
+def error(result: Result) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(result.stdout)
+    assert message["type"] == "error"
+    payload: dict[str, Any] = message["payload"]
+    return payload
+
+
+def test_what_one_tool_leads_to_is_what_the_next_one_takes(run: Run, work: Path, state: Path) -> None:
+    asked = ("full_stack_diagnosis", "--intent", "diagnose_error", "--facts", DIAGNOSE)
+    found = run("call", str(INCIDENT), *asked, "--json")
+    assert (found.exit_code, found.stderr) == (0, "")
+    following = json.loads(found.stdout)["payload"]["next"]
+    (suggested,) = following["suggested_intents"]
+    Path("next.json").write_text(json.dumps(following["continuation_facts"]))
+    more = ("--facts", "next.json", "--permission", "fix", "--now", "2026-02-19T14:31:00Z", "--workspace", str(work))
+    fixed = run("call", str(INCIDENT), "apply_fix", "--intent", suggested["name"], *more, "--confirm")
+    assert (fixed.exit_code, fixed.stderr) == (0, "")
+    assert '"/api/users"' in (work / ROUTES).read_text()
+    summary, result, events, changed, following = fixed.stdout.split("\n\n")
+    assert summary == "Changed app/routes.toml."
+    assert result.startswith("result\n  diff:\n    --- a/app/routes.toml\n")
+    assert result.endswith('\n  routes: ["/", "/api/orders", "/api/users"]')
+    assert [line.split()[:2] for line in events.splitlines()[1:]] == [
+        ["success", "propose_patch"],
+        ["success", "replace_file"],
+        ["success", "check_routes"],
+    ]
+    assert changed == 'what changed\n  - fix_candidate("app/routes.toml", _)'
+    assert following == "next\n  observe --param focus=network: See whether the failure is gone.\n"
+    assert kinds(state) == ["run", "admission", "turn", "step", "turn", "end"]
+
+
+def test_without_consent_nothing_happens(run: Run, work: Path, state: Path) -> None:
+    before = (work / ROUTES).read_text()
+    shown = run("call", *APPLY, "--workspace", str(work))
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert shown.stderr.startswith("apply_fix: Makes the change in the workspace.")
+    assert "error[confirmation_required]" in shown.stderr
+    assert shown.stderr.endswith("  add --confirm to agree to this\n")
+    assert (work / ROUTES).read_text() == before
+    assert kinds(state) == []
+
+
+@pytest.mark.parametrize(("said", "status"), [("n", 1), ("", 1), ("y", 0)])
+def test_whoever_sits_at_the_terminal_is_asked(work: Path, said: str, status: int) -> None:
+    ours, theirs = pty.openpty()
+    asking = manglecp("call", *APPLY, "--workspace", str(work), stdin=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while b"[y/N]" not in seen:
+        seen += os.read(ours, 1_024)
+    assert b"apply_fix: " in seen
+    os.write(ours, said.encode() + b"\n")
+    out, _ = asking.communicate(timeout=PATIENCE)
+    os.close(ours)
+    assert asking.returncode == status
+    assert ("Changed app/routes.toml." in out) == (status == 0)
+    assert ("/api/users" in (work / ROUTES).read_text()) == (status == 0)
+
+
+def test_a_tool_that_is_not_proven(run: Run) -> None:
+    asked = ("call", *APPLY[:-2])
+    shown = run(*asked)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert "error[macro_not_found]: No tool apply_fix is proven for the intent fix_error; proven are propose_fix" in (
+        shown.stderr
+    )
+    assert "why not apply_fix\n  exclusion: the permission fix is missing\n" in shown.stderr
+    assert error(run(*asked, "--json"))["code"] == "macro_not_found"
+
+
+def test_arguments_are_what_the_schema_says(run: Run, letters: str, tmp_path: Path) -> None:
+    """A number for what is declared as text is its digits; what does not fit is told with its place."""
+    asked = ("call", letters, "file_letter", "--intent", "file", "--workspace", str(tmp_path))
+    wrong = run(*asked, "--arg", "lettre=1", "--confirm")
+    assert wrong.exit_code == 1
+    assert wrong.stderr.startswith("error[schema_validation_failed]")
+    assert "\n  /lettre: " in wrong.stderr
+    assert run(*asked, "--arg", "letter=12", "--confirm").exit_code == 0
+    assert (tmp_path / "cabinet.txt").read_text() == "12"
+
+
+def test_wrong_command_lines(run: Run, letters: str, write: Any) -> None:
+    assert "Missing option '--intent'" in run("call", letters, "send_letter").stderr
+    twice = run("call", letters, "t", "--intent", "i", "--arg", "a=1", "--arg", "a=2")
+    assert (twice.exit_code, "a is given twice" in twice.stderr) == (2, True)
+    short = run("call", letters, "t", "--intent", "i", "--store-key", str(write("key", b"short")))
+    assert (short.exit_code, "holds no key" in short.stderr) == (2, True)
+    where = run("call", letters, "t", "--intent", "i", "--store", "ftp://x/y")
+    assert (where.exit_code, where.stderr.startswith("error[store]: there is no store of the kind ftp://")) == (1, True)
+    (Path(letters) / "pack.toml").write_text("[pack]\n")
+    assert run("call", letters, "t", "--intent", "i").exit_code == 1
+
+
+def test_a_request_key_has_it_done_once(run: Run, letters: str, tmp_path: Path) -> None:
+    (tmp_path / "box.txt").touch()  # no letter is the first one
+    asked = ("call", letters, "send_letter", "--intent", "send", "--workspace", str(tmp_path), "--confirm")
+    key = ("--request-key", "k")
+    first = run(*asked, *key, "--arg", "text=a", "--json")
+    again = run(*asked, *key, "--arg", "text=a", "--json")
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    other = run(*asked, *key, "--arg", "text=b", "--json")
+    assert (other.exit_code, error(other)["code"]) == (1, "x-request_key_conflict")
+    assert (tmp_path / "box.txt").read_text() == "A\n"
+
+
+def test_a_call_goes_on_with_what_a_killed_one_began(run: Run, letters: str, tmp_path: Path, state: Path) -> None:
+    (tmp_path / "box.txt").touch()
+    (tmp_path / "wait").touch()
+    asked = ("call", letters, "send_letter", "--intent", "send", "--workspace", str(tmp_path), "--confirm")
+    told = (*asked, "--request-key", "k", "--arg", "text=a")
+    killed = manglecp(*told)
+    wait_for(tmp_path / "reached", killed)
+    killed.kill()
+    killed.communicate(timeout=PATIENCE)
+    store = open_store(state / "store.sqlite3")
+    with store.writing() as tx:  # nobody wants to wait until the claim has lapsed
+        tx.execute("UPDATE runs SET claim_until_ms = 0")
+    store.close()
+    shown = run(*told)
+    assert shown.exit_code == 1
+    assert "Nobody but a person can say how step 3 (stamp) ended" in shown.stderr
+    assert (tmp_path / "box.txt").read_text() == "A\n"
+    assert not (tmp_path / "stamped.txt").exists()
+
+
+def interrupted(letters: str, work: Path) -> subprocess.Popen[str]:
+    """A call that was interrupted once, while its second step was under way."""
+    (work / "wait").touch()
+    asked = ("file_letter", "--intent", "file", "--arg", "letter=a", "--workspace", str(work), "--confirm")
+    calling = manglecp("call", letters, *asked)
+    wait_for(work / "reached", calling)
+    calling.send_signal(signal.SIGINT)
+    assert calling.stderr is not None
+    assert calling.stderr.readline() == "\n"
+    assert calling.stderr.readline().startswith("cancelling after the step under way")
+    return calling
+
+
+def test_an_interrupt_cancels_between_steps(letters: str, work: Path, state: Path) -> None:
+    calling = interrupted(letters, work)
+    (work / "go").touch()
+    out, err = calling.communicate(timeout=PATIENCE)
+    assert (calling.returncode, out) == (130, "")
+    assert "error[cancelled]: The run was cancelled; what it had done was undone" in err
+    assert "step 1, store: it happened and was undone" in err
+    assert not (work / "cabinet.txt").exists()
+    assert not (work / "stamped.txt").exists()
+    assert kinds(state)[-1] == "end"
+
+
+def test_a_second_interrupt_ends_at_once(letters: str, work: Path) -> None:
+    calling = interrupted(letters, work)
+    calling.send_signal(signal.SIGINT)
+    _, err = calling.communicate(timeout=PATIENCE)
+    assert calling.returncode == 130
+    assert "`manglecp runs list` shows what is left to do" in err
+    assert (work / "cabinet.txt").exists()
