@@ -68,7 +68,7 @@ def empty_database() -> Iterator[str]:
         pytest.skip(f"no PostgreSQL: {error}")
     name = _free.pop() if _free else _made(server)
     url = _with_database(server, name)
-    yield url
+    yield url  # what a test that fails leaves behind is not used again
     others = (
         f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid()"
     )
@@ -90,7 +90,8 @@ def _server() -> str:
     if given := os.environ.get("MANGLECP_TEST_POSTGRES"):
         return given
     programs = _programs()
-    folder = Path(tempfile.mkdtemp(prefix="manglecp-pg-"))
+    # Not below a folder that only this user may enter, and with a short name: sockets cannot have long ones.
+    folder = Path(tempfile.mkdtemp(prefix="manglecp-pg-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
     user = _other_user() if os.geteuid() == 0 else None
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)

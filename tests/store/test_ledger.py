@@ -247,6 +247,13 @@ def test_an_export_is_verified_without_the_store(store: Store) -> None:
     assert verify_export([lines[0], spaced, *lines[2:]]).findings[0].startswith("line 2: not in canonical form")
 
 
+def test_numbers_that_skip() -> None:
+    """The hashes are right, and nobody knows the head: the number alone is wrong."""
+    last = json.loads(LINES[-1])
+    forged = _line(_rehashed(last | {"seq": 11}))
+    assert verify_export([*LINES[:-1], forged]).findings == ["entry 11: it follows entry 7"]
+
+
 # --- any change at all ------------------------------------------------------------------------------------------------
 
 

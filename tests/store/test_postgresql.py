@@ -185,6 +185,16 @@ def test_broken_while_committing(database: Database, postgres_url: str) -> None:
     assert numbers(database) == [1, 2, 3]
 
 
+def test_broken_while_reading(database: Database, postgres_url: str) -> None:
+    def read() -> None:
+        with database.reading() as tx:
+            end_backend(postgres_url, backend(tx))
+
+    with pytest.raises(Busy, match="nothing was changed"):
+        read()
+    assert numbers(database) == [1, 2, 3]
+
+
 def test_broken_while_nobody_used_it(database: Database, postgres_url: str) -> None:
     with database.reading() as tx:
         pid = backend(tx)

@@ -36,8 +36,8 @@ SCHEMA: Final = "manglecp"
 
 _MOST_CONNECTIONS: Final = 8
 
-_WRITE: Final = "BEGIN"  # read committed, read write: as the session is set; the short word is the quicker one
-_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITE: Final = b"BEGIN"  # read committed, read write: as the session is set; the short word is the quicker one
+_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
@@ -123,12 +123,12 @@ class PostgresDatabase:
     @contextmanager
     def writing(self) -> Iterator[PostgresTransaction]:
         with self._borrowed(_WRITE) as connection:
-            yield from self._transaction(connection)
+            yield from self._transaction(connection, writes=True)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresTransaction]:
         with self._borrowed(_READ) as connection:
-            yield from self._transaction(connection)
+            yield from self._transaction(connection, writes=False)
 
     def damage(self) -> list[str]:
         return []  # the server watches over its own files
@@ -136,7 +136,7 @@ class PostgresDatabase:
     # --- connections --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _borrowed(self, begin: str) -> Iterator[psycopg.Connection[Any]]:
+    def _borrowed(self, begin: bytes) -> Iterator[psycopg.Connection[Any]]:
         """A connection in a transaction that has just begun."""
         deadline = time.monotonic() + self._patience
         if not self._free.acquire(timeout=self._patience):
@@ -156,7 +156,7 @@ class PostgresDatabase:
         finally:
             self._free.release()
 
-    def _begun(self, begin: str, deadline: float) -> psycopg.Connection[Any]:
+    def _begun(self, begin: bytes, deadline: float) -> psycopg.Connection[Any]:
         while True:
             with self._turn:
                 if self._closed:
@@ -165,7 +165,7 @@ class PostgresDatabase:
             idle = connection is not None
             try:
                 connection = connection or self._connect()
-                connection.execute(begin)
+                self._say(connection, begin)
                 return connection
             except self._psycopg.OperationalError as error:
                 if connection is not None:
@@ -194,16 +194,16 @@ class PostgresDatabase:
 
     # --- transactions -------------------------------------------------------------------------------------------------
 
-    def _transaction(self, connection: psycopg.Connection[Any]) -> Iterator[PostgresTransaction]:
+    def _transaction(self, connection: psycopg.Connection[Any], *, writes: bool) -> Iterator[PostgresTransaction]:
         committing = False
         try:
             yield PostgresTransaction(connection)
             committing = True
-            ended = connection.execute("COMMIT").statusmessage
+            ended = self._say(connection, b"COMMIT")
         except self._psycopg.Error as error:
             broken = connection.broken
             _undo(connection)
-            if broken and committing:
+            if broken and committing and writes:
                 raise Unsure(
                     f"the connection to {self.name} broke while a change was being committed: "
                     "it was made or it was not. Look before doing it again."
@@ -212,8 +212,17 @@ class PostgresDatabase:
         except BaseException:
             _undo(connection)
             raise
-        if ended != "COMMIT":  # the server had given up on it after an error that the block swallowed
+        if ended != b"COMMIT":  # the server had given up on it after an error that the block swallowed
             raise StoreError(f"{self.name} has undone the transaction: a statement in it had failed")
+
+    def _say(self, connection: psycopg.Connection[Any], statement: bytes) -> bytes | None:
+        """A statement without values or rows, and what the server says it did: less work than ``execute``."""
+        result = connection.pgconn.exec_(statement)
+        if result.status == self._psycopg.pq.ExecStatus.COMMAND_OK:
+            return result.command_status
+        if connection.broken:
+            raise self._psycopg.OperationalError(result.error_message.decode(errors="replace"))
+        raise self._psycopg.errors.error_from_result(result)
 
     def _failure(self, error: psycopg.Error, *, broken: bool) -> Exception:
         """What the server says, in the words of this room. Its details quote values; they are left out."""
