@@ -98,6 +98,7 @@ def test_without_consent_nothing_happens(run: Run, work: Path, state: Path) -> N
     assert kinds(state) == []
 
 
+@pytest.mark.req("SEC-21")
 @pytest.mark.parametrize(("said", "status"), [("n", 1), ("", 1), ("y", 0)])
 def test_whoever_sits_at_the_terminal_is_asked(work: Path, said: str, status: int) -> None:
     ours, theirs = pty.openpty()

@@ -1,0 +1,92 @@
+"""`manglecp worker`: what it takes up, what it leaves, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from manglecp.store.opening import open_store
+from manglecp.store.runs.model import RunState
+from tests.cli.conftest import Run
+from tests.cli.letters import PATIENCE, manglecp, wait_for, write_pack
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "store.db"
+    monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("MANGLECP_STORE", str(path))
+    return path
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> str:
+    return str(write_pack(tmp_path / "letters"))
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def left(run: Run, pack: str, work: Path) -> str:
+    """A run that may go on and that nobody carries out."""
+    sent = ("--intent", "send", "--arg", "text=a", "--workspace", str(work), "--confirm")
+    assert run("call", pack, "send_letter", *sent).exit_code == 1
+    (doubted,) = json.loads(run("runs", "list", "--json").stdout)
+    assert run("runs", "decide", doubted["run_id"], "--step", "2", "--did-not").exit_code == 0
+    return str(doubted["run_id"])
+
+
+def state_of(store: Path, run_id: str) -> RunState:
+    opened = open_store(store)
+    try:
+        with opened.reading() as tx:
+            shown = opened.runs.show(tx, run_id)
+        assert shown is not None
+        return shown.run.state
+    finally:
+        opened.close()
+
+
+def test_once_carries_out_what_is_there(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
+    shown = run("worker", pack, "--workspace", str(work), "--once")
+    assert shown.exit_code == 0
+    assert shown.stderr.endswith("1 run carried out\n")
+    assert state_of(store, left) == RunState.SUCCEEDED
+    assert (work / "stamped.txt").read_text() == "n1\n"
+    assert run("worker", pack, "--once").stderr.endswith("0 runs carried out\n")
+
+
+def test_runs_of_other_editions_are_left_alone(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
+    shown = run("worker", pack, "--workspace", str(work), "--once", "--set", "carrier=dove")
+    assert shown.stderr.endswith("0 runs carried out\n")
+    assert state_of(store, left) == RunState.RUNNING
+
+
+def test_a_worker_that_is_told_to_stop_ends_what_it_began(store: Path, pack: str, work: Path, left: str) -> None:
+    (work / "wait").touch()
+    worker = manglecp("worker", pack, "--workspace", str(work))
+    wait_for(work / "reached", worker)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.stderr is not None
+    while "stopping when the runs under way are over" not in (line := worker.stderr.readline()):
+        assert line, "it ended"
+    assert state_of(store, left) == RunState.RUNNING
+    (work / "go").touch()
+    worker.communicate(timeout=PATIENCE)
+    assert worker.returncode == 0
+    assert state_of(store, left) == RunState.SUCCEEDED
+
+
+def test_wrong_command_lines(run: Run, tmp_path: Path, pack: str) -> None:
+    assert run("worker").exit_code == 2
+    (tmp_path / "none").mkdir()
+    assert run("worker", str(tmp_path / "none")).exit_code == 1
+    assert run("worker", pack, "--store", "ftp://x").stderr.startswith("error[store]: ")
