@@ -24,6 +24,9 @@ __all__ = ["Dispatched"]
 _IN_DOUBT: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
 """The request left, and what came back does not say how it ended."""
 
+_LOST: Final = frozenset({"crash", "timeout", "parse_error"})
+"""What dispatch says of an idempotent call without an answer: it does not tell whether it was sent."""
+
 
 class Dispatched:
     """The actions of a pack, through its dispatcher, on behalf of one identity."""
@@ -65,7 +68,8 @@ def _done(call: Call, answer: Answer, took: int) -> Outcome:
 
 def _not_done(call: Call, error: DispatchError, took: int) -> Outcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
-    status: Status = "unknown" if call.is_effect and code in _IN_DOUBT else "failed"
+    doubtful = code in _IN_DOUBT or (call.action.idempotent and code in _LOST)
+    status: Status = "unknown" if call.is_effect and doubtful else "failed"
     return _outcome(call, status, took, code=code, detail=error["detail"])
 
 

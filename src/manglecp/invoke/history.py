@@ -53,6 +53,7 @@ def history_of(claimed: Claimed, plan: Plan, witnesses: Sequence[str]) -> Histor
         unfinished=tuple(unfinished),
         attempts=attempts,
         slots=_slots(claimed.values.slots),
+        cancelled=claimed.run.cancel,
         resumption=Resumption(claimed.run.fence, tuple(witnesses)),
     )
 
@@ -103,9 +104,7 @@ def _call(run: str, step: Step, plan: Plan) -> Call | None:
         action=plan.actions[step.action],
         input_json="" if step.input is None else step.input.decode(),
         input_digest=step.input_digest,
-        sources=tuple(sorted({one.step for one in of.arguments if one.step is not None}))
-        if step.kind == "do"
-        else (step.number,),
+        sources=_sources(of) if step.kind == "do" else (step.number,),
         secret=step.input is None,
     )
 

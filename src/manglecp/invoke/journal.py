@@ -47,6 +47,9 @@ class Journal(Protocol):
     async def came_to(self, outcomes: Sequence[Outcome], slots: Slots) -> None:
         """What came of effects that were sent."""
 
+    async def cancelling(self) -> None:
+        """The run is being taken back because somebody asked for it: whoever goes on with it must not go forward."""
+
     async def ended(self, end: EndState, witness: Witness | None, answer: bytes) -> None:
         """The run is over, and this is its answer."""
 
@@ -72,6 +75,9 @@ class Unrecorded:
 
     async def came_to(self, *_: object) -> None:
         raise AssertionError("a chain without effects has none to finish")
+
+    async def cancelling(self) -> None:
+        """Nothing is taken back."""
 
     async def undecided(self, *_: object) -> None:
         raise AssertionError("a chain without effects leaves nothing in doubt")
@@ -128,6 +134,14 @@ class Durable:
                 return asked
 
         self.cancel_asked = await self._in_thread(write) or self.cancel_asked
+
+    async def cancelling(self) -> None:
+        def write() -> None:
+            with self._store.writing() as tx:
+                self._store.runs.ask_cancel(tx, self._run, self._identity)
+
+        await self._in_thread(write)
+        self.cancel_asked = True
 
     async def ended(self, end: EndState, witness: Witness | None, answer: bytes) -> None:
         def write() -> None:

@@ -5,7 +5,8 @@ the chain, and a request to stop. In each of them the order is the same: what is
 then recorded if it is an effect, then done, and what came of it is a row of the turn that follows.
 
 A failure is dealt with as the chain says: go on, stop, or take back what was done, last first. An effect whose outcome
-nobody knows ends the loop at once: neither going on nor taking back would be right.
+nobody knows ends the loop at once: neither going on nor taking back would be right. Only an action that may be repeated
+is tried again first, a few times, each behind a gate of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.states import MutationReady, ToolRequests
@@ -32,6 +33,9 @@ __all__ = ["Actions", "Ended", "Execution", "History", "Permit", "Reason", "Rule
 Reason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
 Permit: TypeAlias = MutationReady | ToolRequests
 T = TypeVar("T")
+
+_ATTEMPTS: Final = 3
+"""How often an action that may be repeated is tried while nobody knows what came of it."""
 
 
 class Actions(Protocol):
@@ -79,6 +83,8 @@ class History:
     attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """How often each step (by kind and number) was tried."""
     slots: Slots = field(default_factory=dict)
+    cancelled: bool = False
+    """Had somebody asked to cancel it?"""
     resumption: Resumption
 
 
@@ -179,8 +185,11 @@ class Execution:
 
     async def _rounds(self) -> Ended:
         culprit = self._failed()
+        if culprit is None and any(kind == "undo" for kind, _ in self._attempts):
+            # Whoever had the run before was taking it back, and nothing had failed.
+            return await self._stopped("cancelled" if self._cancelled else "timeout", None)
         while culprit is None:
-            if self._watch.cancelled.is_set() or self._journal.cancel_asked:
+            if self._cancelled:
                 return await self._stopped("cancelled", None)
             together = self._plan.ready({one.number for one in self._outcomes if one.kind == "do"})
             if not together:
@@ -190,6 +199,11 @@ class Execution:
             await self._round(together)
             culprit = self._failed()
         return await self._stopped("step_failed", culprit)
+
+    @property
+    def _cancelled(self) -> bool:
+        before = self._history is not None and self._history.cancelled
+        return before or self._watch.cancelled.is_set() or self._journal.cancel_asked
 
     # --- turns -----------------------------------------------------------------------------------------------------
 
@@ -210,15 +224,17 @@ class Execution:
         for outcome in history.carried:
             assert outcome.call is not None  # it was sent
             turn.effects([outcome.call], [outcome])
-        for call in history.unfinished:
-            unknown = _unknown(call)
-            if call.action.idempotent:
-                turn.retried(call, unknown)
-                continue
-            turn.effects([call], [unknown])
-            self._turn = turn
-            self._outcomes.append(unknown)
-            raise _Undecided(unknown)
+        unknown = [(call, _unknown(call)) for call in history.unfinished]
+        stuck = [outcome for call, outcome in unknown if not call.action.idempotent]
+        if not stuck:
+            for call, outcome in unknown:
+                turn.retried(call, outcome)
+            return
+        for call, outcome in unknown:
+            turn.effects([call], [outcome])
+            self._outcomes.append(outcome)
+        self._turn = turn
+        raise _Undecided(stuck[0])
 
     def _gate(self, step: Callable[[], T]) -> T:
         """Before the first effect a refusal is an answer. Afterwards it leaves things as nobody wanted them."""
@@ -299,12 +315,16 @@ class Execution:
         answers = await self._together(calls, ready, record=True)
         self._slots = self._merged(answers)
         self._turn = self._open()
-        self._turn.effects(calls, [outcome for outcome, _ in answers])
-        for outcome, _ in answers:
-            self._outcomes.append(outcome)
-        for outcome, _ in answers:
-            if outcome.status == "unknown":
-                raise _Undecided(outcome)
+        unknown = [outcome for outcome, _ in answers if outcome.status == "unknown"]
+        again = unknown if all(map(_may_repeat, unknown)) else []
+        known = [outcome for outcome, _ in answers if outcome not in again]
+        self._turn.effects([call for call, (outcome, _) in zip(calls, answers, strict=True) if outcome in known], known)
+        for outcome in again:
+            assert outcome.call is not None  # it was sent
+            self._turn.retried(outcome.call, outcome)
+        self._outcomes.extend(known)
+        if unknown and not again:
+            raise _Undecided(next((one for one in unknown if not _may_repeat(one)), unknown[0]))
 
     def _claims(self) -> list[str]:
         """What the run may do, as policy says now."""
@@ -356,30 +376,40 @@ class Execution:
     async def _stopped(self, reason: Reason, culprit: Outcome | None) -> Ended:
         asked = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
         if asked or self._plan.definition.safety.reversible:
+            if reason == "cancelled" and not self._journal.cancel_asked:
+                await self._journal.cancelling()
             await self._undo()
         return self._ended(reason, culprit)
 
     async def _undo(self) -> None:
         """Take back what can be taken back, last first. Where that fails nothing before it is touched: it may rest on
         what is still there."""
-        tried = {one.number for one in self._outcomes if one.kind == "undo"}
         for done in reversed([one for one in self._outcomes if one.kind == "do" and _may_stand(one)]):
             call = done.call
-            if call is None or not call.is_effect or done.number in tried:
+            if call is None or not call.is_effect:
                 continue
-            undo = self._plan.step(done.number).undo
-            if undo is None:
+            while (undoing := self._undoing(done.number)) is None:
+                if not await self._take_back(done, call):
+                    return
+            if undoing.status != "done":
                 return
-            attempt = self._attempts[("undo", done.number)] = self._attempts.get(("undo", done.number), 0) + 1
-            action = self._plan.actions[undo.action]
-            try:
-                back = undo_of(self._run, undo, call, done.output, action, attempt=attempt)
-            except NoCall as trouble:
-                self._settle(_no_call(done.number, "undo", undo.action, trouble))
-                return
-            await self._act([back])
-            if self._outcomes[-1].status != "done":
-                return
+
+    def _undoing(self, number: int) -> Outcome | None:
+        return next((one for one in self._outcomes if one.kind == "undo" and one.number == number), None)
+
+    async def _take_back(self, done: Outcome, call: Call) -> bool:
+        """Try to undo one step; whether it can be tried at all."""
+        undo = self._plan.step(done.number).undo
+        if undo is None:
+            return False
+        attempt = self._attempts[("undo", done.number)] = self._attempts.get(("undo", done.number), 0) + 1
+        try:
+            back = undo_of(self._run, undo, call, done.output, self._plan.actions[undo.action], attempt=attempt)
+        except NoCall as trouble:
+            self._settle(_no_call(done.number, "undo", undo.action, trouble))
+            return False
+        await self._act([back])
+        return True
 
     def _effects(self) -> tuple[Effect, ...]:
         """What happened, or may have, in the order in which it did."""
@@ -399,6 +429,11 @@ class Execution:
             reason=reason,
             culprit=culprit,
         )
+
+
+def _may_repeat(outcome: Outcome) -> bool:
+    call = outcome.call
+    return call is not None and call.action.idempotent and call.attempt < _ATTEMPTS
 
 
 def _may_stand(outcome: Outcome) -> bool:

@@ -1,0 +1,213 @@
+"""Runs that somebody else began: what a record says is not done again, and the direction of a run is kept.
+
+Here a process is lost by an exception that nothing catches, at a named point. The same with real processes, and with
+all points, is in tests/crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from manglecp.invoke.settings import InvokeSettings
+from manglecp.pack.model import Pack
+from manglecp.store.opening import Store, open_store
+from manglecp.store.runs.model import Decision, Run, RunState
+from manglecp.wire.errors import WireError
+from tests.invoke.test_chains import chain, effect, steps
+from tests.invoke.workshop import ME, Fails, Shop, Work, shop
+
+SHORT = InvokeSettings(claim_ms=30)
+UNDO = [f'undo_step("t", {n}, "erase"). undo_in("t", {n}, "n", "n").' for n in (1, 2)]
+BACK = (*UNDO, 'reversible("t").', 'arg_value("t", 2, "n", 7).')
+
+
+class Lost(BaseException):
+    """The process is gone."""
+
+
+def at(name: str) -> Callable[[str], None]:
+    """Be lost at this point."""
+
+    def point(reached: str) -> None:
+        if reached == name:
+            raise Lost(name)
+
+    return point
+
+
+async def begun(pack: Pack, store: Store, point: str, work: Mapping[str, Work] | None = None, **more: Any) -> Shop:
+    """Invoke, in a process that is lost at this point."""
+    async with shop(pack, work, store=store, settings=SHORT, point=at(point)) as s:
+        with pytest.raises(Lost):
+            await s.invoke("t", {"n": 1}, confirm=True, request_key="k", **more)
+    return s
+
+
+@asynccontextmanager
+async def gone_on(pack: Pack, store: Store, work: Mapping[str, Work] | None = None) -> AsyncIterator[Shop]:
+    """Take the run over, and carry it out."""
+    async with shop(pack, work, store=store, settings=SHORT) as s:
+        async with asyncio.timeout(60):
+            while await s.invoker.take_over() is None:
+                await asyncio.sleep(0.01)
+        yield s
+
+
+async def answer(s: Shop) -> Any:
+    """What the repeated invocation gets."""
+    try:
+        return await s.invoke("t", {"n": 1}, request_key="k")
+    except WireError as error:
+        return error
+
+
+def the_run(store: Store) -> Run:
+    with store.reading() as tx:
+        (run,) = store.runs.list(tx)
+    return run
+
+
+def names(s: Shop) -> list[str]:
+    return [name for name, _ in s.bench.ran]
+
+
+def fails(_: dict[str, Any]) -> Any:
+    raise Fails
+
+
+async def test_what_is_done_is_not_done_again() -> None:
+    pack, store = chain(steps("look", "write", "look", "write")), open_store(":memory:")
+    first = await begun(pack, store, "finished:s2")
+    assert names(first) == ["look", "write"]
+    async with gone_on(pack, store) as s:
+        assert names(s) == ["look", "write"]
+        assert (await answer(s)).result == {"n": 1}
+        assert names(s) == ["look", "write"]
+        s.ledger()
+    assert the_run(store).state == RunState.SUCCEEDED
+    store.close()
+
+
+@pytest.mark.parametrize("point", ["started:s1", "answered:s1"])
+async def test_what_may_have_been_done_waits_for_a_person(point: str) -> None:
+    pack, store = chain(steps("write", "look")), open_store(":memory:")
+    first = await begun(pack, store, point)
+    async with gone_on(pack, store) as s:
+        assert names(s) == []
+        error = await answer(s)
+        assert error.details["effects"] == [{"step": 1, "action": "write", "status": "unknown"}]
+        s.ledger()
+    assert len(first.bench.ran) <= 1
+    assert the_run(store).state == RunState.NEEDS_DECISION
+    run = the_run(store).run_id
+    with store.writing() as tx:
+        store.runs.decide(tx, run, Decision(verdict="did_not", step=1), "operator")
+    async with gone_on(pack, store) as s:
+        assert names(s) == ["write", "look"]
+        assert (await answer(s)).result == {"n": 1}
+    store.close()
+
+
+async def test_every_effect_in_doubt_is_told_of() -> None:
+    side = chain(steps("write", "write", "look"), 'step_after("t", 3, 1). step_after("t", 3, 2).')
+    store = open_store(":memory:")
+    await begun(side, store, "started:s2")
+    async with gone_on(side, store) as s:
+        error = await answer(s)
+    assert [(one["step"], one["status"]) for one in error.details["effects"]] == [(1, "unknown"), (2, "unknown")]
+    store.close()
+
+
+async def test_whoever_goes_on_touches_nothing_before_an_undo_that_failed() -> None:
+    pack, store = chain(steps("write", "write", "look"), *BACK), open_store(":memory:")
+    work = {"look": fails, "erase": fails}
+    first = await begun(pack, store, "finished:u2", work)
+    assert names(first) == ["write", "write", "look", "erase"]
+    async with gone_on(pack, store, work) as s:
+        assert names(s) == [], "step 1 may rest on step 2, which still stands"
+        error = await answer(s)
+    assert [(one["step"], one["status"]) for one in error.details["effects"]] == [(1, "done"), (2, "done")]
+    store.close()
+
+
+@pytest.mark.parametrize("point", ["gate:u2", "finished:u2", "gate:u1"])
+async def test_a_run_that_was_being_taken_back_does_not_go_forward(point: str) -> None:
+    pack, store = chain(steps("write", "write", "write"), *BACK), open_store(":memory:")
+    cancel = asyncio.Event()
+
+    def write(given: dict[str, Any]) -> dict[str, Any]:
+        if given["n"] == 7:
+            cancel.set()
+        return given
+
+    first = await begun(pack, store, point, {"write": write}, cancel=cancel)
+    async with gone_on(pack, store) as s:
+        error = await answer(s)
+    assert names(first) + names(s) == ["write", "write", "erase", "erase"]
+    assert error.code == "cancelled"
+    assert [one["status"] for one in error.details["effects"]] == ["undone", "undone"]
+    assert the_run(store).state == RunState.CANCELLED
+    store.close()
+
+
+@pytest.mark.parametrize(("losses", "tries"), [(1, 2), (2, 3), (9, 3)])
+async def test_what_may_be_repeated_is_tried_again_behind_its_own_gate(losses: int, tries: int) -> None:
+    lost = iter(range(losses))
+
+    def put(given: dict[str, Any]) -> dict[str, Any]:
+        if next(lost, None) is not None:
+            raise Fails("crash")
+        return given
+
+    pack = chain(steps("put", "look"), actions=(effect("put", idempotent=True),))
+    async with shop(pack, {"put": put}) as s:
+        given: Any
+        try:
+            given = (await s.invoke("t", {"n": 1}, confirm=True)).result
+        except WireError as error:
+            given = error.details
+        assert names(s).count("put") == tries
+        kinds = [kind for kind, _ in s.ledger()]
+        assert kinds.count("step") == tries
+        assert kinds.count("turn") == tries + 1
+        assert len({one["call_id"] for one in s.bench.calls}) == len(s.bench.calls)
+    if losses < tries:
+        assert given == {"n": 1}
+    else:
+        assert given["reason"] == "needs_decision"
+        assert given["effects"] == [{"step": 1, "action": "put", "status": "unknown"}]
+
+
+async def test_an_undo_that_may_be_repeated_is_tried_again() -> None:
+    lost = iter(range(1))
+
+    def unput(given: dict[str, Any]) -> dict[str, Any]:
+        if next(lost, None) is not None:
+            raise Fails("crash")
+        return given
+
+    rules = ('undo_step("t", 1, "unput"). undo_in("t", 1, "n", "n").', 'reversible("t").')
+    pack = chain(steps("write", "look"), *rules, actions=(effect("unput", idempotent=True),))
+    async with shop(pack, {"look": fails, "unput": unput}) as s:
+        error = await s.refused("t", {"n": 1}, confirm=True)
+        assert names(s) == ["write", "look", "unput", "unput"]
+        s.ledger()
+    assert error.details is not None
+    assert error.details["effects"] == [{"step": 1, "action": "write", "status": "undone"}]
+
+
+async def test_a_cancelled_run_is_not_begun_again() -> None:
+    pack, store = chain(steps("write", "write"), *UNDO[:1], 'reversible("t").'), open_store(":memory:")
+    await begun(pack, store, "finished:s1")
+    run = the_run(store).run_id
+    with store.writing() as tx:
+        assert store.runs.ask_cancel(tx, run, ME.name)
+    async with gone_on(pack, store) as s:
+        assert names(s) == ["erase"]
+        assert (await answer(s)).code == "cancelled"
+    store.close()
