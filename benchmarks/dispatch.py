@@ -150,7 +150,7 @@ async def leased_round_trip(dispatcher: Dispatcher, count: int) -> float:
     gc.freeze()  # no server holds thousands of rights, so none goes through them now and then
     for call_id, right in rights.items():
         start = time.perf_counter()
-        answer = await dispatcher.call(aid, input_json=text, call_id=call_id, authority=right)
+        answer = await dispatcher.call(aid, inputs={"text": SMALL}, call_id=call_id, authority=right)
         times.append(time.perf_counter() - start)
         assert isinstance(answer, Answer), answer
     gc.unfreeze()

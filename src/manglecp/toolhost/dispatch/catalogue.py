@@ -93,8 +93,9 @@ class Catalogue(Mapping[str, ActionProfile]):
         input_json: str | None = None,
         slots: Mapping[int, Artifact] | None = None,
         idempotency_key: str | None = None,
+        **said: Any,
     ) -> Call | DispatchError:
-        """The call of an action with this input, or why there is none."""
+        """The call of an action with this input, or why there is none. What else is said of it becomes part of it."""
         profile = self._profiles.get(aid)
         if profile is None:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
@@ -119,6 +120,7 @@ class Catalogue(Mapping[str, ActionProfile]):
             slots={} if slots is None else slots,
             timeout=profile.timeout,
             idempotency_key=idempotency_key,
+            **said,
         )
 
     def _fitting(self, aid: str, schema: Mapping[str, Any]) -> Callable[[Any], bool]:

@@ -168,29 +168,19 @@ class Dispatcher:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
         if not self._pools:
             return failure(aid, "exception", "the dispatcher has not been entered")
+        named = {"call_id": asked["call_id"]} if "call_id" in asked else {}
         call = self._plugins[number].catalogue.prepare(
             aid,
             inputs=asked.get("inputs"),
             input_json=asked.get("input_json"),
             slots=slots,
             idempotency_key=asked.get("idempotency_key"),
-        )
-        if not isinstance(call, Call):
-            return call
-        call = Call(
-            aid=call.aid,
-            input_json=call.input_json,
-            tier=call.tier,
-            idempotent=call.idempotent,
-            slots=call.slots,
-            timeout=call.timeout,
-            patience=asked.get("timeout"),
-            idempotency_key=call.idempotency_key,
             identity=identity,
-            call_id=asked.get("call_id", call.call_id),
+            patience=asked.get("timeout"),
             authority=asked.get("authority"),
+            **named,
         )
-        return Prepared(self._pools[number], call)
+        return Prepared(self._pools[number], call) if isinstance(call, Call) else call
 
 
 class DispatchedRun:

@@ -22,12 +22,13 @@ __all__ = ["Right"]
 class Right:
     """The right to one call, for as long as dispatch is busy with it."""
 
-    __slots__ = ("_call", "_named", "_spent", "input_digest")
+    __slots__ = ("_call", "_demanded", "_named", "_spent", "input_digest")
 
     def __init__(self, call: Call) -> None:
         self.input_digest = input_digest(call.input_json)
         self._call = call
         self._named = (call.call_id, call.aid, f"sha256:{self.input_digest}")
+        self._demanded: bool | None = None
         self._spent = False
 
     def check(self) -> None:
@@ -65,6 +66,8 @@ class Right:
 
     def _demand(self, *, effect: bool) -> None:
         """An authority of the right kind."""
+        if effect is self._demanded:
+            return
         authority = self._call.authority
         if authority is None:
             if effect:
@@ -74,6 +77,7 @@ class Right:
 
         if not isinstance(authority, MutationReady if effect else (MutationReady, ToolRequests)):
             raise _refused(f"a {type(authority).__name__} is no right to it")
+        self._demanded = effect
 
 
 def _refused(why: str) -> Refused:
