@@ -14,12 +14,16 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.invoke.observing import clean
+from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.facts import Fact
+from manglecp.mangle.program import Program
 from manglecp.mangle.values import List, Time, Value
+from manglecp.wire.facts import WILDCARD
 from manglecp.wire.faults import Fault
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.invocation import Next, StateDelta, SuggestedIntent
@@ -106,12 +110,30 @@ def _written(
     if domain.profile.direction(predicate) is None:
         _log.warning("%s: a run says %s, which the manifest does not publish", domain.pack.name, predicate)
         return None
-    values = args.items if isinstance(args, List) else (args,)
-    try:
-        return domain.profile.write(Fact(predicate, tuple(values), between), **how)
-    except (Fault, ValueError, KeyError):  # why might quote a value, and logs hold none
+    fact = Fact(predicate, tuple(args.items) if isinstance(args, List) else (args,), between)
+    if not _fits(domain.program, fact):  # the values are not logged
         _log.warning("%s: what a run says about %s does not fit its declaration", domain.pack.name, predicate)
         return None
+    try:
+        return domain.profile.write(fact, **how)
+    except (Fault, ValueError, KeyError):
+        _log.warning("%s: what a run says about %s cannot be written", domain.pack.name, predicate)
+        return None
+
+
+_acceptances: WeakKeyDictionary[Program, Acceptance] = WeakKeyDictionary()
+
+
+def _fits(program: Program, fact: Fact) -> bool:
+    """Could a client send it back? A pattern is held against as much as it says."""
+    declared = program.predicates.get(fact.key)
+    if declared is None or (fact.interval is not None and not declared.temporal):
+        return False
+    if WILDCARD in fact.args:
+        return True
+    if program not in _acceptances:
+        _acceptances[program] = Acceptance(program.predicates)
+    return _acceptances[program].accepts(fact.key, fact.args)
 
 
 # --- the cap ---------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     effects: tuple[Effect, ...] = ()
     state_delta: Mapping[str, Any]
-    events: tuple[Any, ...] = ()
+    events: tuple[Mapping[str, Any], ...] = ()
 
     def details(self, reason: str, culprit: Outcome | None = None, **more: Any) -> dict[str, Any]:
         said: dict[str, Any] = {"reason": reason}
@@ -44,7 +44,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         said |= {
             "effects": [{"step": one.step, "action": one.action, "status": one.status} for one in self.effects],
             "state_delta": self.state_delta,
-            "events": msgspec.to_builtins(self.events),
+            "events": list(self.events),
             "run_id": self.run_id,
         }
         return said | more

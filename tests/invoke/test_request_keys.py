@@ -1,0 +1,172 @@
+"""A request key stands for one run of one identity: repeating a request never repeats what it did."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.intent.identity import Identity
+from manglecp.store.opening import open_store
+from manglecp.wire.errors import WireError
+from tests.intent.packs import NOW
+from tests.invoke.chains import chain, steps
+from tests.invoke.workshop import Fails, shop
+
+OTHER = Identity("somebody", frozenset(), "user")
+LASTING = 'valid_for("t", D) :- D = fn:duration:parse("10s").'
+KINDS = pytest.mark.parametrize("action", ["look", "write"])
+"""Of a chain without effects and of one with."""
+
+
+@KINDS
+async def test_the_same_request_at_the_same_time_runs_once(action: str) -> None:
+    go = asyncio.Event()
+
+    async def wait(given: dict[str, Any]) -> dict[str, Any]:
+        await go.wait()
+        return given
+
+    async with shop(chain(steps(action)), {action: wait}) as s:
+        mine = (await s.tools())["t"]
+
+        def ask(**more: Any) -> Any:
+            return s.invoke(mine, {"n": 1}, evaluate=False, request_key="k", **more)
+
+        asked = [asyncio.create_task(ask()) for _ in range(6)]
+        async with asyncio.timeout(60):
+            while not s.bench.ran:
+                await asyncio.sleep(0)
+            with pytest.raises(WireError) as refused:  # while it runs
+                await s.invoke(mine, {"n": 2}, evaluate=False, request_key="k")
+            go.set()
+            answers = await asyncio.gather(*asked)
+        assert len(s.bench.ran) == 1
+        assert all(answer == answers[0] for answer in answers)
+        assert await ask() == answers[0]
+        assert len(s.bench.ran) == 1
+    assert (refused.value.code, refused.value.row.status, refused.value.row.recoverable) == (
+        "x-request_key_conflict",
+        409,
+        False,
+    )
+
+
+@KINDS
+async def test_two_servers_on_one_file_give_one_answer(action: str, tmp_path: Path) -> None:
+    stores = [open_store(tmp_path / "store.sqlite3") for _ in range(2)]
+    meeting = asyncio.Barrier(2)
+
+    async def meet(given: dict[str, Any]) -> dict[str, Any]:
+        if action == "look":  # both run it, and the one that ends first is the one that counts
+            async with asyncio.timeout(60):
+                await meeting.wait()
+        return given
+
+    work = {action: meet}
+    made = chain(steps(action), 'asserts("done", [1], "server") :- ran("t").')
+    try:
+        async with shop(made, work, store=stores[0]) as one, shop(made, work, store=stores[1]) as two:
+            mine = (await one.tools())["t"]
+            asked = (s.invoke(mine, {"n": 1}, evaluate=False, request_key="k") for s in (one, two))
+            answers = await asyncio.gather(*asked)
+            assert answers[0] == answers[1]
+            if action == "write":
+                assert len(one.bench.ran) + len(two.bench.ran) == 1
+            for s in (one, two):
+                error = await s.refused(mine, {"n": 9}, evaluate=False, request_key="k")
+                assert error.code == "x-request_key_conflict"
+    finally:
+        for store in stores:
+            store.close()
+
+
+@KINDS
+async def test_what_is_compared_are_tool_and_arguments(action: str) -> None:
+    other = f'macro("u", "Other."). mandatory("u"). macro_step("u", 1, "{action}").'
+    async with shop(chain(steps(action), other)) as s:
+        await s.invoke("t", {"n": 1}, request_key="k")
+        assert (await s.refused("t", {"n": 2}, request_key="k")).code == "x-request_key_conflict"
+        assert (await s.refused("u", {"n": 1}, request_key="k")).code == "x-request_key_conflict"
+        await s.invoke("t", {"n": 1}, request_key="k", eval_time="2026-01-01T00:00:00Z")
+        await s.invoke("t", {"n": 1}, request_key="K")
+        assert len(s.bench.ran) == 2
+
+
+@KINDS
+async def test_a_key_of_another_identity_is_another_key(action: str) -> None:
+    async with shop(chain(steps(action))) as s:
+        await s.invoke("t", {"n": 1}, request_key="k")
+        answer = await s.invoke("t", {"n": 2}, request_key="k", identity=OTHER)
+        assert answer.result == {"n": 2}
+        assert len(s.bench.ran) == 2
+
+
+@KINDS
+async def test_an_answer_is_repeated_after_the_tool_expired(action: str) -> None:
+    clock = [NOW]
+    async with shop(chain(steps(action), LASTING), clock=lambda: clock[0]) as s:
+        mine = (await s.tools())["t"]
+        first = await s.invoke(mine, {"n": 1}, evaluate=False, request_key="k")
+        clock[0] += 3_600 * 10**9
+        assert await s.invoke(mine, {"n": 1}, evaluate=False, request_key="k") == first
+        assert (await s.refused(mine, {"n": 1}, evaluate=False, request_key="l")).code == "macro_not_found"
+
+
+@KINDS
+async def test_a_failure_is_repeated_and_a_refusal_is_not(action: str) -> None:
+    outcomes: list[Any] = [Fails()]
+
+    def work(given: dict[str, Any]) -> dict[str, Any]:
+        if outcomes:
+            raise outcomes.pop()
+        return given
+
+    async with shop(chain(steps(action)), {action: work}) as s:
+        assert (await s.refused("t", {"n": "?"}, request_key="k")).code == "schema_validation_failed"
+        first = await s.refused("t", {"n": 1}, request_key="k")
+        again = await s.refused("t", {"n": 1}, request_key="k")
+        assert (first.code, first.message, first.details) == (again.code, again.message, again.details)
+        assert len(s.bench.ran) == 1
+        assert (await s.invoke("t", {"n": 1}, request_key="another")).result == {"n": 1}
+
+
+async def test_a_confirmed_run_is_repeated_without_another_token() -> None:
+    async with shop(chain(steps("write"), 'needs_confirmation("t").')) as s:
+        first = await s.invoke("t", {"n": 1}, request_key="k", confirm=True)
+        assert await s.invoke("t", {"n": 1}, request_key="k") == first
+        assert len(s.bench.ran) == 1
+
+
+@pytest.mark.parametrize(("length", "fits"), [(0, False), (1, True), (128, True), (129, False)])
+async def test_how_long_a_key_is(length: int, fits: bool) -> None:
+    async with shop(chain(steps("look"))) as s:
+        if fits:
+            await s.invoke("t", {"n": 1}, request_key="ü" * length)
+        else:
+            assert (await s.refused("t", {"n": 1}, request_key="ü" * length)).code == "malformed_message"
+        assert len(s.bench.ran) == fits
+
+
+async def test_whoever_goes_away_finds_the_answer_later() -> None:
+    go = asyncio.Event()
+
+    async def wait(given: dict[str, Any]) -> dict[str, Any]:
+        await go.wait()
+        return given
+
+    async with shop(chain(steps("write")), {"write": wait}) as s:
+        mine = (await s.tools())["t"]
+        asked = asyncio.create_task(s.invoke(mine, {"n": 1}, evaluate=False, request_key="k"))
+        async with asyncio.timeout(60):
+            while not s.bench.ran:
+                await asyncio.sleep(0)
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            go.set()
+            answer = await s.invoke(mine, {"n": 1}, evaluate=False, request_key="k")
+        assert answer.result == {"n": 1}
+        assert len(s.bench.ran) == 1
