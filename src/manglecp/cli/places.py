@@ -24,6 +24,7 @@ class Place(TypedDict):
     key: bytes | None
     params: dict[str, str]
     workspace: tuple[Path, ...]
+    programs: tuple[str, ...]
     degrade: bool
 
 
@@ -34,22 +35,37 @@ _workspace: Final = click.option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A folder that actions may write; they work in the first. By default there is none.",
 )
+_programs: Final = click.option(
+    "--program",
+    "programs",
+    metavar="NAME",
+    multiple=True,
+    help="A program that actions may start, if they name it too. By default they start none.",
+)
 
 
 def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``place``, from --workspace, --store, --store-key, --set and --degrade."""
+    """``place``, from --workspace, --program, --store, --store-key, --set and --degrade."""
 
     @wraps(function)
     def placed(
         *args: Any,
         workspace: tuple[Path, ...],
+        programs: tuple[str, ...],
         where: str | None,
         key_file: Path | None,
         settings: dict[str, str],
         degrade: bool,
         **more: Any,
     ) -> Any:
-        place = Place(where=where, key=store_key(key_file), params=settings, workspace=workspace, degrade=degrade)
+        place = Place(
+            where=where,
+            key=store_key(key_file),
+            params=settings,
+            workspace=workspace,
+            programs=programs,
+            degrade=degrade,
+        )
         return function(*args, place=place, **more)
 
-    return _workspace(store_options(pack_options(placed)))
+    return _workspace(_programs(store_options(pack_options(placed))))

@@ -25,12 +25,11 @@ from manglecp.invoke.confirmation import Secrets
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError, Problem
 from manglecp.pack.reading import read_pack
 from manglecp.store.errors import Unusable
 from manglecp.store.opening import Store, open_store, state_directory
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.toolhost.externals import serve_externals
+from manglecp.toolhost.packs import serve_actions
 
 __all__ = ["SECRET_FILE", "Opened", "local_secrets", "open_packs"]
 
@@ -54,6 +53,7 @@ async def open_packs(
     *,
     params: Mapping[str, str] | None = None,
     workspace: Sequence[Path | str] = (),
+    programs: Sequence[str] = (),
     degrade: bool = False,
     key: bytes | None = None,
     settings: InvokeSettings | None = None,
@@ -62,10 +62,10 @@ async def open_packs(
 ) -> AsyncIterator[Opened]:
     """``where`` is a store as :func:`open_store` takes it, ``key`` what values in it are sealed with.
 
-    ``workspace`` are the folders that actions may write, and the first is the one they work in. :class:`PackError` and
-    :class:`manglecp.store.errors.StoreError` say what is wrong.
+    ``workspace`` are the folders that actions may write, and the first is the one they work in; ``programs`` those that
+    they may start. :class:`manglecp.pack.problems.PackError` and :class:`manglecp.store.errors.StoreError` say what is
+    wrong.
     """
-    places = [str(Path(place).resolve()) for place in workspace]
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(open_store, where, key=key)
         stack.callback(store.close)
@@ -74,7 +74,8 @@ async def open_packs(
         for folder in folders:
             pack = await asyncio.to_thread(read_pack, folder, params, degrade=degrade)
             domain = await asyncio.to_thread(_load, pack, stack.enter_context(ExitStack()), degrade)
-            dispatcher = await stack.enter_async_context(await _dispatcher(pack, places, degrade))
+            hosts = serve_actions(pack, workspace=workspace, programs=programs, degrade=degrade)
+            dispatcher = await stack.enter_async_context(hosts)
             invoker = Invoker(domain, store, dispatcher, secrets=known, settings=settings, clock=clock)
             invokers.append(await stack.enter_async_context(invoker))
         yield Opened(store, known, tuple(invokers))
@@ -82,20 +83,6 @@ async def open_packs(
 
 def _load(pack: Pack, hosts: ExitStack, degrade: bool) -> Domain:
     return Domain.load(pack, externals=hosts.enter_context(serve_externals(pack, degrade=degrade)))
-
-
-async def _dispatcher(pack: Pack, workspace: Sequence[str], degrade: bool) -> Dispatcher:
-    """Hosts of exactly the actions that the pack describes; none if it has no actions."""
-    if pack.actions_file is None or not pack.actions:
-        return Dispatcher([])
-    listing = await list_plugin(str(pack.actions_file), os.environ, degrade=degrade)
-    if not isinstance(listing, Listing):
-        raise PackError([Problem("actions.py", f"cannot be served: {listing['detail'][:300]}")])
-    if listing.sha256 != pack.plugin_sha256:
-        raise PackError([Problem("actions.py", "the file has changed since the pack was read", fix="read it again")])
-    command = listing.command(os.environ, sandbox="strict", workspace=workspace, degrade=degrade)
-    assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed
-    return Dispatcher([Served(listing.catalogue, command)])
 
 
 def local_secrets(folder: Path | None = None) -> Secrets:
