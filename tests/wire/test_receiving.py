@@ -305,11 +305,12 @@ def test_a_wrapped_integer_passes_as_text() -> None:
 )
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_any_character_survives(text: str, ascii_only: bool) -> None:
-    data = json.dumps(envelope(payload={"intent": {"name": text}}), ensure_ascii=ascii_only).encode()
+    name = f"a{text}b"
+    data = json.dumps(envelope(payload={"intent": {"name": name}}), ensure_ascii=ascii_only).encode()
     message = receive(data, LIMIT)
     assert isinstance(message, IntentRequest)
-    assert message.payload.intent.name == text
-    assert json.loads(encode(message))["payload"]["intent"]["name"] == text
+    assert message.payload.intent.name == name
+    assert json.loads(encode(message))["payload"]["intent"]["name"] == name
 
 
 @pytest.mark.req("WIRE-17")

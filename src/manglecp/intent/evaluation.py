@@ -113,8 +113,6 @@ def evaluate(
     """The evaluation of a request, or the WireError that answers it."""
     started = time.perf_counter_ns()
     payload = request.payload
-    if not payload.intent.name.strip():
-        raise malformed("an intent has a name", "$.payload.intent.name")
     _check_questions(payload.options)
     limits = _effective(domain, request)
     now = _evaluation_time(request, clock)

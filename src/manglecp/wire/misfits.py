@@ -28,6 +28,7 @@ MOST: Final = 50
 _FAULT: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 _CHOICE: Final = re.compile(r"Invalid enum value |Expected `str` matching regex ")
+_BLANK: Final = re.compile(r"[\s\ufeff]+")
 _WORDS: Final = {
     "str": "a string",
     "int": "a whole number",
@@ -103,6 +104,8 @@ def _explained(text: str, message: type[Message], base: str, value: Any) -> _Mis
     if _CHOICE.match(what):
         said = value if isinstance(value, str) else str(value)
         options = _choices(message, path)
+        if not options and _BLANK.fullmatch(said):
+            return _Misfit(path, f"{_spoken(path)} is blank")
         suggestion = did_you_mean(said, options) or f"One of: {', '.join(options)}."
         return _Misfit(path, f"{_spoken(path)} has an unknown value {shown(said)}", suggestion if options else None)
     return _Misfit(path, f"{_spoken(path)}: {_in_words(what)}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from manglecp.wire.messages.envelope import (
     UNSET,
@@ -23,7 +25,7 @@ from manglecp.wire.messages.tools import MacroTool, Skill
 class Intent(Part, frozen=True, kw_only=True):
     """What the client wants to come about; `params` describe the outcome and are no arguments of a tool."""
 
-    name: Name
+    name: Annotated[Name, Meta(pattern=r"[^\s\x1c-\x1f\x85\ufeff]")]  # not only what some language takes for blanks
     params: Object | None = None
 
 
