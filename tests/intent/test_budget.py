@@ -77,8 +77,15 @@ def test_what_is_sent_fits_and_has_its_dependencies(tools: tuple[Shown, ...], bu
     names = {one.definition.tool for one in fitted.shown}
     assert all(names.issuperset(one.definition.requires) for one in fitted.shown)
     assert fit(tools, SKILLS, by, budget) == fitted
-    if whole(tools, SKILLS, by).tokens <= budget - 20:
+    if whole(tools, SKILLS, by).tokens <= budget:
         assert fitted.shown == tools, "nothing shrinks without need"
+
+
+@pytest.mark.req("EVAL-35")
+@given(answers(), counters)
+def test_what_an_answer_costs_is_budget_enough_for_it(tools: tuple[Shown, ...], by: Counter) -> None:
+    free = fit(tools, SKILLS, by, None)
+    assert fit(tools, SKILLS, by, free.tokens) == free
 
 
 @pytest.mark.req("EVAL-35")

@@ -9,7 +9,8 @@ So a larger budget stops earlier on the same path: it never removes or demotes a
 since what needs a removed tool goes with it, every answer on the path has all dependencies.
 
 A tool is counted once for each form it takes on the way; the sum of the parts is compared with the budget. The whole is
-counted at the end. A vocabulary may join the end of one part with the start of the next, so the whole is no larger.
+counted at the end. A vocabulary may join the end of one part with the start of the next, so the whole is no larger. The
+first answer is counted as a whole: what an answer without a budget says that it costs is budget enough for it.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ def fit(
     tools: Sequence[Shown], skills: Skills, counter: Counter, budget: int | None, upgraded: Iterable[str] = ()
 ) -> Fitted:
     """The first answer on the path that costs no more than the budget; an empty one is legal. ``upgraded`` are ids."""
-    if budget is None:
-        return whole(tools, skills, counter)
+    everything = whole(tools, skills, counter)
+    if budget is None or everything.tokens <= budget:
+        return everything
     path = _Path(tools, skills, counter, frozenset(upgraded))
     for _ in path.states():
         if path.total <= budget:
