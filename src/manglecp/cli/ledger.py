@@ -12,7 +12,7 @@ import click
 
 from manglecp.cli.files import FILE, STDIN, replace
 from manglecp.cli.outputs import count, json_text, write_lines, write_text
-from manglecp.cli.stores import as_json, opened, store_options
+from manglecp.cli.stores import as_json, opened, store_option
 
 if TYPE_CHECKING:
     from manglecp.store.chain import Head
@@ -40,7 +40,7 @@ def command() -> None:
 @click.option("--run", metavar="RUN", help="Only entries about this run.")
 @click.option("--identity", metavar="NAME", help="Only entries about this identity.")
 @as_json
-@store_options
+@store_option
 def list_(
     since: int | None,
     limit: int,
@@ -49,7 +49,6 @@ def list_(
     identity: str | None,
     as_json: bool,
     where: str | None,
-    key_file: Path | None,
 ) -> None:
     """List entries in their order: by default the newest, with --since the first after a number."""
     from manglecp.store.ledger import KINDS
@@ -57,7 +56,7 @@ def list_(
     if kind is not None and kind not in KINDS:
         raise click.BadParameter(f"it is one of {', '.join(sorted(KINDS))}.", param_hint="'--kind'")
     wanted = {"kind": kind, "run": run, "identity": identity}
-    with opened(where, key_file) as store, store.reading() as tx:
+    with opened(where) as store, store.reading() as tx:
         if since is not None:
             found = store.ledger.rows(tx, since, limit, **wanted)
         else:
@@ -79,12 +78,12 @@ def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str |
 @command.command("show")
 @click.argument("number", metavar="N", type=click.IntRange(min=1))
 @as_json
-@store_options
-def show(number: int, as_json: bool, where: str | None, key_file: Path | None) -> None:
+@store_option
+def show(number: int, as_json: bool, where: str | None) -> None:
     """Show entry N with all that it holds."""
     import json
 
-    with opened(where, key_file) as store, store.reading() as tx:
+    with opened(where) as store, store.reading() as tx:
         entry = store.ledger.entry(tx, number)
         last = store.ledger.head(tx).seq
     if entry is None:
@@ -103,8 +102,8 @@ def show(number: int, as_json: bool, where: str | None, key_file: Path | None) -
 @click.argument("file", metavar="[FILE]", type=FILE, required=False)
 @click.option("--expect", metavar="N:HASH", help="An entry that the ledger has to have, as it was noted earlier.")
 @as_json
-@store_options
-def verify(file: str | None, expect: str | None, as_json: bool, where: str | None, key_file: Path | None) -> None:
+@store_option
+def verify(file: str | None, expect: str | None, as_json: bool, where: str | None) -> None:
     """Compute the hash chain again, of the ledger or of an export in FILE, and say what differs.
 
     Whoever can write to the database can write a whole new chain. That shows with --expect: note the head that is
@@ -117,7 +116,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
         with _lines(file) as lines:
             result = verify_export(lines, expect=head)
     else:
-        with opened(where, key_file) as store, store.reading() as tx:
+        with opened(where) as store, store.reading() as tx:
             result = store.ledger.verify(tx, expect=head)
     if as_json:
         document = {
@@ -137,10 +136,10 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
 
 @command.command("export")
 @click.argument("file", metavar="[FILE]", type=click.Path(dir_okay=False, allow_dash=True), default=STDIN)
-@store_options
-def export(file: str, where: str | None, key_file: Path | None) -> None:
+@store_option
+def export(file: str, where: str | None) -> None:
     """Write the entries to FILE, one JSON document per line; - is standard output."""
-    with opened(where, key_file) as store, store.reading() as tx:
+    with opened(where) as store, store.reading() as tx:
         lines = store.ledger.export(tx)
         if file == STDIN:
             write_lines(line.decode().removesuffix("\n") for line in lines)

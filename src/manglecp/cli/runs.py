@@ -10,7 +10,7 @@ import click
 from manglecp.cli.files import FILE, read
 from manglecp.cli.outputs import json_text, write_lines, write_text
 from manglecp.cli.runs_resume import resume
-from manglecp.cli.stores import as_json, opened, operator_option, store_options
+from manglecp.cli.stores import as_json, opened, operator_option, store_option, store_options
 
 if TYPE_CHECKING:
     from manglecp.store.runs.model import Verdict
@@ -32,13 +32,13 @@ def command() -> None:
 @click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="How many at most; 20 by default.")
 @as_json
-@store_options
-def list_(state: str | None, limit: int, as_json: bool, where: str | None, key_file: Path | None) -> None:
+@store_option
+def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> None:
     """List runs, the newest first."""
     from manglecp.cli.runs_text import run_document, table
     from manglecp.store.runs.model import RunState
 
-    with opened(where, key_file) as store, store.reading() as tx:
+    with opened(where) as store, store.reading() as tx:
         found = store.runs.list(tx, None if state is None else RunState(state), limit)
         shown = [one for run in found if (one := store.runs.show(tx, run.run_id)) is not None]
     if as_json:
@@ -50,13 +50,13 @@ def list_(state: str | None, limit: int, as_json: bool, where: str | None, key_f
 @command.command("show")
 @click.argument("run", metavar="RUN")
 @as_json
-@store_options
-def show(run: str, as_json: bool, where: str | None, key_file: Path | None) -> None:
+@store_option
+def show(run: str, as_json: bool, where: str | None) -> None:
     """Show one run: its steps, how each of them ended, and what to decide."""
     from manglecp.cli.runs_text import detail, run_document
     from manglecp.store.runs.errors import NoRun
 
-    with opened(where, key_file) as store, store.reading() as tx:
+    with opened(where) as store, store.reading() as tx:
         found = store.runs.show(tx, run)
         if found is None:
             raise NoRun(run)

@@ -14,11 +14,11 @@ import click
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.store.opening import Store
 
-__all__ = ["as_json", "opened", "operator_option", "refusing", "store_key", "store_options"]
+__all__ = ["as_json", "opened", "operator_option", "refusing", "store_key", "store_option", "store_options"]
 
 _KEY_BYTES: Final = 32
 
-_where: Final = click.option(
+store_option: Final = click.option(
     "--store",
     "where",
     metavar="URL",
@@ -38,7 +38,7 @@ as_json: Final = click.option("--json", "as_json", is_flag=True, help="Answer as
 
 def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``where`` and ``key_file``."""
-    return _where(_key(function))
+    return store_option(_key(function))
 
 
 def _user() -> str:

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import signal
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -40,12 +39,31 @@ def command(
     """
     from manglecp.pack.problems import PackError
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    with refusing():
+    with _logged(), refusing():
         try:
             asyncio.run(_work(folders, place, at_once=at_once, once=once))
         except PackError as error:
             refuse_pack(error)
+
+
+class _ForPeople(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """What the worker has to say goes to standard error."""
+    logger, handler = logging.getLogger("manglecp"), _ForPeople()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: bool) -> None:
@@ -65,7 +83,7 @@ async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: 
         await worker.run()
 
 
-def _stop_on_signals(stop: Any) -> None:
+def _stop_on_signals(stop: Callable[[], None]) -> None:
     """The first signal asks, the second is obeyed as usual."""
     loop = asyncio.get_running_loop()
     asking = (signal.SIGTERM, signal.SIGINT)
