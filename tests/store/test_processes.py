@@ -7,7 +7,9 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,8 +34,20 @@ def start(module: str, *args: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str], *, status: int = 0) -> list[list[str]]:
-    """The lines that it printed as a whole."""
-    out, err = process.communicate(timeout=120)
+    """The lines that it printed as a whole, and that nobody has read yet."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    limit = threading.Timer(120, process.kill)
+    limit.start()
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    # Not communicate(): what readline() has fetched beyond its line would be missing from it.
+    out, err = process.stdout.read(), process.stderr.read()
+    process.wait()
+    limit.cancel()
+    process.stdout.close()
+    process.stderr.close()
     assert (process.returncode, err) == (status, "")
     return [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
 
