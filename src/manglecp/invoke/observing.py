@@ -43,6 +43,7 @@ _WHY: Final = {
     "invalid_input": "What it would have been given does not fit its schema",
     "bad_output": "Its result does not fit the schema that it declares",
     "gate_refused": "The evidence did not permit it",
+    "rules_failed": "The rules about the run failed",
     "lease_refused": "It was not permitted",
     "secret_lost": "A secret argument is not kept, and whoever went on with the run did not have it",
     "operator": "An operator decided it",

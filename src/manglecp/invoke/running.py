@@ -25,6 +25,7 @@ from manglecp.invoke.journal import Journal
 from manglecp.invoke.model import Call, Effect, EffectStatus, Outcome, Status
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.turns import GateRefused, Reads, Resumption, Turn, Turns
+from manglecp.mangle.errors import MangleError
 from manglecp.toolhost import state
 from manglecp.toolhost.state import Slots
 
@@ -198,6 +199,8 @@ class Execution:
                 return await self._stopped("timeout", None)
             await self._round(together)
             culprit = self._failed()
+        if culprit.code == "cancelled" and self._cancelled:  # a read that was given up
+            return await self._stopped("cancelled", None)
         return await self._stopped("step_failed", culprit)
 
     @property
@@ -245,6 +248,15 @@ class Execution:
                 raise
             raise _Undecided(_refused(refused, self._outcomes)) from refused
 
+    def _said(self, question: Callable[[Sequence[Outcome]], T]) -> T:
+        """What rules say about the run so far. Where they fail, the same holds as for a gate."""
+        try:
+            return question(self._outcomes)
+        except MangleError as error:
+            if not self._happened:
+                raise
+            raise _Undecided(_at_last(self._outcomes, "rules_failed", type(error).__name__)) from error
+
     def _readers(self) -> Reads:
         """Whose results somebody reads: later steps, and whoever gets the answer."""
         definition = self._plan.definition
@@ -256,7 +268,7 @@ class Execution:
     # --- rounds ----------------------------------------------------------------------------------------------------
 
     async def _round(self, together: Sequence[Step]) -> None:
-        skips = self._rules.skips(self._outcomes)
+        skips = self._said(self._rules.skips)
         calls: list[Call] = []
         for step in together:
             if step.number in skips:
@@ -328,7 +340,7 @@ class Execution:
 
     def _claims(self) -> list[str]:
         """What the run may do, as policy says now."""
-        denied = self._rules.denied(self._outcomes)
+        denied = self._said(self._rules.denied)
         return [BASE_CLAIM, *(claim_of(action) for name, action in self._plan.actions.items() if name not in denied)]
 
     def _at(self, point: str, calls: Sequence[Call]) -> None:
@@ -478,6 +490,11 @@ def _unknown(call: Call) -> Outcome:
 
 
 def _refused(refused: GateRefused, outcomes: Sequence[Outcome]) -> Outcome:
+    return _at_last(outcomes, "gate_refused", ", ".join(refused.classes))
+
+
+def _at_last(outcomes: Sequence[Outcome], code: str, detail: str) -> Outcome:
+    """Why it does not go on after the last step."""
     last = outcomes[-1]
     return Outcome(
         call=None,
@@ -485,6 +502,6 @@ def _refused(refused: GateRefused, outcomes: Sequence[Outcome]) -> Outcome:
         kind=last.kind,
         action=last.action,
         status="failed",
-        code="gate_refused",
-        detail=", ".join(refused.classes),
+        code=code,
+        detail=detail,
     )
