@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import time
 from pathlib import Path
 
@@ -164,7 +165,7 @@ def test_clients_do_not_state_what_policy_owns(direction: str) -> None:
         ('on_error("see", 1, "undo").', "3:20 see has no step that can be undone"),
         ('arg_value("see", 1, "pth", "x").', "3:21 look has no parameter 'pth'"),
         ('arg_from("see", 1, "pth", "x").', "3:20 look has no parameter 'pth'"),
-        ('arg_step("see", 1, "pth", 1, "/x").', "3:20 look has no parameter 'pth'"),
+        ('macro_step("see", 2, "look"). arg_step("see", 2, "pth", 1, "/x").', "3:50 look has no parameter 'pth'"),
         ('arg_value("see", 2, "path", "x").', "3:18 see has no step 2"),
         ('arg_value("see", 1, "pth", X) :- skill(X).', "3:21 look has no parameter 'pth'"),
         ('undo_value("see", 1, "path", "x").', "3:19 see has no step 1 with an undoing action"),
@@ -182,10 +183,7 @@ def test_a_constant_that_names_nothing(rules: str, told: str) -> None:
     ("rules", "told"),
     [
         ('macro_step("see", 2, "count").', "look and count take 'path'|count and look take 'path'"),
-        ('arg_step("see", 1, "path", 1, "/x").', "step"),
-        ('arg_step("see", 1, "path", 7, "/x").', "step"),
-        ('macro_result("see", "k", 9, "").', "step"),
-        ('arg_value("see", 1, "path", "x").\nmacro_result("see", "k", 1, "no pointer").', "JSON Pointer"),
+        ('macro_step("see", 2, "look").\narg_step("see", 1, "path", 2, "/x").', "does not run before it"),
     ],
 )
 def test_a_tool_that_no_request_can_change_has_to_be_whole(rules: str, told: str) -> None:
@@ -198,6 +196,70 @@ def test_a_tool_that_no_request_can_change_has_to_be_whole(rules: str, told: str
     # what a request may still change is not judged
     more = '\narg_value("see", 1, "path", X) :- intent(X).'
     assert Domain.load(pack(TOOL + rules + more, actions=["look", count])).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ('arg_step("see", 1, "path", 7, "/x").', "3:28 see has no step 7"),
+        ('arg_step("see", 1, "path", 1, "/x").', "3:28 step 1 of see waits for itself"),
+        ('step_after("see", 1, 7).', "3:22 see has no step 7"),
+        ('step_after("see", 7, 1).', "3:19 see has no step 7"),
+        ('step_after("see", 1, 1).', "3:22 step 1 of see waits for itself"),
+        ('macro_result("see", "k", 9, "").', "3:26 see has no step 9"),
+        ('macro_result("see", "k", 1, "no pointer").', "3:29 'no pointer' is no JSON Pointer"),
+        ('macro_result("see", "k", 1, "/a~2").', "3:29 '/a~2' is no JSON Pointer"),
+        ('extract("look", "k", "v").', "3:22 'v' is no JSON Pointer"),
+        ('needs_resource("see", "javascript:alert(1)", "w", 1).', "3:23 'javascript:alert(1)' is no address"),
+        ('needs_resource("see", " ", "w", 1).', "3:23 ' ' is no address"),
+    ],
+)
+def test_a_constant_that_refers_to_nothing(rules: str, told: str) -> None:
+    (found,) = complaints(TOOL + rules)
+    assert found.startswith(f"rules/domain/domain.mg:{told}")
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ('optional_param("see", "pth").', "see has no parameter 'pth' that could be left out"),
+        ('conflicts("see", "see").', "see cannot be its own rival"),
+        ('instruction("see", 1, " ").', "the instruction is empty"),
+        ('suggests("repare", {}, "Why.") :- ran("see").', "the intent 'repare' is not listed in pack.toml"),
+        (
+            'conflicts("sea", "see").\nrequires("see", "sea") :- intent("repair").',
+            "see requires sea and is in conflict with it, so that it is never offered",
+        ),
+    ],
+)
+def test_a_constant_that_does_nothing_is_doubtful(rules: str, told: str) -> None:
+    sea = 'macro("sea", "Sea."). macro_step("sea", 1, "look"). relevant("sea", 9).\n'
+    assert warnings(pack(TOOL + sea + rules, intents=["repair"])) == [told]
+
+
+def test_references_that_may_be_right() -> None:
+    rules = """\
+    macro_step("see", 2, "look") :- intent("repair").
+    step_after("see", 2, 1).
+    arg_step("see", 2, "path", 1, "").
+    macro_result("see", "all", 2, "").
+    macro_result("see", "part", 1, "/a/~0~1/0").
+    arg_from("see", 1, "path", "file").
+    optional_param("see", "file").
+    optional_param("see", "depth").
+    needs_resource("see", "notes.txt", "They matter.", 1).
+    instruction("see", N, "Mind it.") :- N = 1.
+    suggests("repair", {}, "Why.") :- ran("see").
+    macro("sea", "Sea.").
+    macro_step("sea", N, "look") :- intent("repair"), N = 5.
+    macro_result("sea", "k", 4, "").
+    macro_param("sea", P, {}) :- intent(P).
+    optional_param("sea", "anything").
+    conflicts("sea", "see") :- intent("repair").
+    requires("see", "sea") :- intent("observe").
+    """
+    given = pack(TOOL + textwrap.dedent(rules), intents=["repair", "observe"])
+    assert warnings(given) == []
 
 
 def test_what_variables_stand_for_is_not_guessed() -> None:

@@ -14,6 +14,7 @@ from manglecp.intent.argument_checks import check_arguments
 from manglecp.intent.definition import Flaw
 from manglecp.intent.input_schema import input_schema, result_schema
 from manglecp.intent.plain_json import NotPlain, plain
+from manglecp.intent.reference_checks import check_references, may_have_step
 from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.intent.visible import name_problem
 from manglecp.mangle.syntax import Clause, Literal, Premise, Term, Variable
@@ -53,6 +54,7 @@ class _Check:
         on_error = ", ".join(f'"{value}"' for value in ON_ERROR)
         self._values("on_error", 3, 2, ON_ERROR.__contains__, f"what happens after an error is one of {on_error}")
         check_arguments(self.pack, self.statements, self.complaints)
+        check_references(self.pack, self.statements, self.complaints)
         self._schemas("macro_param", 3)
         self._schemas("macro_output", 2)
         self._tools()
@@ -129,14 +131,10 @@ class _Check:
             tool, number, what = said.args
             if not isinstance(tool, str) or not isinstance(number, int):
                 continue
-            if not self._may_have(tool, number):
+            if not may_have_step(self.statements, tool, number):
                 self._say(said, 1, f"{tool} has no step {number}", "write a macro_step clause for it")
             elif what == "undo" and not self.statements.could_be(tool, "undo_step", 3):
                 self._say(said, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
-
-    def _may_have(self, tool: str, number: int) -> bool:
-        steps = self.statements.of(tool, "macro_step", 3)
-        return not self.statements.complete or any(one.args[1] in (number, None) for one in steps)
 
     def _intents(self) -> None:
         """Intents that the manifest names and no rule knows, and the other way round."""
