@@ -9,7 +9,7 @@ import pytest
 
 from manglecp.mangle.model import Result
 from manglecp.pack import asking, folder, governance, reading, skills
-from manglecp.pack.model import AuthSettings, Disclosure, Limits, Settings
+from manglecp.pack.model import AuthSettings, Disclosure, Invocation, Limits, Settings
 from manglecp.pack.settings import CATEGORIES
 from manglecp.toolhost.externals import BATCH
 from tests.pack.folders import RULES, problems, read, write
@@ -66,9 +66,10 @@ def test_the_error_is_told_like_that(tmp_path: Path) -> None:
 def test_every_key_and_default_is_named() -> None:
     rows = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith("|")]
     table = {name: row[-1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-    for section in (Settings, Limits, Disclosure, AuthSettings):
-        fields = set(section.__dataclass_fields__) - {"name", "domain", "params", "intents", "limits", "disclosure"}
-        assert fields - {"auth", "sandbox", "governance_digest"} <= table.keys()
+    sections = {"domain", "params", "intents", "limits", "disclosure", "auth", "sandbox", "invocation"}
+    for section in (Settings, Limits, Disclosure, AuthSettings, Invocation):
+        fields = set(section.__dataclass_fields__) - sections
+        assert fields - {"name", "governance_digest"} <= table.keys()
     for limit in Limits.__dataclass_fields__:
         assert table[limit].strip() == str(getattr(Limits(), limit))
     assert "| `[governance]` `digest` |" in PAGE
