@@ -1,0 +1,54 @@
+"""What is old is dropped, what is not stays."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from manglecp.invoke.housekeeping import Housekeeping, tidy
+from manglecp.store.opening import Store, open_store
+from manglecp.store.registry import Kept
+
+DAY_MS = 86_400_000
+
+
+def kept(store: Store, count: int, now_ms: int, expires_at_ms: int | None = None) -> None:
+    tools = [Kept(f"m-{number}", "digest", b"{}", None, expires_at_ms) for number in range(count)]
+    with store.writing() as tx:
+        store.registry.keep(tx, "me", tools, now_ms=now_ms, retention_ms=1_000)
+
+
+@pytest.mark.req("INVK-13")
+def test_old_tools_and_nonces_go() -> None:
+    store = open_store(":memory:")
+    kept(store, 3, now_ms=0)
+    with store.writing() as tx:
+        assert store.nonces.burn(tx, "me", "n", 500)
+    assert tidy(store, 400) == (0, 0, 0, 0)
+    assert tidy(store, DAY_MS)[:2] == (3, 1)
+    assert tidy(store, DAY_MS) == (0, 0, 0, 0)
+
+
+@pytest.mark.req("INVK-13")
+def test_too_many_tools_inside_their_window_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store(":memory:")
+    kept(store, 5, now_ms=0, expires_at_ms=DAY_MS)
+    with caplog.at_level(logging.WARNING):
+        assert tidy(store, 10, most_tools=3).tools == 2
+    assert "2 were dropped before their validity ended" in caplog.text
+
+
+async def test_rounds_go_on_in_the_background() -> None:
+    store = open_store(":memory:")
+    kept(store, 1, now_ms=0)
+    keeping = Housekeeping(store, lambda: DAY_MS * 1_000_000, pause=0.01)
+    keeping.begin()
+    async with asyncio.timeout(30):
+        while True:
+            with store.reading() as tx:
+                if store.registry.find(tx, "me", "m-0", 0) is None:
+                    break
+            await asyncio.sleep(0.01)
+    await keeping.end()
