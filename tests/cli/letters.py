@@ -1,7 +1,7 @@
 """A pack whose letters may get lost, and `manglecp` as a process of its own.
 
-`post` dies on its first letter, after it was put into the box: whether it got there nobody knows. `stamp` waits, where
-somebody made a file `wait`, until there is a file `go`; that it was reached is told by a file `reached`.
+`post` dies on its first letter, after it was put into the box: whether it got there nobody knows. `stamp` and `seal`
+wait, where somebody made a file `wait`, until there is a file `go`; that one was reached is told by a file `reached`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,18 @@ arg_value("file_letter", 2, "number", "f1").
 macro_step("file_letter", 3, "write").
 arg_value("file_letter", 3, "text", "filed").
 undo_step("file_letter", 2, "unstamp").
+
+macro("seal_letter", "Posts a letter and seals the box.").
+mandatory("seal_letter") :- intent("seal").
+macro_step("seal_letter", 1, "post").
+arg_call("seal_letter", 1, "letter", "letter").
+macro_step("seal_letter", 2, "seal").
+arg_value("seal_letter", 2, "with_what", "wax").
+
+macro("print_letter", "Has a letter printed.").
+mandatory("print_letter") :- intent("print").
+macro_step("print_letter", 1, "press").
+arg_call("print_letter", 1, "letter", "letter").
 """
 
 ACTIONS = '''
@@ -62,6 +74,7 @@ ACTIONS = '''
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -95,6 +108,22 @@ def stamp(number: str) -> dict[str, str]:
     with Path("stamped.txt").open("a") as notes:
         notes.write(number + "\\\\n")
     return {"noted": number}
+
+
+@action(effects=["filesystem"], idempotent=True)
+def seal(with_what: str) -> dict[str, str]:
+    """Seal the box; it may be sealed again."""
+    Path("reached").touch()
+    while Path("wait").exists() and not Path("go").exists():
+        time.sleep(0.02)
+    Path("sealed.txt").write_text(with_what)
+    return {"sealed": with_what}
+
+
+@action(effects=["process"], spawn=["echo"])
+def press(letter: str) -> dict[str, str]:
+    """Print a letter."""
+    return {"printed": subprocess.run(["echo", letter], capture_output=True, text=True, check=True).stdout.strip()}
 
 
 @action(effects=["filesystem"])

@@ -138,6 +138,27 @@ def test_arguments_are_what_the_schema_says(run: Run, letters: str, tmp_path: Pa
     assert (tmp_path / "cabinet.txt").read_text() == "12"
 
 
+def test_what_an_action_said_is_for_the_owner_of_the_machine(run: Run, work: Path) -> None:
+    routes = work / ROUTES
+    routes.write_text(routes.read_text() + '"/api/users" = "users.index"\n')
+    asked = ("call", *APPLY, "--workspace", str(work), "--confirm")
+    shown = run(*asked)
+    assert shown.exit_code == 1
+    assert "error[execution_failed]: Step 1 (propose_patch) failed; nothing was changed\n" in shown.stderr
+    assert "\n  propose_patch: ValueError: /api/users has a route already\n" in shown.stderr
+    for other in (run(*asked, "--as", "kim"), run(*asked, "--json")):
+        assert other.exit_code == 1
+        assert "has a route already" not in other.output
+
+
+def test_programs_are_started_only_if_whoever_calls_allows_them(run: Run, letters: str) -> None:
+    asked = ("call", letters, "print_letter", "--intent", "print", "--arg", "letter=a", "--confirm", "--degrade")
+    refused = run(*asked)
+    assert (refused.exit_code, "Step 1 (press) failed" in refused.stderr) == (1, True)
+    allowed = run(*asked, "--program", "echo")
+    assert (allowed.exit_code, "  printed: a\n" in allowed.stdout) == (0, True)
+
+
 def test_wrong_command_lines(run: Run, letters: str, write: Any) -> None:
     assert "Missing option '--intent'" in run("call", letters, "send_letter").stderr
     twice = run("call", letters, "t", "--intent", "i", "--arg", "a=1", "--arg", "a=2")

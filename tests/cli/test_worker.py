@@ -12,6 +12,9 @@ from manglecp.store.opening import open_store
 from manglecp.store.runs.model import RunState
 from tests.cli.conftest import Run
 from tests.cli.letters import PATIENCE, manglecp, wait_for, write_pack
+from tests.store.postgres import postgres_url
+
+__all__ = ["postgres_url"]
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +86,34 @@ def test_a_worker_that_is_told_to_stop_ends_what_it_began(store: Path, pack: str
     worker.communicate(timeout=PATIENCE)
     assert worker.returncode == 0
     assert state_of(store, left) == RunState.SUCCEEDED
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_worker_goes_on_where_a_killed_call_stopped(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, run: Run, pack: str, work: Path, kind: str
+) -> None:
+    """The first effect is not repeated. The second one is: it was under way, and its action is idempotent."""
+    where = request.getfixturevalue("postgres_url") if kind == "postgresql" else str(work.parent / "other.db")
+    monkeypatch.setenv("MANGLECP_STORE", where)
+    (work / "wait").touch()
+    (work / "box.txt").touch()  # no letter is the first one
+    sent = ("--intent", "seal", "--arg", "letter=a", "--workspace", str(work), "--confirm")
+    killed = manglecp("call", pack, "seal_letter", *sent, "--request-key", "k")
+    wait_for(work / "reached", killed)
+    killed.kill()
+    killed.communicate(timeout=PATIENCE)
+    opened = open_store(where)
+    with opened.writing() as tx:  # nobody wants to wait until the claim has lapsed
+        tx.execute("UPDATE runs SET claim_until_ms = 0")
+    opened.close()
+    (work / "go").touch()
+    assert run("worker", pack, "--workspace", str(work), "--once").stderr.endswith("1 run carried out\n")
+    assert (work / "box.txt").read_text() == "a\n"
+    assert (work / "sealed.txt").read_text() == "wax"
+    (done,) = json.loads(run("runs", "list", "--json").stdout)
+    assert done["state"] == "succeeded"
+    assert run("ledger", "verify").exit_code == 0
+    assert '"sealed":"wax"' in run("call", pack, "seal_letter", *sent, "--request-key", "k", "--json").stdout
 
 
 def test_wrong_command_lines(run: Run, tmp_path: Path, pack: str) -> None:

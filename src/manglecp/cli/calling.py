@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from typing import Any, Final
 import click
 
 from manglecp.cli import INTERRUPTED
-from manglecp.cli.asking import bold, message_of
+from manglecp.cli.asking import LOCAL, bold, message_of
 from manglecp.cli.intent_request import value_of
 from manglecp.cli.intent_text import why_not_lines
 from manglecp.cli.invocation_text import answer_lines, failure_lines
@@ -33,6 +33,7 @@ from manglecp.invoke.answers import Answer
 from manglecp.invoke.confirmation import sign
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.local import Opened, open_packs
+from manglecp.store.errors import StoreError
 from manglecp.store.runs.model import RunState
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
@@ -42,10 +43,11 @@ from manglecp.wire.messages.tools import MacroTool
 from manglecp.wire.sending import encode
 from manglecp.wire.texts import read_instant
 
-__all__ = ["Asked", "call", "interruptible", "print_answer", "status_of"]
+__all__ = ["Asked", "call", "hearing", "interruptible", "print_answer", "status_of"]
 
 _LOOK_AGAIN: Final = 1.0
 """Seconds between two looks at a run that somebody else began."""
+_LINES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +65,12 @@ class Asked:
 
 async def call(folder: Path, asked: Asked, place: Place) -> int:
     """The exit status."""
+    overheard: list[str] = []
+    telling = hearing(overheard) if asked.identity.trust == LOCAL else None
+    clock = _clock(asked.intent["eval_time"])
     with contextlib.ExitStack() as loading:
         progress = loading.enter_context(Progress("loading"))
-        async with open_packs([folder], clock=_clock(asked.intent["eval_time"]), **place) as opened:
+        async with open_packs([folder], clock=clock, on_failure=telling, **place) as opened:
             progress.doing = "evaluating"
             session = _Session(asked, opened)
             try:
@@ -74,8 +79,17 @@ async def call(folder: Path, asked: Asked, place: Place) -> int:
                 answer: Answer = await session.invoke(tool)
             except WireError as error:
                 answer = error
-    print_answer(answer, as_json=asked.as_json)
+    print_answer(answer, as_json=asked.as_json, overheard=overheard)
     return status_of(answer)
+
+
+def hearing(overheard: list[str]) -> Callable[[str, str], None]:
+    """Keep what hosts say of calls that failed, for whoever owns this machine; the last lines of it."""
+
+    def hear(action: str, detail: str) -> None:
+        overheard.extend(shown(f"  {action}: {line}") for line in detail.strip().splitlines()[-_LINES:])
+
+    return hear
 
 
 def status_of(answer: Answer) -> int:
@@ -181,10 +195,11 @@ class _Session:
         key = self._asked.request_key
         while key is not None:
             await asyncio.sleep(_LOOK_AGAIN)
-            with self._opened.store.reading() as tx:
-                run = self._opened.store.runs.by_key(tx, self._asked.identity.name, key)
-            if run is not None and run.state == RunState.RUNNING:
-                await self._invoker.take_over(run.run_id)
+            with contextlib.suppress(StoreError):  # it is looked at again
+                with self._opened.store.reading() as tx:
+                    run = self._opened.store.runs.by_key(tx, self._asked.identity.name, key)
+                if run is not None and run.state == RunState.RUNNING:
+                    await self._invoker.take_over(run.run_id)
 
 
 class _NotProven(WireError):
@@ -240,7 +255,7 @@ def interruptible() -> Iterator[asyncio.Event]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def print_answer(answer: Answer, *, as_json: bool) -> None:
+def print_answer(answer: Answer, *, as_json: bool, overheard: Sequence[str] = ()) -> None:
     """Results to standard output, errors to where errors go."""
     if as_json:
         if isinstance(answer, WireError):
@@ -252,7 +267,7 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
     if isinstance(answer, InvokeResult):
         write_lines(answer_lines(answer, bold=bold()))
         return
-    for line in failure_lines(answer):
+    for line in failure_lines(answer, overheard):
         click.echo(line, err=True)
     if isinstance(answer, _NotProven):
         for line in answer.why:

@@ -66,6 +66,7 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
 
 def _check_pack(folder: str, params: Sequence[str], as_json: bool) -> int:
     from manglecp.intent.survey import survey
+    from manglecp.invoke.trial import trial
 
     checked = Path(folder).resolve().name
     about: dict[str, Any] = {}
@@ -73,6 +74,7 @@ def _check_pack(folder: str, params: Sequence[str], as_json: bool) -> int:
         domain, problems = survey(Path(folder), dict(map(_setting, params)))
     if domain is not None:
         pack = domain.pack
+        problems = (*problems, *trial(pack, pack.governance, pack.settings.sandbox))
         rules = sum(
             rule.head.span is not None and rule.head.span.source in pack.sources for rule in domain.program.rules
         )

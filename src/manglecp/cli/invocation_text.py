@@ -45,8 +45,8 @@ def answer_lines(answer: InvokeResult, *, bold: Callable[[str], str] = str) -> I
         yield shown(f"  with {fact_text(fact)}")
 
 
-def failure_lines(error: WireError) -> Iterator[str]:
-    """An error of an invocation: what, where, what stands, and what to do now."""
+def failure_lines(error: WireError, overheard: Sequence[str] = ()) -> Iterator[str]:
+    """An error of an invocation: what, where, what stands, and what to do now. ``overheard`` is what hosts said."""
     yield from refusal(error)
     details: Mapping[str, Any] = error.details or {}
     for wrong in details.get("schema_errors", ()):
@@ -58,6 +58,7 @@ def failure_lines(error: WireError) -> Iterator[str]:
     for event in details.get("events", ()):
         if event["status"] == "failure" and "detail" in event:
             yield shown(f"  {event['action']}: {event['detail']}")
+    yield from overheard
     delta = details.get("state_delta") or {}
     yield from _delta(delta.get("assert", ()), delta.get("retract", ()), str)
     run = details.get("run_id")

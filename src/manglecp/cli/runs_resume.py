@@ -48,13 +48,14 @@ def resume(
 
 
 async def _resume(run: str, folder: Path, by: str, place: Place, *, as_json: bool) -> int:
-    from manglecp.cli.calling import interruptible, print_answer, status_of
+    from manglecp.cli.calling import hearing, interruptible, print_answer, status_of
     from manglecp.cli.outputs import Progress
     from manglecp.invoke.answers import decoded
     from manglecp.invoke.local import open_packs
 
+    overheard: list[str] = []
     with Progress("loading") as progress:
-        async with open_packs([folder], **place) as opened:
+        async with open_packs([folder], on_failure=hearing(overheard), **place) as opened:
             (invoker,) = opened.invokers
             identity = _ready(opened.store, run, invoker.domain.digest, by)
             progress.doing = "running"
@@ -72,7 +73,7 @@ async def _resume(run: str, folder: Path, by: str, place: Place, *, as_json: boo
     if kept is None:
         raise click.ClickException(f"run {run} is over, and its answer is kept no longer")
     answer = decoded(kept)
-    print_answer(answer, as_json=as_json)
+    print_answer(answer, as_json=as_json, overheard=overheard)
     return status_of(answer)
 
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias, cast
 
 from manglecp.intent.domain import Domain
 from manglecp.invoke.confirmation import Secrets
@@ -28,12 +28,15 @@ from manglecp.pack.model import Pack
 from manglecp.pack.reading import read_pack
 from manglecp.store.errors import Unusable
 from manglecp.store.opening import Store, open_store, state_directory
+from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
 from manglecp.toolhost.externals import serve_externals
-from manglecp.toolhost.packs import serve_actions
+from manglecp.toolhost.packs import profile_of, serve_actions
 
 __all__ = ["SECRET_FILE", "Opened", "local_secrets", "open_packs"]
 
 SECRET_FILE: Final = "confirmation.key"
+OnFailure: TypeAlias = Callable[[str, str], None]
+"""Told the name of an action, and what went wrong."""
 _SECRET_BYTES: Final = 32
 
 
@@ -59,12 +62,15 @@ async def open_packs(
     settings: InvokeSettings | None = None,
     secrets: Secrets | None = None,
     clock: Callable[[], int] = time.time_ns,
+    on_failure: OnFailure | None = None,
 ) -> AsyncIterator[Opened]:
     """``where`` is a store as :func:`open_store` takes it, ``key`` what values in it are sealed with.
 
     ``workspace`` are the folders that actions may write, and the first is the one they work in; ``programs`` those that
-    they may start. :class:`manglecp.pack.problems.PackError` and :class:`manglecp.store.errors.StoreError` say what is
-    wrong.
+    they may start. ``on_failure`` is told what hosts say of calls that failed: clients get a text of ours, for theirs
+    may hold anything, but whoever owns the machine may know.
+
+    :class:`manglecp.pack.problems.PackError` and :class:`manglecp.store.errors.StoreError` say what is wrong.
     """
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(open_store, where, key=key)
@@ -76,9 +82,37 @@ async def open_packs(
             domain = await asyncio.to_thread(_load, pack, stack.enter_context(ExitStack()), degrade)
             hosts = serve_actions(pack, workspace=workspace, programs=programs, degrade=degrade)
             dispatcher = await stack.enter_async_context(hosts)
-            invoker = Invoker(domain, store, dispatcher, secrets=known, settings=settings, clock=clock)
+            if on_failure is not None:
+                dispatcher = cast(Dispatcher, _Overheard(dispatcher, pack, on_failure))
+            invoker = Invoker(
+                domain,
+                store,
+                dispatcher,
+                secrets=known,
+                settings=settings,
+                sandbox=profile_of(pack, programs=programs),
+                clock=clock,
+            )
             invokers.append(await stack.enter_async_context(invoker))
         yield Opened(store, known, tuple(invokers))
+
+
+class _Overheard:
+    """All that an invoker asks of a dispatcher, and somebody listens."""
+
+    def __init__(self, dispatcher: Dispatcher, pack: Pack, tell: OnFailure) -> None:
+        self._dispatcher = dispatcher
+        self._names = {action.aid: action.name for action in pack.actions.values()}
+        self._tell = tell
+
+    async def call(self, aid: str, **asked: Any) -> Answer | DispatchError:
+        answer = await self._dispatcher.call(aid, **asked)
+        if not isinstance(answer, Answer):
+            self._tell(self._names.get(aid, aid), answer["detail"])
+        return answer
+
+    def cancel(self, call_id: str) -> bool:
+        return self._dispatcher.cancel(call_id)
 
 
 def _load(pack: Pack, hosts: ExitStack, degrade: bool) -> Domain:
