@@ -5,18 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-from manglecp.harness.checks import CHECKS
+from manglecp.harness.checks import CHECKS, Check, context, governance, handoff, mutation, protocol, runtime, tool
 from manglecp.harness.classes import State
 from manglecp.harness.digests import bundle_v1, bundle_v2, witness_id
 from manglecp.harness.findings import Finding, ordered
 from manglecp.harness.reading import LIMITS, Limits
 from manglecp.harness.turn import Turn, read_turn
 
-__all__ = ["Judgement", "conclude", "findings_upto", "judge", "open_findings"]
+__all__ = ["CHECKS_UPTO", "Judgement", "conclude", "findings_upto", "judge", "open_findings"]
+
+_FIRST: Final[Mapping[Check, State]] = {
+    **dict.fromkeys(
+        (tool.caller_edges, tool.truncation, runtime.shell_boundary, runtime.edit_surface, context.scope),
+        State.TOOL_RESULTS,
+    ),
+    **dict.fromkeys(
+        (
+            tool.join,
+            *protocol.CHECKS,
+            runtime.compaction,
+            context.owed_context,
+            context.queues,
+            context.context_filter,
+            governance.guardrails,
+            *handoff.CHECKS,
+        ),
+        State.JOIN_CLOSED,
+    ),
+    **dict.fromkeys((governance.promotion, *mutation.CHECKS), State.MUTATION_READY),
+}
+"""The first state that a class of the check blocks. A check that is not listed is asked at every state."""
+
+CHECKS_UPTO: Final = {
+    state: tuple(check for check in CHECKS if _FIRST.get(check, State.CALL_SPEC) <= state) for state in State
+}
+"""The checks that have something to say about a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +122,8 @@ def open_findings(document: Mapping[str, Any], upto: State, limits: Limits = LIM
 
 def findings_upto(turn: Turn, upto: State) -> Sequence[Finding]:
     """The same of a turn that was read."""
-    found = (finding for check in CHECKS for finding in check(turn) if finding.failure.blocks <= upto)
-    return ordered(found, turn.call.call_id, None)
+    found = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
+    return ordered(found, turn.call.call_id, None) if found else ()
 
 
 def _classes(findings: Sequence[Finding]) -> tuple[str, ...]:

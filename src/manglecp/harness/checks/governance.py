@@ -58,14 +58,35 @@ class _Gate:
         return self.open and (present or control in self.constraints.required_controls)
 
 
-def governance(turn: Turn) -> Iterator[Finding]:
-    """Every control that is owed. A claim of an unknown identity ends it: nobody knows what was claimed."""
+def _known(turn: Turn) -> _Gate | None:
+    """None after a claim of an unknown identity: nobody knows what was claimed, and nothing else is judged."""
     gate = _Gate(turn)
-    if gate.profile.claim_id not in (None, _CLAIM):
-        yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {gate.profile.claim_id} is not known")
+    return gate if gate.profile.claim_id in (None, _CLAIM) else None
+
+
+def governance(turn: Turn) -> Iterator[Finding]:
+    """Whatever can be said before the turn begins: package, mode of traces and risk tier."""
+    gate = _known(turn)
+    if gate is None:
+        profile = turn.constraints.governance_profile
+        yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is not known")
         return
-    for control in (_package, _stages, _trace_mode, _risk_tier):
+    for control in (_package, _trace_mode, _risk_tier):
         yield from control(gate)
+
+
+def guardrails(turn: Turn) -> Iterator[Finding]:
+    """The decisions of guardrails, at every stage, in the order of the stages."""
+    gate = _known(turn)
+    if gate is not None:
+        yield from _stages(gate)
+
+
+def promotion(turn: Turn) -> Iterator[Finding]:
+    """What stands before a change of policies: evaluations, their lineage, attacks, and the bounds of automation."""
+    gate = _known(turn)
+    if gate is None:
+        return
     for control in (_eval_gate, _lineage, _red_team, _self_evolution):
         for finding in control(gate):
             yield finding
@@ -233,4 +254,4 @@ def _risk_tier(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_RISK, where, f"the tier {found.tier} needs an approval by a human")
 
 
-CHECKS: Final = (governance,)
+CHECKS: Final = (governance, guardrails, promotion)

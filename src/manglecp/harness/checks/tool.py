@@ -290,21 +290,19 @@ def _unmatched(turn: Turn) -> Iterator[Finding]:
             state = "is still under way" if name in turn.unfinished else "has no result"
             yield Finding(_RESULT_MISSING, place("toolRequests", name), f"the call {state}")
     for name in turn.results:
-        where = place("toolResults", name)
         if name not in turn.requests:
-            yield Finding(_ORPHAN, where, "nobody requested this call")
+            yield Finding(_ORPHAN, place("toolResults", name), "nobody requested this call")
         if name not in turn.uses:
-            yield Finding(_USE_MISSING, where, "nothing says what became of the result")
+            yield Finding(_USE_MISSING, place("toolResults", name), "nothing says what became of the result")
     for name, use in turn.uses.items():
-        where = place("toolUse", name)
         result = turn.results.get(name)
         if result is not None:
             if use.result_digest not in (None, result.result_digest):
-                yield Finding(_UNKNOWN_RESULT, where, "the digest is not that of the result")
+                yield Finding(_UNKNOWN_RESULT, place("toolUse", name), "the digest is not that of the result")
         elif name in turn.unfinished:
-            yield Finding(_UNKNOWN_RESULT, where, "the result is not terminal")
+            yield Finding(_UNKNOWN_RESULT, place("toolUse", name), "the result is not terminal")
         else:
-            yield Finding(_NO_RESULT, where, "there is no result of this call")
+            yield Finding(_NO_RESULT, place("toolUse", name), "there is no result of this call")
 
 
 # --- truncation ----------------------------------------------------------------------------------------------------
