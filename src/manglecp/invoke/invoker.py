@@ -43,8 +43,10 @@ from manglecp.invoke.refusals import Told, gate_refused
 from manglecp.invoke.run_rules import RunRules, Spoken
 from manglecp.invoke.running import Ended, Execution, History, Watch, states_of
 from manglecp.invoke.settings import InvokeSettings
+from manglecp.invoke.trial import refuse_unusable
 from manglecp.invoke.turns import GateRefused, RunTerms, Turns
 from manglecp.mangle.errors import MangleError
+from manglecp.pack.model import Profile
 from manglecp.store.ledger import Kind
 from manglecp.store.opening import Store
 from manglecp.store.registry import Kept
@@ -100,18 +102,24 @@ class Invoker:
         secrets: Secrets | None = None,
         auto_confirm: AutoConfirm | None = None,
         settings: InvokeSettings | None = None,
+        sandbox: Profile = "strict",
         policies: Callable[[], PolicyPackage] | None = None,
         clock: Callable[[], int] = time.time_ns,
         point: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``policies`` gives the policy package that is loaded at that moment; ``point`` is told of the moments at
-        which a crash would matter."""
+        """``sandbox`` is the profile that the hosts run in; ``policies`` gives the policy package that is loaded at
+        that moment; ``point`` is told of the moments at which a crash would matter.
+
+        :class:`manglecp.pack.problems.PackError` if no run could ever end well under the policies.
+        """
         self.domain = domain
         self._store = store
         self._dispatcher = dispatcher
         self._settings = settings or InvokeSettings()
         self._limits = domain.pack.settings.invocation
         self._policies = policies or (lambda: domain.pack.governance)
+        self._sandbox: Profile = sandbox
+        refuse_unusable(domain.pack, self._policies(), sandbox)
         self._clock = clock
         self._spoken = Spoken.of(domain)
         self._point = point
@@ -379,7 +387,7 @@ class Invoker:
             gates=plan.gates,
             risk_tier=plan.risk_tier,
             approval=accepted.admission.approval,
-            sandbox=pack.settings.sandbox,
+            sandbox=self._sandbox,
             pattern=plan.pattern,
         )
         return Execution(

@@ -22,9 +22,10 @@ from manglecp.pack.model import ActionDescription, Pack, Profile
 from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
+from manglecp.toolhost.dispatch.listing import startable
 from manglecp.toolhost.leases import Audit
 
-__all__ = ["serve_actions"]
+__all__ = ["profile_of", "serve_actions"]
 
 _FILE: Final = "actions.py"
 _AGAIN: Final = "read it again"
@@ -86,6 +87,21 @@ async def _served(
     if not isinstance(command, HostCommand):
         raise _problem(f"cannot be served: {command['detail'][:300]}")
     return Served(listing.catalogue, command)
+
+
+def profile_of(
+    pack: Pack,
+    *,
+    programs: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    allow_weaker: bool = False,
+) -> Profile:
+    """How hosts of the pack are locked in that :func:`serve_actions` starts with the same arguments."""
+    profile = _profile(pack.settings.sandbox, allow_weaker, programs)
+    if profile is not None:
+        return profile
+    wanted = [name for action in pack.actions.values() for name in action.spawn]
+    return "spawn" if startable(wanted, programs, environ or os.environ) else "strict"
 
 
 def _profile(wished: Profile, allow_weaker: bool, programs: Sequence[str]) -> Profile | None:

@@ -19,7 +19,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from manglecp.toolhost.hashing import hex_digest
 from manglecp.toolhost.plugin import PluginError, Source, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
 
-__all__ = ["Listing", "list_plugin"]
+__all__ = ["Listing", "list_plugin", "startable"]
 
 _CHUNK: Final = 65_536
 _STDERR: Final = 8_192
@@ -146,6 +146,13 @@ def _read(plugin: str, document: bytes, sha256: str, family: str) -> Listing | D
         if not aid.startswith(family):
             return failure("", "parse_error", f"plugin {plugin}: {aid} is listed, and its actions begin with {family}")
     return Listing(plugin, document, catalogue, sha256, sandbox)
+
+
+def startable(wanted: Iterable[str], allowed: Iterable[str], environ: Mapping[str, str]) -> bool:
+    """Is there a program that is both wanted and allowed? Both are names or absolute paths."""
+    search = environ.get("PATH", os.defpath)
+    places = {_program(name, search) for name in allowed} - {None}
+    return any(_program(name, search) in places for name in wanted)
 
 
 def _program(name: str, path: str) -> str | None:

@@ -1,0 +1,95 @@
+"""A turn on trial: would a pack's policy package let any turn of a server close?
+
+A server's turns show what they show: one queue, one view, one place where results are told, one sandbox that its hosts
+run in. A package that demands something else is in itself in order, and fails every turn. So one turn, the shortest
+there is, is made and judged when the pack is opened. What is refused then costs nothing; in the middle of a run it
+would leave effects that nobody can account for.
+
+Only what is true of every run is refused. A package that admits no parallel steps, or no effects, is a choice.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from manglecp.harness.canonical import digest
+from manglecp.harness.policy.kinds import TIERS
+from manglecp.harness.policy.package import PolicyPackage
+from manglecp.invoke.call_spec import RunTerms
+from manglecp.invoke.turns import GateRefused, Turns
+from manglecp.pack.default_governance import default_governance
+from manglecp.pack.governance import FOLDER
+from manglecp.pack.model import Pack, Profile
+from manglecp.pack.problems import PackError, Problem
+
+__all__ = ["refuse_unusable", "trial"]
+
+_Pattern: TypeAlias = Literal["single", "chain", "parallel"]
+_PATTERNS: Final[tuple[_Pattern, ...]] = ("single", "chain", "parallel")
+_NOTHING: Final = digest("a turn on trial")
+_FIX: Final = "ask for the queue events, the view run and the injection point invoke_response, or for none"
+
+
+def refuse_unusable(pack: Pack, package: PolicyPackage, sandbox: Profile) -> None:
+    """:class:`PackError` if no run of this pack could ever end well under this package."""
+    if problems := trial(pack, package, sandbox):
+        raise PackError(problems)
+
+
+def trial(pack: Pack, package: PolicyPackage, sandbox: Profile) -> tuple[Problem, ...]:
+    """What is wrong with the package. ``sandbox`` is the profile that the hosts of the pack run in."""
+    return (*_sandbox(package, sandbox), *_turns(pack, package))
+
+
+def _sandbox(package: PolicyPackage, used: Profile) -> tuple[Problem, ...]:
+    """What a pack says itself has to be so. The shipped package speaks for nobody's hosts."""
+    promised = package.contents.get("sandbox", {}).get("profile", used)
+    if promised == used or package.digest == default_governance().digest:
+        return ()
+    message = f"profile: turns would be bound to the sandbox {promised}, and the hosts run in {used}"
+    fix = f'write profile = "{used}", or have the hosts run in {promised}'
+    return (Problem(f"{FOLDER}/sandbox", message, fix=fix),)
+
+
+def _turns(pack: Pack, package: PolicyPackage) -> tuple[Problem, ...]:
+    refused = sorted({name for tier in TIERS for name in _classes(pack, package, tier)})
+    if not refused:
+        return ()
+    message = f"no turn of a server would close under this policy package: {', '.join(refused)}"
+    shown = any(name.startswith("context.") for name in refused)
+    return (Problem(f"{FOLDER}/", message, fix=_FIX if shown else None),)
+
+
+def _classes(pack: Pack, package: PolicyPackage, tier: str) -> tuple[str, ...]:
+    """What keeps a turn of this tier from closing; nothing if there is a shape of run that it closes for."""
+    first: tuple[str, ...] | None = None
+    for pattern in _PATTERNS:
+        found = _refusal(pack, package, tier, pattern)
+        if found is None:
+            return ()
+        first = first or found
+    return first or ()
+
+
+def _refusal(pack: Pack, package: PolicyPackage, tier: str, pattern: _Pattern) -> tuple[str, ...] | None:
+    """The shortest turn: the admission, and the end."""
+    terms = RunTerms(
+        run="trial",
+        model_ref=f"rules:{pack.name}@{pack.settings.version}",
+        package=package,
+        pinned=pack.settings.governance_digest or package.digest,
+        actions={},
+        admission_digest=_NOTHING,
+        plugin_digest=_NOTHING,
+        gates=0,
+        risk_tier=tier,
+        approval="confirm:trial",
+        pattern=pattern,
+    )
+    try:
+        turn = Turns(terms).open()
+        turn.admit()
+        turn.finish()
+    except GateRefused as refused:
+        return refused.classes or (str(refused),)
+    return None
