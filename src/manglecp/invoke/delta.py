@@ -94,6 +94,7 @@ def _stated(
     source = {"source_type": "derived" if kind == "derived" else _SERVER}
     written = _written(domain, predicate, args, between, category=kind, source=source)
     if written is not None:
+        written["source"] = written.pop("source")  # last, as the specification shows it
         yield written
 
 

@@ -1,0 +1,77 @@
+"""The invocation cycle of the specification (seed 000, section 9), field by field, on real hosts.
+
+Left out are what no two servers share: ``macro_id``, and how long things took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import ANONYMOUS
+from manglecp.invoke.invoker import Invoker
+from manglecp.pack.reading import read_pack
+from manglecp.store.opening import open_store
+from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.wire.messages import IntentRequest, InvokeRequest
+from manglecp.wire.receiving import receive
+
+FOLDER = Path(__file__).parent / "seed_pack"
+
+
+def expected(name: str) -> Any:
+    return json.loads((FOLDER / "expected" / f"{name}.json").read_text("utf-8"))
+
+
+def without_durations(message: Any) -> Any:
+    observed = message["payload"]["observability"]
+    for part in (observed, *observed["events"]):
+        assert isinstance(part.pop("duration_ms"), int)
+    return message
+
+
+@pytest.mark.req("INVK-14", "INVK-16", "DELTA-02", "OBS-01", "NEXT-01", "NEXT-04", "NEXT-05")
+async def test_the_invocation_cycle_of_seed_000() -> None:
+    domain = Domain.load(read_pack(FOLDER / "diagnose", {}, degrade=True))
+    listing = await list_plugin(str(domain.pack.actions_file), os.environ, degrade=True)
+    assert isinstance(listing, Listing)
+    command = listing.command(os.environ, sandbox="strict", degrade=True)
+    assert isinstance(command, HostCommand)
+    store = open_store(":memory:")
+    try:
+        async with Dispatcher([Served(listing.catalogue, command)]) as hosts, Invoker(domain, store, hosts) as invoker:
+            request = expected("invoke-request")
+            payload = request["payload"]
+            facts = [{"pred": "undiagnosed_error", "args": [payload["args"]["error_id"]]}]
+            intent = {"intent": {"name": "diagnose_error"}, "facts": facts, "eval_time": payload["eval_time"]}
+            asked = {"type": "intent_request", "id": "int-001", "manglecp": request["manglecp"], "payload": intent}
+            proven = await invoker.evaluate(msgspec.convert(asked, IntentRequest), ANONYMOUS)
+            (tool,) = proven.payload.macro_tools
+            payload["macro_id"] = tool.macro_id
+            message = receive(json.dumps(request).encode(), 1 << 20)
+            assert isinstance(message, InvokeRequest)
+            answer = await invoker.invoke(message, ANONYMOUS)
+            # What is suggested can be asked as it stands.
+            after = [*answer.payload.next.continuation_facts]
+            suggested = answer.payload.next.suggested_intents[0]
+            intent = {"intent": {"name": suggested.name, "params": suggested.params}, "facts": after}
+            asked = {"type": "intent_request", "id": "int-002", "manglecp": request["manglecp"], "payload": intent}
+            following = await invoker.evaluate(msgspec.convert(asked, IntentRequest), ANONYMOUS)
+            assert [tool.name for tool in following.payload.macro_tools] == ["see_again"]
+    finally:
+        store.close()
+    given = without_durations(json.loads(msgspec.json.encode(answer)))
+    wanted = without_durations(expected("invoke-response"))
+    assert given == wanted
+    # The order of members as well, wherever it is ours: what actions return is put together by the action.
+    assert json.dumps(given["payload"]["state_delta"]) == json.dumps(wanted["payload"]["state_delta"])
+    assert json.dumps(given["payload"]["next"]) == json.dumps(wanted["payload"]["next"])
+    assert list(given) == list(wanted)
+    assert list(given["payload"]) == list(wanted["payload"])
+    assert list(given["payload"]["observability"]) == list(wanted["payload"]["observability"])
