@@ -6,9 +6,10 @@ loads the pack once and forks a process for every line that it reads: a *victim*
 request key and kills itself at a named point; a *worker* takes over what others left behind and invokes what it is
 asked to, until its input ends. What they have to say they append to files in BOOK, which outlive them.
 
-Named points are those of the invoker (``started:s2``), and ``uncommitted:<kind>:<n>``: the transaction with the nth
-entry of this kind is written and not committed. ``<when>:<label>`` with ``before`` or ``after`` is inside the action,
-where the host dies, alone or together with its coordinator.
+Named points are those of the invoker (``started:s2``), ``lease_granted:s2`` (it is made, and not sent yet), and
+``uncommitted:<kind>:<n>``: the transaction with the nth entry of this kind is written and not committed.
+``<when>:<label>`` with ``before`` or ``after`` is inside the action, where the host dies, alone or together with its
+coordinator.
 """
 
 from __future__ import annotations
@@ -92,8 +93,12 @@ class Site:
         store = replace(open_store(self.store, patience=60.0), ledger=_Watched(at))
         covered = AutoConfirm({ME.name: frozenset({"filesystem"})})
         settings = InvokeSettings(claim_ms=CLAIM_MS)
+
+        def audit(event: str, details: Mapping[str, object]) -> None:
+            at(f"{event}:{str(details['call_id']).split('/')[1]}")
+
         async with (
-            Dispatcher([self.served], size=hosts) as dispatcher,
+            Dispatcher([self.served], size=hosts, audit=audit) as dispatcher,
             Invoker(self.domain, store, dispatcher, auto_confirm=covered, settings=settings, point=at) as invoker,
         ):
             yield invoker, store

@@ -45,6 +45,7 @@ __all__ = [
 
 PATIENCE = 120.0
 """Seconds. A loaded machine is slow, not wrong."""
+AROUND = ("gate", "started", "lease_granted", "answered", "finished")
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ def until(look: Callable[[], T | None], what: str, patience: float = PATIENCE) -
 def points(tool: str) -> list[str]:
     """All named points of a chain, in the order in which they are met."""
     effects = CHAINS[tool]
-    around = [f"{moment}:{label}" for label in effects for moment in ("gate", "started", "answered", "finished")]
+    around = [f"{moment}:{label}" for label in effects for moment in AROUND]
     reads = {"mixed": ["s1", "s3", "s5"], "side": ["s1"], "back": []}[tool]
     gates = len(effects) - (tool == "side")  # two effects share one
     entries = [("admission", 1), ("turn", gates + 1), ("step", len(effects)), ("end", 1)]

@@ -24,9 +24,11 @@ def in_doubt(tool: str, point: str) -> bool | None:
             return None
     if moment in ("answered", "finished") and tool == "side" and label in ("s2", "s3"):
         return True if (moment, label) == ("answered", "s2") else None
+    if moment == "lease_granted" and (tool, label) == ("side", "s3"):
+        return None
     if moment == "started" and tool == "side" and label == "s3":
         return True  # both of the group were started
-    return moment in ("started", "answered") and label in ONCE[tool]
+    return moment in ("started", "lease_granted", "answered") and label in ONCE[tool]
 
 
 def expected(case: Case) -> bool:

@@ -3,6 +3,9 @@
 A claim lapses by itself: whoever does not renew it, for whatever reason, loses the run to whoever asks next. A process
 that only slept notices at its next commit, which the fence refuses. So nothing has to be decided here about who is
 alive.
+
+An effect is no commit. So each claim also knows when it ends, on this machine's monotonic clock and counted from before
+it was last renewed: that is never later than the journal thinks. No lease lives longer.
 """
 
 from __future__ import annotations
@@ -13,26 +16,57 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Collection
-from concurrent.futures import Executor
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from manglecp.store.errors import StoreError
 from manglecp.store.opening import Store
+from manglecp.store.runs.errors import Fenced
 from manglecp.store.runs.model import Claimed, Run
 
-__all__ = ["Claims"]
+__all__ = ["Claim", "Claims"]
 
 _log = logging.getLogger(__name__)
 
 
+class Claim:
+    """One run, for as long as it is this process's."""
+
+    def __init__(self, run: str, fence: int, seconds: float, since: float) -> None:
+        self.run = run
+        self.fence = fence
+        self._seconds = seconds
+        self._until = since + seconds
+        self._over = False
+
+    def end(self) -> float:
+        """When it lapses, on the monotonic clock, if nobody renews it."""
+        return self._until
+
+    def renewed(self, since: float) -> None:
+        self._until = since + self._seconds
+
+    def drop(self) -> None:
+        self._over = True
+
+    async def sure(self) -> None:
+        """Wait until the run is this process's for a while yet; :class:`Fenced` if it is not any more."""
+        while not self._over and self._until - time.monotonic() < self._seconds / 3:
+            await asyncio.sleep(self._seconds / 30)
+        if self._over:
+            raise Fenced(self.run, self.fence)
+
+
 class Claims:
-    def __init__(self, store: Store, threads: Executor, claim_ms: int) -> None:
+    def __init__(self, store: Store, claim_ms: int) -> None:
         self.owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         """One process in one life."""
         self._store = store
-        self._threads = threads
         self._claim_ms = claim_ms
-        self._held: dict[str, int] = {}
+        # Nobody else's work may keep a heart from beating.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="manglecp-claims")
+        self._held: dict[str, Claim] = {}
         self._beating: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -43,12 +77,18 @@ class Claims:
             self._beating.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._beating
+        self._thread.shutdown()
 
-    def hold(self, run: str, fence: int) -> None:
-        self._held[run] = fence
+    def hold(self, run: str, fence: int, since: float) -> None:
+        """``since``: a moment of the monotonic clock before the claim was written."""
+        self._held[run] = Claim(run, fence, self._claim_ms / 1_000, since)
+
+    def of(self, run: str) -> Claim | None:
+        return self._held.get(run)
 
     def drop(self, run: str) -> None:
-        self._held.pop(run, None)
+        if (claim := self._held.pop(run, None)) is not None:
+            claim.drop()
 
     def take(self, digests: Collection[str], most_takeovers: int, run: str | None) -> Claimed | None:
         """A run whose claim has lapsed."""
@@ -66,14 +106,19 @@ class Claims:
             await asyncio.sleep(self._claim_ms / 3_000)
             if not self._held:
                 continue
-            held = dict(self._held)
+            held, since = dict(self._held), time.monotonic()
             try:
-                loop = asyncio.get_running_loop()
-                lost = await loop.run_in_executor(
-                    self._threads, self._store.runs.renew, self.owner, held, self._claim_ms
-                )
+                lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._renew, held)
             except StoreError as error:
                 _log.warning("the claims of %d runs could not be renewed: %s", len(held), error)
                 continue
-            for run in lost:
-                self.drop(run)
+            for run, claim in held.items():
+                if self._held.get(run) is not claim:
+                    continue
+                if run in lost:
+                    self.drop(run)
+                else:
+                    claim.renewed(since)
+
+    def _renew(self, held: Mapping[str, Claim]) -> set[str]:
+        return self._store.runs.renew(self.owner, {run: one.fence for run, one in held.items()}, self._claim_ms)

@@ -3,6 +3,8 @@
 The same bytes that were permitted are sent, under the call id that was permitted, with the permit itself: a lease is
 minted from it and from nothing else. An output is checked against the schema that the action declares; one that does
 not fit is no result, although an effect that it belongs to has happened.
+
+No call of a claimed run begins after the claim has ended, as far as this process knows: by then it may be another's.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.harness.canonical import digest_text
+from manglecp.invoke.claims import Claim
 from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.running import Permit
@@ -31,11 +34,15 @@ _LOST: Final = frozenset({"crash", "timeout", "parse_error"})
 class Dispatched:
     """The actions of a pack, through its dispatcher, on behalf of one identity."""
 
-    def __init__(self, dispatcher: Dispatcher, identity: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, identity: str, claim: Claim | None = None) -> None:
+        """``claim`` is that of a run with effects: none of them begins after its end."""
         self._dispatcher = dispatcher
         self._identity = identity
+        self._claim = claim
 
     async def __call__(self, call: Call, permit: Permit, slots: Slots, seconds: float) -> tuple[Outcome, Slots]:
+        if self._claim is not None:
+            await self._claim.sure()
         started = time.monotonic()
         answer = await self._dispatcher.call(
             call.action.aid,
@@ -46,6 +53,7 @@ class Dispatched:
             call_id=call.call_id,
             timeout=seconds,
             authority=permit,
+            not_after=None if self._claim is None else self._claim.end,
         )
         took = round((time.monotonic() - started) * 1_000)
         if isinstance(answer, Answer):

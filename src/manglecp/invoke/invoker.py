@@ -52,6 +52,7 @@ from manglecp.store.opening import Store
 from manglecp.store.registry import Kept
 from manglecp.store.runs.errors import Fenced, KeyTaken
 from manglecp.store.runs.model import Claimed, NewRun, Run, RunState, Values
+from manglecp.store.runs.waiting import pauses
 from manglecp.toolhost.dispatch import Dispatcher
 from manglecp.wire.errors import WireError, malformed
 from manglecp.wire.messages.intent import IntentRequest, IntentResponse
@@ -133,7 +134,7 @@ class Invoker:
             documents=self._documents,
         )
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="manglecp-store")
-        self._claims = Claims(store, self._threads, self._settings.claim_ms)
+        self._claims = Claims(store, self._settings.claim_ms)
         self._under_way: dict[tuple[str, str], tuple[str, asyncio.Task[Answer]]] = {}
         """By identity and request key: what was asked, and who answers it."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -264,12 +265,13 @@ class Invoker:
         )
         new = self._new_run(admission, checked, identity, key, asked)
         durable = checked.plan.has_effects
+        since = time.monotonic()
         if durable or checked.consent is not None:
             await self._in_thread(self._write_acceptance, admission, checked, new if durable else None)
         journal: Journal
         first: list[KeyTaken] = []
         if durable:
-            self._claims.hold(run, 1)
+            self._claims.hold(run, 1, since)
             journal = Durable(self._store, self._threads, run, identity.name, 1)
         else:
             journal = Unrecorded(self._store, self._threads, admission, self._keeping(new, first))
@@ -396,7 +398,7 @@ class Invoker:
             args=accepted.args,
             turns=Turns(terms),
             policies=self._policies,
-            actions=Dispatched(self._dispatcher, accepted.identity.name),
+            actions=Dispatched(self._dispatcher, accepted.identity.name, self._claims.of(accepted.admission.run)),
             rules=rules,
             journal=accepted.journal,
             watch=watch,
@@ -443,8 +445,11 @@ class Invoker:
 
     async def _end_of(self, run: str) -> Answer:
         """Wait for the end of a run that somebody else carries out."""
-        while (await self._in_thread(self._store.runs.wait, run, 1.0)).state == RunState.RUNNING:
-            continue
+        for pause in pauses():
+            # Looked at without waiting in a thread: there are few of them, and many may wait.
+            if (await self._in_thread(self._store.runs.wait, run, 0.0)).state != RunState.RUNNING:
+                break
+            await asyncio.sleep(pause)
         kept = await self._in_thread(self._kept_answer, run)
         if kept is None:
             return WireError("execution_failed", "The run is over, and its answer is kept no longer", {"run_id": run})
@@ -456,10 +461,11 @@ class Invoker:
 
     async def take_over(self, run: str | None = None) -> str | None:
         """Claim a run that nobody carries out any more (or this one), and carry it out; its id, or None."""
+        since = time.monotonic()
         claimed = await self._in_thread(self._claims.take, [self.domain.digest], self._settings.most_takeovers, run)
         if claimed is None:
             return None
-        self._claims.hold(claimed.run.run_id, claimed.run.fence)
+        self._claims.hold(claimed.run.run_id, claimed.run.fence, since)
         self._point("claimed")
         await self._carry_out(await self._in_thread(self._accepted_before, claimed), Watch(point=self._point))
         return claimed.run.run_id

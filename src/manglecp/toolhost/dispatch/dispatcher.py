@@ -69,6 +69,8 @@ class Asked(TypedDict, total=False):
     """Seconds. It may shorten the time that the action has, not prolong it."""
     authority: MutationReady | ToolRequests | None
     """What permits the call under its ``call_id``; above tier 0 a ``MutationReady`` that names it."""
+    not_after: Callable[[], float] | None
+    """Until when it may begin, on the monotonic clock: asked when its lease is made, which then ends there."""
 
 
 _ASKED: Final = Asked.__annotations__.keys()
@@ -178,6 +180,7 @@ class Dispatcher:
             identity=identity,
             patience=asked.get("timeout"),
             authority=asked.get("authority"),
+            not_after=asked.get("not_after"),
             **named,
         )
         return Prepared(self._pools[number], call) if isinstance(call, Call) else call

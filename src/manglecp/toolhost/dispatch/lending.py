@@ -6,6 +6,8 @@ contract has it. It may rate an action higher than we do (to the C++ host, whate
 2): if it says that a lease is required for a call that brought none, it is asked then. Nothing has happened so far.
 
 No lease is made, or asked for, that the call has no right to; above tier 0 the right is spent by it (:mod:`.rights`).
+None outlives the time until which its call may begin: whoever was held up between the lease and the pipe comes too
+late, and the host says so.
 
 What the auditor hears, each with ``aid``, ``call_id`` and ``tier``:
 
@@ -27,6 +29,7 @@ from typing import Any
 
 import msgspec
 
+from manglecp.toolhost.dispatch.line import Refused
 from manglecp.toolhost.dispatch.messages import Call, unknown
 from manglecp.toolhost.dispatch.process import HostLost, HostProcess
 from manglecp.toolhost.dispatch.rights import Right
@@ -54,6 +57,10 @@ class Lending:
         ttl = min(deadline - self._loop.time(), MAX_TTL)
         if ttl <= 0:
             raise HostLost("timeout", "the deadline passed before the request could be sent", sent=False, suspect=False)
+        if call.not_after is not None:
+            ttl = min(ttl, call.not_after() - self._loop.time())
+            if ttl <= 0:
+                raise Refused("tool_error", "the call has no lease: the time to begin it is over", "lease_refused")
         right.spend(effect=call.exclusive or required is not None)
         if host.lease_key is not None:
             return mint(

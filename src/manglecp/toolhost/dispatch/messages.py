@@ -17,7 +17,7 @@ would wipe the state and means that nothing changed.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -73,6 +73,8 @@ class Call:
     call_id: str = field(default_factory=_new_call_id)
     authority: MutationReady | ToolRequests | None = None
     """What permits it; above tier 0 there has to be a ``MutationReady``."""
+    not_after: Callable[[], float] | None = None
+    """Until when it may begin, on the monotonic clock. It is asked when the lease is made, since it may have moved."""
 
     @property
     def exclusive(self) -> bool:
