@@ -287,6 +287,16 @@ def test_a_fact_that_was_used_is_not_listed() -> None:
     assert hints(domain(RULES), facts=[("seen", "red"), ("measured", "cpu", 7)]).unmatched_facts == ()
 
 
+@pytest.mark.req("PROOF-08", "PROOF-09")
+def test_which_facts_policy_used_is_not_found_out() -> None:
+    rules = RULES + 'relevant("fetch", 10) :- seen("odd").'
+    given = domain(rules, policy='prohibited("other", "no") :- seen("guarded"), !measured("cpu", 9).')
+    facts = [[("seen", word), ("measured", "cpu", count)] for word in ("guarded", "open") for count in (8, 9)]
+    assert [hints(given, facts=one).unmatched_facts for one in facts] == [(), (), (), ()]
+    told = [hints(given, facts=one, identity=AUDITOR).unmatched_facts for one in facts]
+    assert ["seen" in [fact.pred for fact in one] for one in told] == [False, True, True, True]
+
+
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 

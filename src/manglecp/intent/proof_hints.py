@@ -19,8 +19,10 @@ from manglecp.intent.definition import Definition
 from manglecp.intent.exclusions import Exclusions
 from manglecp.intent.redaction import CUT, SELECTION, Sight, trust_of
 from manglecp.intent.why_not import WhyNots
+from manglecp.mangle import syntax
 from manglecp.mangle.explain import Node
 from manglecp.mangle.facts import Fact
+from manglecp.mangle.packages import Key
 from manglecp.mangle.source import Trust
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.intent import Derivation, Exclusion, Options, ProofHints, ProofTree, UnmatchedFact
@@ -187,13 +189,26 @@ class Hints:
     # --- facts that nobody used ------------------------------------------------------------------------------------
 
     def _unmatched(self) -> list[UnmatchedFact]:
-        """One entry per predicate and reason: thousands of facts of one kind say no more than one of them."""
-        own = [fact for fact in self.evaluation.session if self._readable(fact)]
+        """One entry per predicate and reason: thousands of facts of one kind say no more than one of them.
+
+        Nothing is said of facts that hidden rules look at: which of them those used is not to be found out.
+        """
+        hidden = self._looked_at_in_silence()
+        own = [fact for fact in self.evaluation.session if self._readable(fact) and fact.key not in hidden]
         counts = Counter((fact.fact.predicate, _REASONS[fact.reason]) for fact in self.result.unused(own))
         return [
             UnmatchedFact(pred=pred, reason=reason if count == 1 else f"{reason} ({count} facts)")
             for (pred, reason), count in sorted(counts.items())
         ]
+
+    def _looked_at_in_silence(self) -> set[Key]:
+        return {
+            premise.atom.key
+            for rule in self.result.program.rules
+            if self.sight.hides(rule.head.key, rule.clause)
+            for premise in rule.clause.premises
+            if isinstance(premise, syntax.Literal)
+        }
 
 
 def _predicate(node: Node) -> str:
