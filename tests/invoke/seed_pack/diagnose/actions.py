@@ -11,7 +11,6 @@ CONSOLE = {
         "component": "UserList",
     }
 }
-NETWORK = [{"method": "GET", "url": "/api/users", "status": 404, "timestamp": "2026-02-19T14:29:59Z"}]
 ROUTES = ["/api/login"]
 
 
@@ -26,6 +25,9 @@ class Request(TypedDict):
     url: str
     status: int
     timestamp: str
+
+
+NETWORK: list[Request] = [{"method": "GET", "url": "/api/users", "status": 404, "timestamp": "2026-02-19T14:29:59Z"}]
 
 
 class Impact(TypedDict):
@@ -57,14 +59,15 @@ def query_console_errors(error_id: str) -> Error:
 @action(effects=[])
 def correlate_network(error: Error, include_network: bool) -> Request:
     """The last request that failed before the error."""
-    failed = [Request(**one) for one in NETWORK if include_network and one["timestamp"] <= error["timestamp"]]
+    failed = [one for one in NETWORK if include_network and one["timestamp"] <= error["timestamp"]]
     return max(failed, key=lambda one: one["timestamp"])
 
 
 @action(effects=[])
 def trace_dom_impact(error: Error, request: Request) -> Impact:
     """What the failed request did to the page."""
-    return Impact(event=f"{error['component']} component received null data", timestamp=error["timestamp"])
+    data = "null" if request["status"] >= 400 else "some"
+    return Impact(event=f"{error['component']} component received {data} data", timestamp=error["timestamp"])
 
 
 @action(effects=[])

@@ -1,0 +1,69 @@
+"""Case 15, through an invocation: nothing runs that the stored chain does not name, and no right is used twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from manglecp.harness.canonical import digest_text
+from manglecp.harness.states import Forged, WrongMutation, redeem_call
+from tests.adversarial._invoked import invoked
+from tests.invoke.chains import chain, steps
+from tests.invoke.workshop import Bench, shop
+
+
+@invoked
+async def test_a_right_opens_one_call_once() -> None:
+    tried: list[str] = []
+
+    class Greedy(Bench):
+        async def call(self, aid: str, *, authority: Any, call_id: str, input_json: str, **more: Any) -> Any:
+            answer = await super().call(aid, authority=authority, call_id=call_id, input_json=input_json, **more)
+            other = digest_text('{"n":2}')
+            for name, change in (
+                ("again", {}),
+                ("other bytes", {"input_digest": other}),
+                ("other action", {"tool_name": "test.erase"}),
+                ("other call", {"call_id": call_id.replace("/s", "/s9")}),
+            ):
+                given = {"call_id": call_id, "tool_name": aid, "input_digest": digest_text(input_json), **change}
+                with pytest.raises((Forged, WrongMutation)):
+                    redeem_call(authority, **given)
+                tried.append(name)
+            return answer
+
+    async with shop(chain(steps("look", "write"))) as s:
+        greedy = Greedy(s.bench.pack, s.bench.work)
+        s.invoker._dispatcher = greedy  # type: ignore[assignment]
+        await s.invoke("t", {"n": 1})
+        assert [name for name, _ in greedy.ran] == ["look", "write"]
+        assert len(tried) == 8
+
+
+@invoked
+async def test_the_right_to_one_step_is_not_the_right_to_the_next() -> None:
+    rights: list[Any] = []
+
+    class Keeping(Bench):
+        async def call(self, aid: str, *, authority: Any, call_id: str, input_json: str, **more: Any) -> Any:
+            for old in rights:
+                with pytest.raises((Forged, WrongMutation)):
+                    redeem_call(old, call_id=call_id, tool_name=aid, input_digest=digest_text(input_json))
+            rights.append(authority)
+            return await super().call(aid, authority=authority, call_id=call_id, input_json=input_json, **more)
+
+    async with shop(chain(steps("write", "write", "erase"))) as s:
+        keeping = Keeping(s.bench.pack, s.bench.work)
+        s.invoker._dispatcher = keeping  # type: ignore[assignment]
+        await s.invoke("t", {"n": 1})
+        assert len(keeping.ran) == 3
+
+
+@invoked
+async def test_a_chain_whose_action_is_gone_does_not_run() -> None:
+    async with shop(chain(steps("look", "write"))) as s:
+        mine = (await s.tools())["t"]
+        s.invoker._checks.actions.pop("write")  # type: ignore[attr-defined]
+        assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
+        assert s.bench.ran == []
