@@ -12,8 +12,10 @@ is gone first: what it refuses is refused. It also is the one to say what is wro
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -25,6 +27,7 @@ from manglecp.harness.documents import DOCUMENTS, Documents, read_document, supp
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.evidence import Evidence, RowList
 from manglecp.harness.reading import LIMITS, Record, a_text, members_of, reader_of
+from manglecp.harness.terms import Terms
 from manglecp.harness.turn import Turn, read_turn, schema_verdicts
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ _decode: Final = msgspec.json.Decoder().decode
 _LARGEST: Final = 65_536
 """Bytes of what is recognised. Who sends more pays for the reading, and not with our memory."""
 _KEPT: Final = 512
+_KEPT_BESIDES: Final = 64
 R = TypeVar("R", bound=Record)
 
 
@@ -82,7 +86,7 @@ class Growing:
     @classmethod
     def _opened(cls, call_spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> Growing:
         spec, call = _call_of(dict(call_spec))
-        return cls(_Beside.read(call, constraints), {"callSpec": spec}, {}, Evidence(call), {})
+        return cls(_Beside.of(call, constraints), {"callSpec": spec}, {}, Evidence(call), {})
 
     @property
     def document(self) -> dict[str, Any]:
@@ -98,7 +102,15 @@ class Growing:
     def turn(self) -> Turn:
         """As it is judged."""
         beside = self._beside
-        return Turn(self.evidence, beside.constraints, beside.documents, self._verdicts, LIMITS, beside.compared)
+        return Turn(
+            self.evidence,
+            beside.constraints,
+            beside.documents,
+            self._verdicts,
+            LIMITS,
+            beside.compared,
+            beside.terms,
+        )
 
     def grown(self, more: Mapping[str, Any]) -> Growing:
         """With more evidence. Rows come after those of their list; what is no list replaces what was there."""
@@ -116,11 +128,11 @@ class Growing:
         """With other objects beside the evidence, in addition or instead."""
         raw = {**self._beside.raw, **constraints}
         try:
-            beside = _Beside.read(self.evidence.call_spec, raw)
+            beside = _Beside.of(self.evidence.call_spec, raw)
         except _UNCLEAR:
             whole = {**raw, "evidence": self.document["evidence"]}
             read_turn(whole, under_way=True)
-            beside = _Beside.read(self.evidence.call_spec, _copied(raw))
+            beside = _Beside.of(self.evidence.call_spec, _copied(raw))
         return Growing(beside, self._raw, self._numbered, self.evidence, self._verdicts)
 
     def _whole(self, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,6 +170,22 @@ class _Beside(NamedTuple):
     constraints: Constraints
     documents: dict[str, Any]
     compared: Documents
+    terms: dict[bool, Terms]
+    """What follows from the constraints and the documents, by whether the turn hands over."""
+
+    @classmethod
+    def of(cls, call: CallSpec, given: Mapping[str, Any]) -> _Beside:
+        """The same as read before, if it is the same: turns under the same terms have it in common."""
+        there = {name: value for name, value in given.items() if value is not None}
+        key = _encode([_changed(call, {"call_id": _CALL_ID}), there])
+        known = _besides.get(key)
+        if known is None:
+            known = cls.read(call, there)
+            if len(key) <= _LARGEST:
+                _besides.put(key, known)
+        elif known.raw != there:
+            raise _Odd
+        return known
 
     @classmethod
     def read(cls, call: CallSpec, given: Mapping[str, Any]) -> _Beside:
@@ -165,8 +193,6 @@ class _Beside(NamedTuple):
         fields: dict[str, Any] = {}
         documents: dict[str, _Known] = {}
         for name, value in given.items():
-            if value is None:
-                continue
             if name == _DOCUMENTS:
                 documents = {
                     kind: _recognised(_document, kind, found) for kind, found in value.items() if found is not None
@@ -178,7 +204,33 @@ class _Beside(NamedTuple):
                 raw[name] = _copied(value)
         digests = {kind: known.read for kind, known in documents.items()}
         compared = Documents(digests, call, lambda kind: _recognised(_supplied, kind, documents[kind].raw).read)
-        return cls(raw, _changed(_UNCONSTRAINED, fields), raw.get(_DOCUMENTS, {}), compared)
+        return cls(raw, _changed(_UNCONSTRAINED, fields), raw.get(_DOCUMENTS, {}), compared, {})
+
+
+class _Newest:
+    """Some of what was read, by the bytes that it was read of: what came last stays. Any thread may ask."""
+
+    __slots__ = ("_known", "_lock")
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, _Beside] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: bytes) -> _Beside | None:
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
+
+    def put(self, key: bytes, beside: _Beside) -> None:
+        with self._lock:
+            self._known[key] = beside
+            if len(self._known) > _KEPT_BESIDES:
+                self._known.popitem(last=False)
+
+
+_besides: Final = _Newest()
 
 
 class _Odd(ValueError):

@@ -52,8 +52,10 @@ class Turn:
         schema_verdicts: Mapping[str, bool],
         limits: Limits = LIMITS,
         compared: Documents | None = None,
+        known_terms: dict[bool, Terms] | None = None,
     ) -> None:
-        """``compared``: the documents against the call spec, from who has done that already."""
+        """``compared``: the documents against the call spec, from who has done that already. ``known_terms``: what is
+        in force under these constraints and documents, by whether the turn hands over; what is not there is added."""
         self._frozen = False
         self.evidence = evidence
         self.call = evidence.call_spec
@@ -66,7 +68,12 @@ class Turn:
         handing_over = evidence.handoff is not None or (
             evidence.mutation is not None and evidence.mutation.kind == "transfer"
         )
-        self.terms = Terms(constraints, compared, handing_over)
+        terms = None if known_terms is None else known_terms.get(handing_over)
+        if terms is None:
+            terms = Terms(constraints, compared, handing_over)
+            if known_terms is not None:
+                known_terms[handing_over] = terms
+        self.terms = terms
         self.continuing = evidence.protocol_state is not None and bool(evidence.protocol_state.continuation_allowed)
         self.ended = evidence.protocol_state is not None
         self.requests: dict[str, ToolRequest] = {row.tool_call_id: row for row in evidence.tool_requests}
