@@ -16,7 +16,7 @@ from typing import Final
 __all__ = ["CHAINS", "ONCE", "UNDONE", "write_pack"]
 
 ACTIONS: Final = '''
-import os, signal
+import contextlib, os, signal
 from manglecp import action
 
 
@@ -29,7 +29,8 @@ def _die(case, book, label, when):
     except FileNotFoundError:
         return
     for pid in victims:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
