@@ -159,6 +159,7 @@ async def test_tools_may_be_evicted_for_want_of_room() -> None:
         assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
 
 
+@pytest.mark.req("SEC-32")
 async def test_a_condensed_tool_can_be_invoked_and_is_held_to_its_full_schema() -> None:
     """OPEN-26."""
     rules = ('macro("u", "Another."). mandatory("u"). macro_step("u", 1, "look").',)
