@@ -1,0 +1,183 @@
+"""The message core: what all transports talk to.
+
+It knows which sessions there are, tells them of new manifests, counts what is under way, and lets it end when the
+server goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from manglecp.invoke.confirmation import AutoConfirm
+from manglecp.server.admission import Admission
+from manglecp.server.auth import Auth, OpenAuth
+from manglecp.server.manifests import Document, Manifests
+from manglecp.server.outbox import Send
+from manglecp.server.replies import Reply
+from manglecp.server.serving import Serving
+from manglecp.server.sessions import Session, Transport
+from manglecp.wire.messages import ClientMessage
+
+__all__ = ["Core", "Handled"]
+
+_LONGEST_ID: Final = 128
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A message that was answered; for logs, metrics and traces. Nothing of its payload is in it."""
+
+    session: str
+    transport: Transport
+    type: str | None
+    """None if it could not be read."""
+    id: str | None
+    identity: str | None
+    code: str | None
+    """Of the error; None if it was answered with what it asked for."""
+    status: int
+    began_ns: int
+    ended_ns: int
+
+
+class Core:
+    """One for a process; used on one event loop."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        auth: Auth | None = None,
+        admission: Admission | None = None,
+        *,
+        auto_confirm: AutoConfirm | None = None,
+        observers: Sequence[Callable[[Handled], None]] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``auto_confirm`` is what the editions have; clients are told of it when they authenticate (SEC-23).
+
+        ``observers`` are told of every answer.
+        """
+        self.serving = serving
+        self.settings = serving.settings
+        self.auth: Auth = auth or OpenAuth()
+        self.admission = admission or Admission(self.settings)
+        self.auto_confirm = auto_confirm or AutoConfirm()
+        self.clock = clock
+        self.readers = ThreadPoolExecutor(1, thread_name_prefix="manglecp-reader")
+        """Decodes long messages, one after the other."""
+        self._observers = tuple(observers)
+        self._manifests = Manifests(serving, self.auth)
+        self._sessions: set[Session] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._numbers = itertools.count(1)
+        self._unsubscribe = serving.subscribe(self._tell)
+
+    # --- for transports ----------------------------------------------------------------------------------------------
+
+    def session(self, transport: Transport, *, peer: str | None = None, send: Send | None = None) -> Session:
+        """``peer`` is the client's network address. ``send`` takes what a session that lasts has to say."""
+        return Session(self, transport, peer, send, f"{transport}-{next(self._numbers)}")
+
+    def manifest(self, *, http: bool = False) -> Document:
+        return self._manifests.document(http=http)
+
+    @property
+    def max_message_bytes(self) -> int:
+        edition = self.serving.edition
+        return (self.serving.outline if edition is None else edition.domain.pack.settings).limits.max_message_bytes
+
+    @property
+    def structured_facts(self) -> bool:
+        edition = self.serving.edition
+        return edition is not None and edition.domain.pack.settings.structured_facts
+
+    @property
+    def sessions(self) -> int:
+        """How many there are that last."""
+        return len(self._sessions)
+
+    async def drain(self, grace: float | None = None) -> bool:
+        """Take nothing new, and wait for what is under way; after ``grace`` seconds ask it to stop. Was that not
+        needed?"""
+        self.serving.drain()
+        if await self._over(self.settings.grace if grace is None else grace):
+            return True
+        for session in tuple(self._sessions):
+            session.cancel_all()
+        return False
+
+    async def _over(self, seconds: float) -> bool:
+        until = asyncio.get_running_loop().time() + seconds
+        while self._tasks:
+            left = until - asyncio.get_running_loop().time()
+            if left <= 0:
+                return False
+            await asyncio.wait(self._tasks, timeout=left)
+        return True
+
+    async def close(self) -> None:
+        """After the transports. Runs that are under way end first."""
+        self._unsubscribe()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.serving.end()
+        self.readers.shutdown(wait=False)
+
+    # --- for sessions ------------------------------------------------------------------------------------------------
+
+    def opened(self, session: Session) -> None:
+        self._sessions.add(session)
+
+    def closed(self, session: Session) -> None:
+        self._sessions.discard(session)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def handled(self, session: Session, message: ClientMessage | None, began_ns: int, reply: Reply) -> None:
+        who = session.identity
+        request = None if message is None or message.id is None else message.id[:_LONGEST_ID]
+        event = Handled(
+            session=session.name,
+            transport=session.transport,
+            type=None if message is None else str(message.__struct_config__.tag),
+            id=request,
+            identity=None if who is None else who.name,
+            code=reply.code,
+            status=reply.status,
+            began_ns=began_ns,
+            ended_ns=time.time_ns(),
+        )
+        if _log.isEnabledFor(logging.INFO):
+            _log.info(
+                "%s answered with %s",
+                event.type or "a message",
+                event.code or "a result",
+                extra={
+                    "session": event.session,
+                    "request_id": event.id,
+                    "identity": event.identity,
+                    "code": event.code,
+                    "milliseconds": (event.ended_ns - event.began_ns) / 1e6,
+                },
+            )
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:
+                _log.exception("an observer failed")
+
+    def _tell(self) -> None:
+        for session in tuple(self._sessions):
+            session.tell()

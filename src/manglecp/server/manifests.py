@@ -1,0 +1,102 @@
+"""What the server says about itself, as the bytes that are sent, with a tag that changes whenever they do.
+
+The bytes depend on the edition, the state and why it is degraded; they are made once for each. Before the pack is
+loaded only its settings are known: such a manifest has its name, its intents and its limits, and says ``booting``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from manglecp.intent.manifest import CONFORMANCE_LEVEL, manifest
+from manglecp.pack.model import Settings
+from manglecp.server.auth import Auth
+from manglecp.server.serving import Serving
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.manifest import (
+    Auth as AuthDescription,
+)
+from manglecp.wire.messages.manifest import (
+    Capabilities,
+    Domain,
+    Endpoints,
+    FactsProfile,
+    IntentDescription,
+    Manifest,
+    ManifestPayload,
+    Protocol,
+    ServerLimits,
+    Status,
+)
+from manglecp.wire.profile import TIME_FORMATS
+from manglecp.wire.sending import encode
+
+__all__ = ["Document", "Manifests"]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    data: bytes
+    etag: str
+    """With its quotation marks, as in a header."""
+    status: Status
+
+
+class Manifests:
+    def __init__(self, serving: Serving, auth: Auth) -> None:
+        self._serving = serving
+        self._auth = auth
+        self._made: dict[bool, tuple[Any, Document]] = {}
+
+    def document(self, *, http: bool = False) -> Document:
+        """The manifest as it is now. On HTTP it says where to ask (MANI-11)."""
+        serving = self._serving
+        edition = serving.edition
+        now = (edition, serving.status, dict(serving.troubles))
+        made = self._made.get(http)
+        if made is not None and made[0] == now:
+            return made[1]
+        base = serving.settings.base
+        endpoints = Endpoints(intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke") if http else None
+        if edition is None:
+            message = _outline(serving.outline, serving.status, endpoints, self._described())
+        else:
+            more = {"x-degraded": dict(serving.troubles)} if serving.troubles else None
+            message = manifest(edition.domain, serving.status, endpoints, self._described(), more)
+        data = encode(message)
+        document = Document(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', serving.status)
+        self._made[http] = (now, document)
+        return document
+
+    def _described(self) -> AuthDescription:
+        auth = self._auth
+        return AuthDescription(required=auth.required, schemes=auth.schemes or UNSET, token_url=auth.token_url or UNSET)
+
+
+def _outline(settings: Settings, status: Status, endpoints: Endpoints | None, auth: AuthDescription) -> Manifest:
+    limits = settings.limits
+    return Manifest(
+        payload=ManifestPayload(
+            server_name=settings.name,
+            server_version=settings.version,
+            protocol=Protocol(conformance_level=CONFORMANCE_LEVEL),
+            status=status,
+            domain=Domain(
+                id=settings.domain.id,
+                description=settings.domain.description or settings.description or settings.name,
+                categories=settings.domain.categories or UNSET,
+            ),
+            endpoints=endpoints or UNSET,
+            intents=tuple(IntentDescription(name=one.name, description=one.description) for one in settings.intents),
+            facts_profile=FactsProfile(time_formats=TIME_FORMATS),
+            capabilities=Capabilities(temporal=True),
+            limits=ServerLimits(
+                max_message_bytes=limits.max_message_bytes,
+                max_facts_per_request=limits.max_facts_per_request,
+                max_derived_facts=limits.max_derived_facts,
+            ),
+            auth=auth,
+        )
+    )

@@ -1,0 +1,57 @@
+"""A request that is not answered yet. It is answered once: whatever comes second is not sent (TRANS-38)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from manglecp.server.replies import Reply, failure
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages import IntentRequest, InvokeRequest
+from manglecp.wire.messages.invocation import Progress, ProgressPayload
+from manglecp.wire.sending import encode
+
+__all__ = ["Pending"]
+
+
+class Pending:
+    def __init__(
+        self, message: IntentRequest | InvokeRequest, answered: Callable[[Pending, Reply], None], began_ns: int
+    ) -> None:
+        """``answered`` is called with the answer, at once."""
+        self.message = message
+        self.began_ns = began_ns
+        self._answered = answered
+        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.cancelled = asyncio.Event()
+        self.begun = False
+        """Has an evaluation left the queue? Then its thread cannot be stopped."""
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        assert self.message.id is not None  # requests have one (WIRE-03)
+        return self.message.id
+
+    @property
+    def keyed(self) -> bool:
+        """May the same request come again, and expect the answer of this one?"""
+        return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
+
+    def finish(self, reply: Reply) -> None:
+        if not self.answer.done():
+            self.answer.set_result(reply)
+            self._answered(self, reply)
+
+    def cancel(self) -> None:
+        """An evaluation is answered now, and its outcome thrown away. A run stops at its next step, and says how it
+        stands; it may as well come to its normal end (TRANS-39)."""
+        self.cancelled.set()
+        if isinstance(self.message, IntentRequest):
+            self.finish(failure(WireError("cancelled", "The request was cancelled"), self.id))
+            if self.task is not None and not self.begun:
+                self.task.cancel()
+
+    def progress(self, payload: ProgressPayload) -> bytes | None:
+        """The message for it; None once the answer is there (PROG-08)."""
+        return None if self.answer.done() else encode(Progress(id=self.id, payload=payload))

@@ -1,0 +1,30 @@
+"""What a transport sends back: the bytes of a terminal message, and what it has to know about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages import Message
+from manglecp.wire.sending import encode
+
+__all__ = ["Reply", "failure", "success"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    data: bytes
+    status: int = 200
+    """Of HTTP."""
+    code: str | None = None
+    """Of the error, if it is one."""
+    retry_after_ms: int | None = None
+
+
+def success(message: Message) -> Reply:
+    return Reply(encode(message))
+
+
+def failure(error: WireError, request: str | None) -> Reply:
+    waiting = error.retry_after_ms if error.row.recoverable else None
+    return Reply(encode(error.answering(request)), error.row.status, error.code, waiting)

@@ -1,0 +1,255 @@
+"""Which edition of the pack is served now, and in which state the server is.
+
+A server is asked before it has loaded its pack (``booting``), while a new edition of it is loaded, and while it goes
+(``draining``). A broken edit changes nothing but the state: the old edition is served on, and the server says that it
+is ``degraded``. Each edition lives in a task of its own, which ends it when it is replaced and nobody uses it any more.
+
+Whoever wants to know is told of every new edition and every new state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
+from typing import Final, Literal
+
+from manglecp.invoke.worker import Worker
+from manglecp.pack.model import Settings
+from manglecp.pack.problems import PackError
+from manglecp.server.edition import Edition
+from manglecp.server.settings import ServerSettings
+from manglecp.store.errors import StoreError
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages.manifest import Status
+
+__all__ = ["Reloaded", "Serving"]
+
+Opening = Callable[[], AbstractAsyncContextManager[Edition]]
+Reloaded = Literal["swapped", "same", "broken"]
+_RELOAD: Final = "pack"
+_STORE: Final = "store"
+_log = logging.getLogger(__name__)
+
+
+class _Kept:
+    """An edition and the task it lives in."""
+
+    def __init__(self, opening: Opening, settings: ServerSettings) -> None:
+        self._opening = opening
+        self._settings = settings
+        self._uses = 0
+        self._released = False
+        self._unused = asyncio.Event()
+        self._open: asyncio.Future[Edition] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.create_task(self._live())
+
+    async def opened(self) -> Edition:
+        return await asyncio.shield(self._open)
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[Edition]:
+        self._uses += 1
+        try:
+            yield self._open.result()
+        finally:
+            self._uses -= 1
+            self._look()
+
+    def release(self) -> None:
+        """End as soon as nobody uses it."""
+        self._released = True
+        self._look()
+
+    def _look(self) -> None:
+        if self._released and not self._uses:
+            self._unused.set()
+
+    async def _live(self) -> None:
+        try:
+            async with self._opening() as edition:
+                worker = Worker([edition.invoker], pause=self._settings.worker_pause)
+                loop = asyncio.create_task(worker.run()) if self._settings.worker else None
+                self._open.set_result(edition)
+                await self._unused.wait()
+                if loop is not None:
+                    worker.stop()
+                    await loop
+        except Exception as error:
+            if self._open.done():
+                _log.exception("an edition of the pack did not end well")
+            else:
+                self._open.set_exception(error)
+
+
+class Serving:
+    """Begun with :meth:`begin`, ended with :meth:`end`; both on the event loop that it is used on."""
+
+    def __init__(
+        self,
+        opening: Opening,
+        outline: Settings,
+        settings: ServerSettings | None = None,
+        *,
+        probe: Callable[[], None] | None = None,
+    ) -> None:
+        """``opening`` gives the edition as it is now, ``outline`` is what is known of the pack before it is loaded.
+
+        ``probe`` is called in a thread, now and then, and raises a StoreError if the store does not answer.
+        """
+        self.outline = outline
+        self.settings = settings or ServerSettings()
+        self._opening = opening
+        self._probe = probe
+        self._current: _Kept | None = None
+        self._editions: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._troubles: dict[str, str] = {}
+        self._told: list[Callable[[], None]] = []
+        self._reloading = asyncio.Lock()
+        self._booting: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+
+    # --- states ------------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> Status:
+        if self._draining:
+            return "draining"
+        if self._current is None:
+            return "booting"
+        return "degraded" if self._troubles else "ready"
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """Why the server is degraded, for clients: what is affected, and how."""
+        return MappingProxyType(self._troubles)
+
+    def degrade(self, what: str, how: str) -> None:
+        if self._troubles.get(what) != how:
+            self._troubles[what] = how
+            _log.warning("degraded: %s", how)
+            self._tell()
+
+    def restore(self, what: str) -> None:
+        if self._troubles.pop(what, None) is not None:
+            _log.info("no longer degraded: %s", what)
+            self._tell()
+
+    def subscribe(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Have ``told`` called after every change that the manifest shows; what ends it."""
+        self._told.append(told)
+        return lambda: self._told.remove(told)
+
+    def _tell(self) -> None:
+        for told in tuple(self._told):
+            try:
+                told()
+            except Exception:
+                _log.exception("somebody could not be told of a new manifest")
+
+    # --- editions ----------------------------------------------------------------------------------------------------
+
+    @property
+    def edition(self) -> Edition | None:
+        """What is served now; to work with it, :meth:`use` it."""
+        if self._current is None:
+            return None
+        with self._current.used() as edition:
+            return edition
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[Edition]:
+        """The edition that is served now, which does not end meanwhile; ``server_not_ready`` if there is none."""
+        if self._draining or self._current is None:
+            raise self.not_ready()
+        with self._current.used() as edition:
+            yield edition
+
+    def not_ready(self) -> WireError:
+        doing = "is shutting down" if self._draining else "is still starting"
+        return WireError("server_not_ready", f"The server {doing}", retry_after_ms=self.settings.retry_after_ms)
+
+    def begin(self) -> None:
+        """Load the pack; meanwhile the server is booting."""
+        self._booting = asyncio.create_task(self._boot())
+
+    async def ready(self) -> None:
+        """Wait until the pack is loaded; a PackError if it cannot be."""
+        assert self._booting is not None, "begin() comes first"
+        await asyncio.shield(self._booting)
+
+    async def _boot(self) -> None:
+        async with self._reloading:
+            await self._open()
+        if self._probe is not None:
+            self._probing = asyncio.create_task(self._watch(self._probe))
+
+    async def _open(self) -> None:
+        kept = _Kept(self._opening, self.settings)
+        self._editions.add(kept.task)
+        kept.task.add_done_callback(self._editions.discard)
+        try:
+            await kept.opened()
+        except asyncio.CancelledError:
+            kept.release()
+            raise
+        before, self._current = self._current, kept
+        if before is not None:
+            before.release()
+        self._troubles.pop(_RELOAD, None)
+        self._tell()
+
+    async def reload(self) -> Reloaded:
+        """Serve the pack as it is now. If it is broken, serve on what was served before, and say so."""
+        async with self._reloading:
+            before = self.edition
+            assert before is not None, "nothing is loaded yet"
+            if self._draining:
+                return "same"
+            try:
+                await self._open()
+            except PackError as error:
+                for problem in error.problems:
+                    _log.error("the pack cannot be loaded: %s", problem)
+                self.degrade(_RELOAD, "The newest edition of the pack cannot be loaded; the one before it is served")
+                return "broken"
+            after = self.edition
+            assert after is not None
+            return "same" if after.domain.digest == before.domain.digest else "swapped"
+
+    async def _watch(self, probe: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(self.settings.probe)
+            try:
+                await asyncio.to_thread(probe)
+            except StoreError as error:
+                _log.warning("the store does not answer: %s", error)
+                self.degrade(_STORE, "The store does not answer; requests that need it fail")
+            else:
+                self.restore(_STORE)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Take no new requests. What is under way may end."""
+        if not self._draining:
+            self._draining = True
+            self._tell()
+
+    async def end(self) -> None:
+        """End all editions, once nobody uses them and their runs are over."""
+        self.drain()
+        for task in (self._booting, self._probing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+        if self._current is not None:
+            self._current.release()
+            self._current = None
+        while self._editions:
+            await asyncio.wait(self._editions)

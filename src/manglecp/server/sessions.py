@@ -1,0 +1,319 @@
+"""One client's conversation: messages in, answers out, whatever carries them.
+
+The checks come in a fixed order, each before anything that costs more: size, decoding, version and type, the state of
+the server, who asks, how often, how many at once. Then an intent is evaluated in a thread or a tool is invoked.
+
+On HTTP a session is one request (:meth:`Session.handle`). On WebSocket and standard streams it lasts: messages are
+taken as they come (:meth:`Session.receive`) and answered in any order, progress in between, a new manifest whenever
+there is one. An identity that was found through a credential is looked for again from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.server.auth import LOCAL
+from manglecp.server.outbox import Outbox, Send
+from manglecp.server.pending import Pending
+from manglecp.server.replies import Reply, failure, success
+from manglecp.store.errors import Busy, StoreError
+from manglecp.wire.errors import WireError, invalid_type, malformed
+from manglecp.wire.messages import Authenticate, AuthenticateResponse, Cancel, ClientMessage, IntentRequest
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.invocation import ProgressPayload
+from manglecp.wire.messages.session import Authenticated
+from manglecp.wire.receiving import receive
+
+if TYPE_CHECKING:
+    from manglecp.server.core import Core
+
+__all__ = ["Session", "Transport"]
+
+Transport = Literal["http", "websocket", "stdio"]
+_REQUESTS: Final = frozenset({"intent_request", "invoke_request"})
+_ALL: Final = frozenset({"intent_request", "invoke_request", "cancel", "authenticate"})
+_LONG: Final = 65_536
+"""Bytes of a message that are not decoded on the event loop, and not at all for somebody unknown."""
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """Made by :meth:`manglecp.server.core.Core.session`. One that lasts is an async context manager."""
+
+    def __init__(self, core: Core, transport: Transport, peer: str | None, send: Send | None, name: str) -> None:
+        self.name = name
+        """In logs."""
+        self.transport: Transport = transport
+        self.peer = peer
+        self._core = core
+        self._send = send
+        self._outbox: Outbox | None = None
+        self._pending: dict[str, Pending] = {}
+        self._credential: tuple[str, str] | None = None
+        self._identity: Identity | None = None
+        self._known_until = 0.0
+        if not core.auth.required:
+            self._identity = LOCAL if transport == "stdio" else ANONYMOUS
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """The manifest goes first (TRANS-02, TRANS-25)."""
+        assert self._send is not None, "a session that lasts has somewhere to send to"
+        settings = self._core.settings
+        self._outbox = Outbox(self._send, settings.outbox_bytes, settings.send_timeout)
+        self.tell()
+        self._core.opened(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def tell(self) -> None:
+        """Send the manifest as it is now (MANI-33)."""
+        if self._outbox is not None:
+            self._outbox.put(self._core.manifest().data, "manifest")
+
+    @property
+    def lost(self) -> bool:
+        """Does the client take nothing any more?"""
+        return self._outbox is not None and self._outbox.broken.is_set()
+
+    async def gone(self) -> None:
+        """Wait until the client takes nothing any more."""
+        assert self._outbox is not None
+        await self._outbox.broken.wait()
+
+    async def drain(self) -> None:
+        """Wait until everything is answered and sent: the client says nothing more, and listens (TRANS-27)."""
+        while self._pending:
+            await asyncio.wait([one.answer for one in self._pending.values()])
+        if self._outbox is not None:
+            await self._outbox.flushed()
+
+    async def close(self) -> None:
+        """The client is gone. Nobody needs its evaluations; its runs go on, for they belong to no connection."""
+        self._core.closed(self)
+        for pending in tuple(self._pending.values()):
+            if isinstance(pending.message, IntentRequest):
+                pending.cancel()
+        if self._outbox is not None:
+            self._outbox.abort()
+
+    def cancel_all(self) -> None:
+        """On HTTP a client cancels by closing the connection (TRANS-40); not what it may ask for again by its key."""
+        for pending in tuple(self._pending.values()):
+            if not pending.keyed:
+                pending.cancel()
+
+    # --- who asks ----------------------------------------------------------------------------------------------------
+
+    def present(self, scheme: str, credential: str) -> None:
+        """A credential that came with the connection; looked at when something is asked."""
+        self._credential = (scheme, credential)
+        self._identity, self._known_until = None, 0.0
+
+    @property
+    def identity(self) -> Identity | None:
+        return self._identity
+
+    async def _who(self) -> Identity:
+        if self._credential is not None and self._core.clock() >= self._known_until:
+            self._identity = None
+            self._known(await self._identify(*self._credential))
+        if self._identity is None:
+            raise WireError("auth_required", "This server answers nobody without a credential")
+        return self._identity
+
+    def _known(self, identity: Identity) -> None:
+        self._identity = identity
+        self._known_until = self._core.clock() + self._core.settings.recheck
+
+    async def _identify(self, scheme: str, credential: str) -> Identity:
+        auth, settings = self._core.auth, self._core.settings
+        identity = None
+        if scheme in auth.schemes:
+            try:
+                async with asyncio.timeout(settings.identify_timeout):
+                    identity = await auth.identify(scheme, credential)
+            except TimeoutError:
+                raise WireError("internal_error", "The credential could not be checked in time") from None
+        if identity is None:
+            self._core.admission.failed_try(self.peer)
+            raise WireError("auth_invalid", "The credential is not valid, or not any more")
+        return identity
+
+    async def _authenticate(self, message: Authenticate) -> Reply:
+        if self._core.serving.status == "draining":
+            raise self._core.serving.not_ready()
+        scheme, token = message.payload.scheme, message.payload.token
+        identity = await self._identify(scheme, token)
+        self._credential = (scheme, token)
+        self._known(identity)
+        effects = self._core.auto_confirm.effects.get(identity.name, frozenset())
+        return success(
+            AuthenticateResponse(
+                id=message.id,
+                payload=Authenticated(
+                    status="authenticated",
+                    identity=identity.name,
+                    permissions=tuple(sorted(identity.permissions)),
+                    trust_level=identity.trust,
+                    auto_confirm_effects=tuple(sorted(effects)) or UNSET,
+                ),
+            )
+        )
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    async def handle(self, data: bytes, types: Collection[str] | None = None) -> Reply | None:
+        """The answer to a message, progress already sent; None if it has none. ``types`` are those taken here."""
+        taken = await self._take(data, types)
+        if not isinstance(taken, Pending):
+            return taken
+        try:
+            reply = await asyncio.shield(taken.answer)
+        except asyncio.CancelledError:  # whoever waited for it is gone
+            if not taken.keyed:
+                taken.cancel()
+            raise
+        if self._outbox is not None:
+            await self._outbox.flushed()
+        return reply
+
+    async def receive(self, data: bytes) -> None:
+        """Take a message, whose answer is sent when it is there. Returns when the next one may be read."""
+        assert self._outbox is not None, "a session that lasts is entered first"
+        taken = await self._take(data, None, self._outbox)
+        if isinstance(taken, Reply):
+            self._outbox.put(taken.data)
+        await self._outbox.room()
+
+    async def _take(
+        self, data: bytes, types: Collection[str] | None, into: Outbox | None = None
+    ) -> Reply | Pending | None:
+        """Everything before the work: what is refused costs little. The answer of what is not goes ``into`` there."""
+        began_ns = time.time_ns()
+        message: ClientMessage | None = None
+        try:
+            message = await self._read(data)
+            self._core.admission.charge_peer(self.peer)
+            self._fits_here(message, types)
+            if isinstance(message, Cancel):
+                self._cancel(message)
+                return None
+            if message.id in self._pending:
+                # Answering under this id would answer the other request.
+                raise _Uncorrelated("The id is that of a request that is not answered yet")
+            if isinstance(message, Authenticate):
+                reply = await self._authenticate(message)
+            else:
+                return await self._begin(message, began_ns, into)
+        except _Uncorrelated as error:
+            reply = failure(malformed(str(error), "$.id", "Give every request an id of its own."), None)
+        except WireError as error:
+            reply = failure(error, error.id if message is None or isinstance(message, Cancel) else message.id)
+        except Exception:
+            _log.exception("a message could not be handled", extra={"session": self.name})
+            reply = failure(_internal(), None if message is None else message.id)
+        self._core.handled(self, message, began_ns, reply)
+        return reply
+
+    async def _read(self, data: bytes) -> ClientMessage:
+        core = self._core
+        most, structured = core.max_message_bytes, core.structured_facts
+        if not _LONG < len(data) <= most:
+            return receive(data, most, structured_facts=structured)
+        await self._who()
+        return await asyncio.get_running_loop().run_in_executor(
+            core.readers, lambda: receive(data, most, structured_facts=structured)
+        )
+
+    def _fits_here(self, message: ClientMessage, types: Collection[str] | None) -> None:
+        known = types if types is not None else _REQUESTS if self.transport == "http" else _ALL
+        type_ = str(message.__struct_config__.tag)
+        if type_ not in known:
+            raise invalid_type(type_, known, "is not taken here")
+
+    def _cancel(self, message: Cancel) -> None:
+        """Those that are unknown or answered are passed over (OPEN-59)."""
+        pending = self._pending.get(message.payload.request_id)
+        if pending is not None:
+            pending.cancel()
+
+    # --- work --------------------------------------------------------------------------------------------------------
+
+    async def _begin(self, message: ClientMessage, began_ns: int, into: Outbox | None) -> Pending:
+        core = self._core
+        assert not isinstance(message, Cancel | Authenticate)
+        if core.serving.status in ("booting", "draining"):
+            raise core.serving.not_ready()
+        identity = await self._who()
+        core.admission.charge(identity)
+        if len(self._pending) >= core.settings.pending:
+            raise WireError(
+                "rate_limited",
+                f"More than {core.settings.pending} requests of this session are unanswered",
+                retry_after_ms=core.settings.retry_after_ms,
+            )
+        if message.id in self._pending:  # somebody may have been asked who this is
+            raise _Uncorrelated("The id is that of a request that is not answered yet")
+
+        def answered(pending: Pending, reply: Reply) -> None:
+            del self._pending[pending.id]
+            if into is not None:
+                into.put(reply.data)
+            core.handled(self, message, pending.began_ns, reply)
+
+        pending = Pending(message, answered, began_ns)
+        self._pending[pending.id] = pending
+        pending.task = core.spawn(self._work(pending, identity))
+        return pending
+
+    async def _work(self, pending: Pending, identity: Identity) -> None:
+        try:
+            reply = await self._outcome(pending, identity)
+        except WireError as error:
+            reply = failure(error, pending.id)
+        except Busy:
+            waiting = self._core.settings.retry_after_ms
+            reply = failure(WireError("rate_limited", "The store is busy", retry_after_ms=waiting), pending.id)
+        except StoreError as error:
+            _log.error("the store failed: %s", error, extra={"session": self.name, "request_id": pending.id})
+            reply = failure(_internal(), pending.id)
+        except Exception:
+            extra = {"session": self.name, "request_id": pending.id}
+            _log.exception("a request could not be answered", extra=extra)
+            reply = failure(_internal(), pending.id)
+        pending.finish(reply)
+
+    async def _outcome(self, pending: Pending, identity: Identity) -> Reply:
+        core, message = self._core, pending.message
+        with core.serving.use() as edition:
+            if isinstance(message, IntentRequest):
+                async with core.admission.evaluation():
+                    pending.begun = True
+                    return success(await edition.invoker.evaluate(message, identity))
+            with core.admission.invocation():
+                progress = None if self._outbox is None else lambda payload: self._progress(pending, payload)
+                answer = await edition.invoker.invoke(message, identity, progress=progress, cancel=pending.cancelled)
+                return success(answer)
+
+    def _progress(self, pending: Pending, payload: ProgressPayload) -> None:
+        """Only on sessions that last (PROG-04), under the request's id (PROG-05)."""
+        data = pending.progress(payload)
+        if data is not None and self._outbox is not None:
+            self._outbox.put(data, "progress")
+
+
+class _Uncorrelated(Exception):
+    """Wrong in a way that no request can be told of."""
+
+
+def _internal() -> WireError:
+    return WireError("internal_error", "The server failed on this request")
