@@ -36,11 +36,40 @@ def test_wrong_answers() -> None:
     assert broken(extra=61) == ["1: extra has the score 61 and not 60"]
     assert broken(food=40) == ["1: food has the score 40 and not 80"]
     assert broken(banned=90) == ["2: banned is forbidden"]
-    assert broken(rival=50) == ["3: extra and rival are rivals"]
+    assert broken(rival=50) == ["3: extra and rival are rivals", "3: rival lost to extra"]
+    assert broken(rival=50, extra=None) == ["3: rival lost to extra", "extra is kept back for no reason"]
     assert broken(food=None) == ["4: hungry needs food"]
     assert broken(hungry=None) == ["1: nothing speaks for food", "hungry is kept back for no reason"]
     assert broken(core=None) == ["core is kept back for no reason"]
-    assert broken(extra=None) == []  # which rival stays is not asked here
+    assert broken(extra=None) == ["extra is kept back for no reason"]
+
+
+@pytest.mark.req("EVAL-15")
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        (Said(relevant={"a": 50, "b": 50}, conflicts=frozenset({("b", "a")})), {"a": 50}),
+        (Said(relevant={"a": 50, "b": 51}, conflicts=frozenset({("a", "b")})), {"b": 51}),
+        (Said(frozenset({"b"}), {"a": 99, "b": 1}, conflicts=frozenset({("a", "b")})), {"b": 100}),
+        # what is needed counts 80, and whoever needs a loser goes with it
+        (
+            Said(relevant={"a": 81, "b": 90}, requires={"b": frozenset({"c"})}, conflicts=frozenset({("a", "c")})),
+            {"a": 81},
+        ),
+        (
+            Said(relevant={"a": 79, "b": 90}, requires={"b": frozenset({"c"})}, conflicts=frozenset({("a", "c")})),
+            {"b": 90, "c": 80},
+        ),
+        # a forbidden tool is nobody's rival
+        (Said(relevant={"a": 10, "b": 50}, forbidden=frozenset({"b"}), conflicts=frozenset({("a", "b")})), {"a": 10}),
+    ],
+)
+def test_which_rival_stays(said: Said, right: dict[str, int]) -> None:
+    assert broken_contracts(said, right) == []
+    assert broken_contracts(said, {}) != []
+    others = {tool: score for tool, score in said.relevant.items() if tool not in right}
+    assert broken_contracts(said, others) != []
+    assert broken_contracts(said, right | others) != []
 
 
 RULES = """\

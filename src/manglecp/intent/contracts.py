@@ -83,16 +83,23 @@ class Said:
 def broken_contracts(said: Said, offered: Mapping[str, int]) -> list[str]:
     """What is wrong with an offer of tools and scores, as sentences."""
     wanted = said.mandatory | set(said.relevant)
+    standing = {tool for tool in wanted if not said.closure([tool]) & said.forbidden}
+    lost = _lost(said, standing)
     return [
         *_relevance(said, offered, wanted),
         *(f"2: {tool} is forbidden" for tool in sorted(said.forbidden & offered.keys())),
         *(f"3: {a} and {b} are rivals" for a, b in sorted(said.conflicts) if a in offered and b in offered and a != b),
+        *(f"3: {tool} lost to {lost[tool]}" for tool in sorted(lost.keys() & offered.keys() - said.forbidden)),
         *(
             f"4: {tool} needs {needed}"
             for tool in sorted(offered)
             for needed in sorted(said.requires.get(tool, frozenset()) - offered.keys())
         ),
-        *_missing(said, offered, wanted),
+        *(
+            f"{tool} is kept back for no reason"
+            for tool in sorted(standing - offered.keys())
+            if not said.closure([tool]) & lost.keys()
+        ),
     ]
 
 
@@ -123,14 +130,24 @@ def _relevance(said: Said, offered: Mapping[str, int], wanted: set[str] | frozen
             yield f"1: {tool} has the score {score} and not {max(scores)}"
 
 
-def _missing(said: Said, offered: Mapping[str, int], wanted: set[str] | frozenset[str]) -> Iterable[str]:
-    """What nothing speaks against is offered: a candidate that is free, with free dependencies and no rivals."""
-    standing = {tool for tool in wanted if not said.closure([tool]) & said.forbidden}
-    pool = said.closure(standing)
-    contested = {one for pair in said.conflicts if pair[0] != pair[1] and set(pair) <= pool for one in pair}
-    for tool in sorted(standing - offered.keys()):
-        if not said.closure([tool]) & contested:
-            yield f"{tool} is kept back for no reason"
+def _lost(said: Said, standing: set[str]) -> dict[str, str]:
+    """Contract 3: of two rivals that could be offered the better one stays, by name between equals; the loser and one
+    that beats it. What a standing tool needs could be offered with it."""
+    scores: dict[str, int] = {}
+
+    def at_least(tool: str, score: int) -> None:
+        scores[tool] = max(score, scores.get(tool, 0))
+
+    for tool in standing:
+        at_least(tool, 100 if tool in said.mandatory else said.relevant[tool])
+        for needed in said.closure(said.requires.get(tool, ())):
+            at_least(needed, DEPENDENCY_SCORE)
+    lost: dict[str, str] = {}
+    for pair in sorted(said.conflicts):
+        if pair[0] != pair[1] and scores.keys() >= set(pair):
+            winner, loser = sorted(pair, key=lambda tool: (-scores[tool], tool))
+            lost.setdefault(loser, winner)
+    return lost
 
 
 def _permits(evaluation: Evaluation) -> bool:
