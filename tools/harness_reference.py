@@ -25,20 +25,22 @@ What may be tried again: *evidence* means that the missing evidence can be gathe
 
 ## Rights to calls
 
-A mutation of kind `effect` may name calls: `calls`, each with `toolCallId`, `toolName` and `inputDigest` (`sha256:` of the input
-bytes). Without the member nothing about a mutation, its bytes or its digests is different. Two calls under one id are no evidence.
+A mutation of kind `effect` may name calls: `calls`, each with `toolCallId`, `toolName` and `inputDigest` (`sha256:`
+of the input bytes). Without the member nothing about a mutation, its bytes or its digests is different. Two calls
+under one id are no evidence.
 
 | whoever holds | has the right to |
 |---|---|
 | `MutationReady` of kind `effect` | each call that its mutation names |
 | `ToolRequests` | each call that is one of its requests with an input digest; for whoever runs what has no effects |
 
-`permits(call_id, tool_name, input_digest)` of either state says whether the right is there and not spent. `redeem_call(authority,
-call_id=…, tool_name=…, input_digest=…)` spends it: once per call, also if the state is gone through twice. Another tool, other bytes, a
-second time, or a state that nobody issued is a `WrongMutation` or another refusal, and then nothing is spent.
+`permits(call_id, tool_name, input_digest)` of either state says whether the right is there and not spent.
+`redeem_call(authority, call_id=…, tool_name=…, input_digest=…)` spends it: once per call, also if the state is gone
+through twice. Another tool, other bytes, a second time, or a state that nobody issued is a `WrongMutation` or another
+refusal, and then nothing is spent.
 
-`CallSpec.request(rows)` makes `ToolRequests`; `ToolRequests.request(rows)` makes another one with more rows, so that a turn can ask for
-calls after it has seen the results of others. Rights that were spent stay spent in it.
+`CallSpec.request(rows)` makes `ToolRequests`; `ToolRequests.request(rows)` makes another one with more rows, so that
+a turn can ask for calls after it has seen the results of others. Rights that were spent stay spent in it.
 
 """
 RETRIES = {Retry.EVIDENCE: "evidence", Retry.TURN: "turn", Retry.NEVER: "never"}
