@@ -89,6 +89,8 @@ def _detail(outcome: Outcome) -> str | None:
         return f"An operator decided that it happened ({outcome.by})" if outcome.by else None
     if outcome.status == "skipped":
         return clean(outcome.why or "") or None
+    if outcome.code == "outcome_unknown" and outcome.status == "failed":
+        return "No answer came"  # of a read: nothing can have happened
     return _WHY.get(outcome.code or "", "It failed")
 
 
