@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness.witness import verify
 from manglecp.pack.model import ActionDescription, Pack
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import Fails, shop
@@ -42,6 +43,18 @@ async def test_a_read_only_chain_is_one_turn_and_one_entry() -> None:
     async with shop(chain(steps("look"))) as s:
         await s.invoke("t", {"n": 1})
         assert [kind for kind, _ in s.ledger()] == ["run"]
+
+
+async def test_a_long_chain_is_one_turn_as_well() -> None:
+    """Its witness has a row for everything that happened, and goes into the ledger whole."""
+    async with shop(chain(steps(*["look"] * 100, "write"))) as s:
+        assert (await s.invoke("t", {"n": 1}, confirm=True)).result == {"n": 1}
+        kinds = [kind for kind, _ in s.ledger()]
+        (first, last) = [verify(body) for kind, body in s.ledger() if kind == "turn"]
+    assert kinds == ["admission", "turn", "step", "turn", "end"]
+    assert first.holds
+    assert last.holds
+    assert len(first.judgement.turn.requests) == 101  # the admission is one
 
 
 async def test_an_effect_is_on_record_before_it_is_sent() -> None:

@@ -5,9 +5,9 @@ It holds digests and names, never values. Its digest is the instruction that the
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from manglecp.harness.canonical import digest
 from manglecp.intent.definition import Definition
@@ -38,7 +38,10 @@ class Admission:
 
     def record(self) -> dict[str, Any]:
         """As it stands in the ledger."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+
+
+_FIELDS: Final = tuple(field.name for field in fields(Admission))
 
 
 def chain_digest(definition: Definition) -> str:

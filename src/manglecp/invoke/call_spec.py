@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Literal, TypeAlias
 
@@ -50,6 +50,7 @@ _CONTROLS: Final = ("policyProvenance", "guardrailStages", "observabilityMode", 
 _CHECKPOINTS: Final = ("high",)
 _FRAMES: Final = 256
 """How many chains are remembered. More are worked out again."""
+_PACKAGES: Final = 16
 
 
 def claim_of(action: ActionDescription) -> str:
@@ -109,6 +110,8 @@ class Frame:
     """The digest of each tool's input schema."""
     examples: Mapping[str, str]
     """The digest of each tool's examples, where it has any."""
+    constraints: dict[tuple[str | None, ...], dict[str, Any]] = field(default_factory=dict, compare=False)
+    """Those of turns that nobody had to approve, by what they depend on."""
 
     def schema_of(self, action: ActionDescription) -> str:
         """The digest of an action's input schema: its own, whether or not the chain has an action of that name."""
@@ -223,7 +226,19 @@ def _sandbox_ref(terms: RunTerms) -> str:
 
 
 def constraints_of(frame: Frame, terms: RunTerms, loaded: PolicyPackage) -> dict[str, Any]:
-    """What stands beside the evidence of a turn. ``loaded`` is the package that is in force at this moment."""
+    """What stands beside the evidence of a turn, to be read only. ``loaded`` is the package in force at this moment."""
+    if terms.approval is not None:  # each has its own
+        return _constraints(frame, terms, loaded)
+    key = (terms.pinned, terms.tier, loaded.ref, loaded.digest)
+    found = frame.constraints.get(key)
+    if found is None:
+        if len(frame.constraints) >= _PACKAGES:
+            frame.constraints.clear()
+        found = frame.constraints[key] = _constraints(frame, terms, loaded)
+    return found
+
+
+def _constraints(frame: Frame, terms: RunTerms, loaded: PolicyPackage) -> dict[str, Any]:
     found = terms.package.constraints(pinned=terms.pinned, risk_tier=terms.tier, approval_ref=terms.approval)
     demanded: dict[str, Any] = found.get("governanceConstraints", {})
     found["governanceProfile"] = loaded.governance_profile(terms.pinned, terms.tier, terms.approval)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,7 @@ from manglecp.harness.canonical import digest
 from manglecp.intent.definition import Definition
 from manglecp.intent.identity import Identity
 from manglecp.intent.redaction import is_secret_setting, secret_values
+from manglecp.invoke.admission import chain_digest
 from manglecp.pack.model import Pack
 from manglecp.wire.messages.intent import IntentRequest
 
@@ -29,12 +30,16 @@ _MOST: Final = 4096
 Place = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Proven:
     """A tool, and the question that it is an answer to."""
 
     definition: Definition
     proof_digest: str
+
+    @cached_property
+    def chain_digest(self) -> str:
+        return chain_digest(self.definition)
 
 
 class _Blank(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from manglecp.harness.canonical import Uncanonical, canonical
-from manglecp.store.chain import Head, row_hash
+from manglecp.store.chain import Head, row_hash, row_hash_with
 from manglecp.store.errors import Invalid, Unusable
 
 __all__ = ["COLUMNS", "KINDS", "Entry", "Kind", "Note", "following", "read_line", "read_row", "write_line"]
@@ -20,8 +20,8 @@ Kind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decision",
 
 KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
 
-MOST_BYTES: Final = 65_536
-"""Of a body: it holds digests, and not very many of them."""
+MOST_BYTES: Final = 4_194_304
+"""Of a body: it holds digests. The witness of a turn has some for each of its steps, about 1,500 bytes."""
 
 
 class Note(NamedTuple):
@@ -66,11 +66,11 @@ def following(head: Head, note: Note, at_ms: int) -> tuple[Head, Sequence[Any]]:
         "kind": note.kind,
         "run": note.run,
         "identity": note.identity,
-        "body": dict(note.body),
         "prev_hash": head.row_hash,
     }
-    head = Head(head.seq + 1, row_hash(row))
-    return head, [*(row | {"body": body}).values(), head.row_hash]
+    head = Head(head.seq + 1, row_hash_with(row, "body", body))
+    row |= {"body": body.decode(), "row_hash": head.row_hash}
+    return head, [row[name] for name in COLUMNS]
 
 
 def read_row(row: Sequence[Any]) -> Entry:
@@ -101,7 +101,7 @@ def read_line(line: bytes) -> Entry:
     return entry
 
 
-def _body(note: Note) -> str:
+def _body(note: Note) -> bytes:
     if note.kind not in KINDS:
         raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
     try:
@@ -110,4 +110,4 @@ def _body(note: Note) -> str:
         raise Invalid("body", str(error)) from None
     if len(body) > MOST_BYTES:
         raise Invalid("body", f"it has {len(body)} bytes, and {MOST_BYTES} are allowed")
-    return body.decode()
+    return body
