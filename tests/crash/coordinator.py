@@ -3,8 +3,9 @@
     python -m tests.crash.coordinator PACK STORE BOOK
 
 loads the pack once and forks a process for every line that it reads: a *victim* evaluates, invokes one tool under a
-request key and kills itself at a named point; a *worker* takes over what others left behind and invokes what it is
-asked to, until its input ends. What they have to say they append to files in BOOK, which outlive them.
+request key and kills itself at a named point; an *heir* takes over one run and kills itself; a *worker* takes over what
+others left behind and invokes what it is asked to, until its input ends. What they have to say they append to files in
+BOOK, which outlive them.
 
 Named points are those of the invoker (``started:s2``), ``lease_granted:s2`` (it is made, and not sent yet), and
 ``uncommitted:<kind>:<n>``: the transaction with the nth entry of this kind is written and not committed.
@@ -21,7 +22,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,7 @@ from manglecp.pack.reading import read_pack
 from manglecp.store.chain import Head
 from manglecp.store.ledger import Ledger, Note
 from manglecp.store.opening import Store, open_store
+from manglecp.store.runs.model import RunState
 from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.intent import IntentRequest
@@ -144,6 +146,22 @@ async def victim(site: Site, case: str, tool: str, point: str, who: str, how: st
         site.write("answers", {"case": case, "by": "victim", **answer})
 
 
+async def heir(site: Site, case: str, point: str) -> None:
+    """Take over the run of this case, and die at the point."""
+
+    def at(reached: str) -> None:
+        if reached == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async with site.opened(at, hosts=1) as (invoker, store):
+        with store.reading() as tx:
+            run = store.runs.by_key(tx, ME.name, case)
+        assert run is not None
+        while run.state == RunState.RUNNING and await invoker.take_over(run.run_id) is None:
+            await asyncio.sleep(0.01)
+            run = store.runs.wait(run.run_id, 0.0)
+
+
 # --- workers ---------------------------------------------------------------------------------------------------------
 
 
@@ -201,7 +219,9 @@ def _fork(site: Site, role: str, given: Mapping[str, Any]) -> int:
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(2, 1)
-        asyncio.run(victim(site, **given) if role == "victim" else worker(site, **given))
+        roles: Mapping[str, Callable[..., Coroutine[Any, Any, None]]]
+        roles = {"victim": victim, "heir": heir, "worker": worker}
+        asyncio.run(roles[role](site, **given))
         status = 0
     except BaseException:
         import traceback

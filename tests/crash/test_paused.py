@@ -80,7 +80,7 @@ def test_a_call_that_may_not_begin_any_more_is_not_sent(tmp_path: Path) -> None:
     async def work(hosted: Hosted) -> None:
         now = asyncio.get_running_loop().time
         late = replace(hosted.prepare("note", path=str(file), text="late"), not_after=now)
-        assert error(await hosted.pool.call(late)) == ("tool_error", "lease_refused")
+        assert error(await hosted.pool.call(late)) == ("timeout", None)
         assert effects(file) == []
         again = await hosted.pool.call(replace(late, not_after=lambda: now() + 30))
         assert isinstance(again, Answer), "the right to it was not spent"

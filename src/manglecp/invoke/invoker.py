@@ -353,14 +353,7 @@ class Invoker:
 
     async def _conclude(self, accepted: _Accepted, watch: Watch, started: float) -> Answer:
         definition, journal = accepted.proven.definition, accepted.journal
-        rules = RunRules(self.domain, self._spoken, accepted.identity, definition.tool, accepted.args, accepted.now_ns)
-        answering = Answering(
-            run=accepted.admission.run,
-            domain=self.domain,
-            definition=definition,
-            args=accepted.args,
-            rules=rules,
-        )
+        rules, answering = self._told_by(accepted)
         nothing = Told(run_id=accepted.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
         try:
             ended = await self._execution(accepted, rules, watch).go()
@@ -374,6 +367,18 @@ class Invoker:
         answer = answering.answer(ended, round((time.monotonic() - started) * 1_000))
         self._point("closing")
         return await self._close(ended, answering, answer, journal)
+
+    def _told_by(self, accepted: _Accepted) -> tuple[RunRules, Answering]:
+        """What rules say about the run, and what is said to whoever asked for it."""
+        definition = accepted.proven.definition
+        rules = RunRules(self.domain, self._spoken, accepted.identity, definition.tool, accepted.args, accepted.now_ns)
+        return rules, Answering(
+            run=accepted.admission.run,
+            domain=self.domain,
+            definition=definition,
+            args=accepted.args,
+            rules=rules,
+        )
 
     def _execution(self, accepted: _Accepted, rules: RunRules, watch: Watch) -> Execution:
         pack, plan = self.domain.pack, accepted.plan
@@ -447,13 +452,25 @@ class Invoker:
         """Wait for the end of a run that somebody else carries out."""
         for pause in pauses():
             # Looked at without waiting in a thread: there are few of them, and many may wait.
-            if (await self._in_thread(self._store.runs.wait, run, 0.0)).state != RunState.RUNNING:
+            if (found := await self._in_thread(self._store.runs.wait, run, 0.0)).state != RunState.RUNNING:
                 break
             await asyncio.sleep(pause)
         kept = await self._in_thread(self._kept_answer, run)
+        if kept is None and found.state == RunState.NEEDS_DECISION and found.pack_digest == self.domain.digest:
+            return await self._left(found)
         if kept is None:
             return WireError("execution_failed", "The run is over, and its answer is kept no longer", {"run_id": run})
         return decoded(kept)
+
+    async def _left(self, run: Run) -> Answer:
+        """What is to be said of a run that was set aside because whoever takes it dies: none of them could say it."""
+        accepted = await self._in_thread(lambda: self._accepted_before(self._loaded(run.run_id)))
+        rules, answering = self._told_by(accepted)
+        return answering.answer(self._execution(accepted, rules, Watch()).left(run.code or "poisoned"), 0)
+
+    def _loaded(self, run: str) -> Claimed:
+        with self._store.reading() as tx:
+            return self._store.runs.load(tx, run)
 
     def _kept_answer(self, run: str) -> bytes | None:
         with self._store.reading() as tx:

@@ -178,6 +178,15 @@ class Execution:
         finally:
             stopping.cancel()
 
+    def left(self, code: str) -> Ended:
+        """How a run stands that nobody carries out until a person has decided; ``code`` says why."""
+        assert self._history is not None  # somebody began it
+        unknown = [_unknown(call) for call in self._history.unfinished]
+        self._outcomes.extend(unknown)
+        self._turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=self._history.resumption)
+        stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
+        return self._ended("needs_decision", stuck[0] if stuck else _stuck(self._plan, self._outcomes, code))
+
     async def _give_up_when_cancelled(self) -> None:
         """A read that nobody wants any more may be given up. An effect that was sent is waited for."""
         await self._watch.cancelled.wait()
@@ -471,6 +480,12 @@ def _no_call(number: int, kind: Literal["do", "undo"], action: str, trouble: NoC
     return Outcome(
         call=None, number=number, kind=kind, action=action, status="failed", code=trouble.code, detail=str(trouble)
     )
+
+
+def _stuck(plan: Plan, outcomes: Sequence[Outcome], code: str) -> Outcome:
+    """The step that is not got over: the next one, or the last where all are settled."""
+    step = next(iter(plan.ready({one.number for one in outcomes if one.kind == "do"})), plan.definition.steps[-1])
+    return Outcome(call=None, number=step.number, action=step.action, status="failed", code=code)
 
 
 def _secret_lost(step: Step) -> Outcome:

@@ -29,7 +29,6 @@ from typing import Any
 
 import msgspec
 
-from manglecp.toolhost.dispatch.line import Refused
 from manglecp.toolhost.dispatch.messages import Call, unknown
 from manglecp.toolhost.dispatch.process import HostLost, HostProcess
 from manglecp.toolhost.dispatch.rights import Right
@@ -60,7 +59,7 @@ class Lending:
         if call.not_after is not None:
             ttl = min(ttl, call.not_after() - self._loop.time())
             if ttl <= 0:
-                raise Refused("tool_error", "the call has no lease: the time to begin it is over", "lease_refused")
+                raise HostLost("timeout", "the time to begin it is over; nothing was sent", sent=False, suspect=False)
         right.spend(effect=call.exclusive or required is not None)
         if host.lease_key is not None:
             return mint(
