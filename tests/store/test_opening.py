@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -212,3 +213,24 @@ def test_a_file_of_a_newer_program(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(Unusable, match="store format 3 and this manglecp knows 2; use the newer manglecp"):
         open_store(path)
+
+
+def test_commands_say_what_survives_a_loss_of_power_by_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pragma(**how: Any) -> Any:
+        store = open_store(tmp_path / "store.db", **how)
+        with store.reading() as tx:
+            found = tx.execute("PRAGMA synchronous").fetchone()
+        store.close()
+        assert found is not None
+        return found[0]
+
+    monkeypatch.delenv("MANGLECP_STORE_SYNCHRONOUS", raising=False)
+    assert pragma() == 1
+    monkeypatch.setenv("MANGLECP_STORE_SYNCHRONOUS", "full")
+    assert pragma() == 2
+    assert pragma(synchronous="normal") == 1
+    monkeypatch.setenv("MANGLECP_STORE_SYNCHRONOUS", "always")
+    with pytest.raises(Unusable, match="normal or full"):
+        open_store(tmp_path / "store.db")

@@ -66,7 +66,7 @@ class Store:
 def open_store(
     where: str | Path | None = None,
     *,
-    synchronous: Synchronous = "normal",
+    synchronous: Synchronous | None = None,
     key: bytes | None = None,
     patience: float = PATIENCE,
 ) -> Store:
@@ -79,12 +79,13 @@ def open_store(
 def open_database(
     where: str | Path | None = None,
     *,
-    synchronous: Synchronous = "normal",
+    synchronous: Synchronous | None = None,
     patience: float = PATIENCE,
     parts: Sequence[Part] = PARTS,
 ) -> Database:
-    """The database alone, with the tables of these parts."""
+    """The database alone, with the tables of these parts. ``synchronous``: by default as the environment says."""
     place = _place(where)
+    synchronous = synchronous or _synchronous()
     if isinstance(place, PostgresUrl):
         return PostgresDatabase(place, parts=parts, synchronous=synchronous, patience=patience)
     if place is None:
@@ -108,6 +109,16 @@ def state_directory() -> Path:
             f"the state directory {folder} cannot be made: {error.strerror}. Set MANGLECP_STATE_DIR to another one."
         ) from None
     return folder
+
+
+def _synchronous() -> Synchronous:
+    """What whoever runs a command says about power that may fail."""
+    match os.environ.get("MANGLECP_STORE_SYNCHRONOUS") or "normal":
+        case "normal":
+            return "normal"
+        case "full":
+            return "full"
+    raise Unusable("MANGLECP_STORE_SYNCHRONOUS is normal or full")
 
 
 def _place(where: str | Path | None) -> Path | PostgresUrl | None:
