@@ -20,6 +20,7 @@ from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
 from manglecp.server.manifests import Document, Manifests
 from manglecp.server.outbox import Send
+from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply
 from manglecp.server.serving import Serving
 from manglecp.server.sessions import Session, Transport
@@ -76,7 +77,9 @@ class Core:
         self._observers = tuple(observers)
         self._manifests = Manifests(serving, self.auth)
         self._sessions: set[Session] = set()
+        self._pending: set[Pending] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        """Also those whose client was answered already, and which cannot be stopped."""
         self._numbers = itertools.count(1)
         self._unsubscribe = serving.subscribe(self._tell)
 
@@ -104,14 +107,22 @@ class Core:
         """How many there are that last."""
         return len(self._sessions)
 
+    @property
+    def pending(self) -> int:
+        """How many requests are not answered yet."""
+        return len(self._pending)
+
     async def drain(self, grace: float | None = None) -> bool:
-        """Take nothing new, and wait for what is under way; after ``grace`` seconds ask it to stop. Was that not
-        needed?"""
+        """Take nothing new, and wait for what is under way; is it over after ``grace`` seconds?
+
+        If not, whoever waits for an evaluation is told to ask elsewhere. Runs are left alone: nobody has asked for them
+        to be cancelled, and what they have begun to change they should end.
+        """
         self.serving.drain()
         if await self._over(self.settings.grace if grace is None else grace):
             return True
-        for session in tuple(self._sessions):
-            session.cancel_all()
+        for pending in tuple(self._pending):
+            pending.give_up(self.serving.not_ready())
         return False
 
     async def _over(self, seconds: float) -> bool:
@@ -139,11 +150,12 @@ class Core:
     def closed(self, session: Session) -> None:
         self._sessions.discard(session)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
+    def begin(self, pending: Pending, work: Coroutine[Any, Any, None]) -> None:
+        task = pending.task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
+        self._pending.add(pending)
+        pending.answer.add_done_callback(lambda _: self._pending.discard(pending))
 
     def handled(self, session: Session, message: ClientMessage | None, began_ns: int, reply: Reply) -> None:
         who = session.identity

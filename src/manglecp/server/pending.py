@@ -47,8 +47,12 @@ class Pending:
         """An evaluation is answered now, and its outcome thrown away. A run stops at its next step, and says how it
         stands; it may as well come to its normal end (TRANS-39)."""
         self.cancelled.set()
+        self.give_up(WireError("cancelled", "The request was cancelled"))
+
+    def give_up(self, why: WireError) -> None:
+        """Answer an evaluation with this error; runs are not concerned."""
         if isinstance(self.message, IntentRequest):
-            self.finish(failure(WireError("cancelled", "The request was cancelled"), self.id))
+            self.finish(failure(why, self.id))
             if self.task is not None and not self.begun:
                 self.task.cancel()
 

@@ -50,6 +50,10 @@ class _Kept:
     async def opened(self) -> Edition:
         return await asyncio.shield(self._open)
 
+    @property
+    def edition(self) -> Edition:
+        return self._open.result()
+
     @contextlib.contextmanager
     def used(self) -> Iterator[Edition]:
         self._uses += 1
@@ -72,17 +76,27 @@ class _Kept:
         try:
             async with self._opening() as edition:
                 worker = Worker([edition.invoker], pause=self._settings.worker_pause)
-                loop = asyncio.create_task(worker.run()) if self._settings.worker else None
+                loop = asyncio.create_task(self._work(worker)) if self._settings.worker else None
                 self._open.set_result(edition)
                 await self._unused.wait()
+                worker.stop()
                 if loop is not None:
-                    worker.stop()
                     await loop
         except Exception as error:
             if self._open.done():
                 _log.exception("an edition of the pack did not end well")
             else:
                 self._open.set_exception(error)
+
+    async def _work(self, worker: Worker) -> None:
+        """Go on with runs that others left behind, whatever goes wrong with one of them."""
+        while not self._unused.is_set():
+            try:
+                await worker.run()
+            except Exception:
+                _log.exception("a run could not be taken over")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._unused.wait(), self._settings.worker_pause)
 
 
 class Serving:
@@ -156,10 +170,7 @@ class Serving:
     @property
     def edition(self) -> Edition | None:
         """What is served now; to work with it, :meth:`use` it."""
-        if self._current is None:
-            return None
-        with self._current.used() as edition:
-            return edition
+        return None if self._current is None else self._current.edition
 
     @contextlib.contextmanager
     def use(self) -> Iterator[Edition]:
@@ -212,9 +223,13 @@ class Serving:
                 return "same"
             try:
                 await self._open()
-            except PackError as error:
-                for problem in error.problems:
-                    _log.error("the pack cannot be loaded: %s", problem)
+            except Exception as error:
+                # Whatever it is, what is served now is sound.
+                if isinstance(error, PackError):
+                    for problem in error.problems:
+                        _log.error("the pack cannot be loaded: %s", problem)
+                else:
+                    _log.exception("the pack cannot be loaded")
                 self.degrade(_RELOAD, "The newest edition of the pack cannot be loaded; the one before it is served")
                 return "broken"
             after = self.edition

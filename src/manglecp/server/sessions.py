@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from manglecp.intent.identity import ANONYMOUS, Identity
@@ -53,6 +54,8 @@ class Session:
         self._core = core
         self._send = send
         self._outbox: Outbox | None = None
+        self._told: str | None = None
+        """The tag of the last manifest."""
         self._pending: dict[str, Pending] = {}
         self._credential: tuple[str, str] | None = None
         self._identity: Identity | None = None
@@ -75,9 +78,11 @@ class Session:
         await self.close()
 
     def tell(self) -> None:
-        """Send the manifest as it is now (MANI-33)."""
-        if self._outbox is not None:
-            self._outbox.put(self._core.manifest().data, "manifest")
+        """Send the manifest, if it is another than before (MANI-33)."""
+        document = self._core.manifest()
+        if self._outbox is not None and document.etag != self._told:
+            self._told = document.etag
+            self._outbox.put(document.data, "manifest")
 
     @property
     def lost(self) -> bool:
@@ -202,11 +207,11 @@ class Session:
         message: ClientMessage | None = None
         try:
             message = await self._read(data)
-            self._core.admission.charge_peer(self.peer)
             self._fits_here(message, types)
-            if isinstance(message, Cancel):
+            if isinstance(message, Cancel):  # it costs nothing, and spares work
                 self._cancel(message)
                 return None
+            self._core.admission.charge_peer(self.peer)
             if message.id in self._pending:
                 # Answering under this id would answer the other request.
                 raise _Uncorrelated("The id is that of a request that is not answered yet")
@@ -227,12 +232,19 @@ class Session:
     async def _read(self, data: bytes) -> ClientMessage:
         core = self._core
         most, structured = core.max_message_bytes, core.structured_facts
-        if not _LONG < len(data) <= most:
-            return receive(data, most, structured_facts=structured)
-        await self._who()
-        return await asyncio.get_running_loop().run_in_executor(
-            core.readers, lambda: receive(data, most, structured_facts=structured)
-        )
+        try:
+            if not _LONG < len(data) <= most:
+                return receive(data, most, structured_facts=structured)
+            await self._who()
+            work = partial(receive, data, most, structured_facts=structured)
+            return await asyncio.get_running_loop().run_in_executor(core.readers, work)
+        except WireError as error:
+            try:
+                core.admission.charge_peer(self.peer)  # nonsense is not for free either
+            except WireError as limited:
+                limited.id = error.id
+                raise limited from None
+            raise
 
     def _fits_here(self, message: ClientMessage, types: Collection[str] | None) -> None:
         known = types if types is not None else _REQUESTS if self.transport == "http" else _ALL
@@ -272,7 +284,7 @@ class Session:
 
         pending = Pending(message, answered, began_ns)
         self._pending[pending.id] = pending
-        pending.task = core.spawn(self._work(pending, identity))
+        core.begin(pending, self._work(pending, identity))
         return pending
 
     async def _work(self, pending: Pending, identity: Identity) -> None:
