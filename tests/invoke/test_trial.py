@@ -19,7 +19,9 @@ from manglecp.pack.default_governance import default_governance
 from manglecp.pack.model import Pack
 from manglecp.pack.problems import PackError
 from manglecp.toolhost.packs import profile_of
+from manglecp.wire.errors import WireError
 from tests.intent.packs import pack
+from tests.invoke.test_chains import chain, steps
 from tests.invoke.turns import action, changed
 from tests.invoke.workshop import shop
 
@@ -30,6 +32,7 @@ UNUSABLE: list[tuple[dict[str, Mapping[str, Any]], str]] = [
         "context.injection_point_missing",
     ),
     ({"render": {"injectionPoints": ["system_prompt"]}}, "context.injection_point_missing"),
+    ({"queue": {"maxBatchSize": 19}}, "context.queue_policy_violation"),  # a run may tell 20
     (
         {"protocol": {"handledStopReasons": ["tool_use"], "continuation": {"tool_use": "continue"}}},
         "protocol.stop_reason_unhandled",
@@ -38,6 +41,7 @@ UNUSABLE: list[tuple[dict[str, Mapping[str, Any]], str]] = [
 USABLE: list[dict[str, Mapping[str, Any]]] = [
     {},
     {"queue": {"requiredQueueIds": []}},
+    {"queue": {"maxBatchSize": 20}},
     {"render": {"injectionPoints": ["invoke_response", "system_prompt"]}},
     {"decomposition": {"allowedPatterns": ["chain"]}},
     {"mutation": {"mode": "observe_only"}},
@@ -80,6 +84,31 @@ def test_the_trial_is_that_of_the_turns_that_are_made_later() -> None:
     package = changed(default_governance(), risk_tiers={"tiers": one_tier, "defaultTier": "low"})
     (problem,) = trial(bound(package), package, "strict")
     assert "governance.risk_tier_profile_missing" in problem.message
+
+
+def test_a_pack_may_tell_less_instead() -> None:
+    package = changed(default_governance(), queue={"maxBatchSize": 3})
+    talkative = bound(package)
+    (problem,) = trial(talkative, package, "strict")
+    assert problem.fix == "a run tells up to 20 events: raise maxBatchSize, or lower [invocation] max_events to it"
+    settings = replace(talkative.settings, invocation=replace(talkative.settings.invocation, max_events=3))
+    assert trial(replace(talkative, settings=settings), package, "strict") == ()
+
+
+@pytest.mark.parametrize(("admitted", "finished"), [(1, False), (2, False), (3, True)])
+async def test_a_chain_that_takes_more_turns_than_policy_admits_is_not_begun(admitted: int, finished: bool) -> None:
+    plain = chain(steps("look", "write", "write"))
+    package = changed(default_governance(), stop={"maxTurns": admitted})
+    few = replace(plain, governance=package, settings=replace(plain.settings, governance_digest=package.digest))
+    async with shop(few) as s:
+        if finished:
+            await s.invoke("t", {"n": 1}, confirm=True)
+        else:
+            with pytest.raises(WireError) as refused:
+                await s.invoke("t", {"n": 1}, confirm=True)
+            assert refused.value.details is not None
+            assert refused.value.details["failure_classes"] == ["protocol.stop_reason_unhandled"]
+            assert s.bench.ran == []
 
 
 class TestTheSandbox:

@@ -57,7 +57,18 @@ def _turns(pack: Pack, package: PolicyPackage) -> tuple[Problem, ...]:
         return ()
     message = f"no turn of a server would close under this policy package: {', '.join(refused)}"
     shown = any(name.startswith("context.") for name in refused)
-    return (Problem(f"{FOLDER}/", message, fix=_FIX if shown else None),)
+    return (Problem(f"{FOLDER}/", message, fix=_fix(pack, package) if shown else None),)
+
+
+def _fix(pack: Pack, package: PolicyPackage) -> str:
+    batch = package.contents["queue"].get("maxBatchSize")
+    if batch is None or batch >= _most_events(pack):
+        return _FIX
+    return f"a run tells up to {_most_events(pack)} events: raise maxBatchSize, or lower [invocation] max_events to it"
+
+
+def _most_events(pack: Pack) -> int:
+    return pack.settings.invocation.max_events
 
 
 def _classes(pack: Pack, package: PolicyPackage, tier: str) -> tuple[str, ...]:
@@ -72,7 +83,8 @@ def _classes(pack: Pack, package: PolicyPackage, tier: str) -> tuple[str, ...]:
 
 
 def _refusal(pack: Pack, package: PolicyPackage, tier: str, pattern: _Pattern) -> tuple[str, ...] | None:
-    """The shortest turn: the admission, and the end."""
+    """The shortest turn, the admission and the end, with as many events as a run may have to tell."""
+    events = [{"action": "trial", "status": "success", "detail": str(n)} for n in range(_most_events(pack))]
     terms = RunTerms(
         run="trial",
         model_ref=f"rules:{pack.name}@{pack.settings.version}",
@@ -89,7 +101,7 @@ def _refusal(pack: Pack, package: PolicyPackage, tier: str, pattern: _Pattern) -
     try:
         turn = Turns(terms).open()
         turn.admit()
-        turn.finish()
+        turn.finish(events=events)
     except GateRefused as refused:
         return refused.classes or (str(refused),)
     return None

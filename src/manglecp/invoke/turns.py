@@ -77,12 +77,22 @@ class Turns:
 
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
         """The next turn. ``parallel``: it will hold calls, or effects of the turn before, that ran side by side."""
+        if resumed is None and self.count == 0:
+            self._refuse_unfinishable()
         if resumed is not None:
             self.past = Past(list(resumed.witnesses))
             self.count = max(self.count, len(resumed.witnesses))
             self.authorised = {}
         self.count += 1
         return Turn(self, self.count, parallel, resumed)
+
+    def _refuse_unfinishable(self) -> None:
+        """A package that admits fewer turns than the chain has would stop it with an effect done and others not."""
+        needed = self.terms.gates + 1
+        admitted = self.terms.package.contents.get("stop", {}).get("maxTurns", needed)
+        if admitted < needed:
+            why = f"the chain takes {needed} turns, and its policies admit {admitted}"
+            raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
 
     def opened(self, number: int, parallel: bool, fence: int | None = None) -> tuple[Row, CallSpec]:
         """A turn of which nothing has happened yet. Two who go on from the same turn do not make the same one."""
