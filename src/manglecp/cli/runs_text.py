@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.cli.invocation_text import what_to_decide
+from manglecp.cli.outputs import count
 from manglecp.intent.visible import shown as visible
 from manglecp.invoke.deciding import doubted_step
 from manglecp.mangle.text import instant_text
@@ -70,7 +71,7 @@ def detail(shown: Shown) -> Iterator[str]:
     elif run.state == RunState.RUNNING:
         yield "  carried out by nobody; a worker of its pack takes it up"
     if run.takeovers:
-        yield f"  taken over {run.takeovers} times since a step of it was last done"
+        yield f"  taken over {count(run.takeovers, 'time')} since a step of it was last done"
     if run.cancel:
         yield "  somebody asked to cancel it"
     if shown.steps:
