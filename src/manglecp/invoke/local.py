@@ -22,11 +22,12 @@ from typing import Any, Final, TypeAlias, cast
 
 from manglecp.intent.domain import Domain
 from manglecp.invoke.confirmation import Secrets
+from manglecp.invoke.housekeeping import Housekeeping, tidy
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.model import Pack
 from manglecp.pack.reading import read_pack
-from manglecp.store.errors import Unusable
+from manglecp.store.errors import StoreError, Unusable
 from manglecp.store.opening import Store, open_store, state_directory
 from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
 from manglecp.toolhost.externals import serve_externals
@@ -75,6 +76,7 @@ async def open_packs(
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(open_store, where, key=key)
         stack.callback(store.close)
+        await stack.enter_async_context(_kept_tidy(store))
         known = local_secrets() if secrets is None else secrets
         invokers = []
         for folder in folders:
@@ -95,6 +97,19 @@ async def open_packs(
             )
             invokers.append(await stack.enter_async_context(invoker))
         yield Opened(store, known, tuple(invokers))
+
+
+@asynccontextmanager
+async def _kept_tidy(store: Store) -> AsyncIterator[None]:
+    """While it is open, and once more at the end: a shell is never open for long."""
+    keeping = Housekeeping(store, time.time_ns)
+    keeping.begin()
+    try:
+        yield
+    finally:
+        await keeping.end()
+        with suppress(StoreError):
+            await asyncio.to_thread(tidy, store, time.time_ns() // 1_000_000)
 
 
 class _Overheard:
