@@ -205,7 +205,8 @@ def clause(head: str, condition: str) -> str:
     return f"{head} :- {condition}." if condition else f"{head}."
 
 
-_SCORES: Final = (0, 10, 19, 20, 39, 40, 69, 70, 80, 99, 100)
+_SCORES: Final = (0, 10, 19, 20, 39, 40, 69, 70, 99, 100, *(75, 80) * 5)
+"""Half of them are that of a dependency or close to it, so that rivals often tie."""
 
 
 class _Drawing:

@@ -108,3 +108,15 @@ def test_in_development_every_answer_is_checked(monkeypatch: pytest.MonkeyPatch)
     assert evaluate(Domain.load(given, development=False), request(), ANONYMOUS, clock=clock).selected
     monkeypatch.setenv("MANGLECP_DEVELOPMENT", "0")
     assert evaluate(Domain.load(given), request(), ANONYMOUS, clock=clock).selected
+
+
+@pytest.mark.req("EVAL-15", "EVAL-16")
+def test_what_is_needed_at_second_hand_is_a_rival_too() -> None:
+    """``d`` stays, and with ``c`` go ``b``, which needs it, and ``a``, which needs that."""
+    tools = "".join(f'macro("{tool}", "Does it."). macro_step("{tool}", 1, "look").\n' for tool in "abcd")
+    rules = """
+    relevant("a", 50). requires("a", "b"). requires("b", "c").
+    relevant("d", 90). conflicts("c", "d").
+    """
+    found = evaluate(Domain.load(pack(tools + rules), development=False), request(), ANONYMOUS, clock=clock)
+    assert found.selected == (Selected("d", 90, "flesh"),)
