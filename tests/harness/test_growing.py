@@ -60,6 +60,39 @@ def test_every_vector_grows_to_what_it_is(name: str, chance: random.Random) -> N
     assert found.normalized == plain.normalized == judge(document).normalized
 
 
+REQUESTS: Final = [row for vector in VECTORS.values() for row in vector["input"]["evidence"].get("toolRequests") or ()]
+
+
+@given(names, names, st.lists(st.sampled_from(REQUESTS), min_size=1, max_size=3), st.booleans())
+def test_what_was_judged_need_not_be_judged_again(
+    name: str, other: str, more: list[dict[str, Any]], only_requests: bool
+) -> None:
+    """Requests of any vector come to a turn that had nothing to find. The plain way would find the same."""
+    spec, evidence, beside = split(VECTORS[name]["input"])
+    before = Growing.opened(spec, beside).grown(evidence)
+    coming = {} if only_requests else split(VECTORS[other]["input"])[1]
+    try:
+        after = before.grown({**coming, "toolRequests": more})
+    except InvalidEvidence:  # they contradict what is there
+        return
+    if not findings_upto(before.turn, State.TOOL_REQUESTS):
+        found = findings_upto(after.since(before), State.TOOL_REQUESTS)
+        assert found == open_findings(after.document, State.TOOL_REQUESTS)
+
+
+def test_a_request_comes_again_with_arguments_that_do_not_fit() -> None:
+    """It is no other request, and now there is something to say about it."""
+    schema = {"type": "object", "required": ["path"]}
+    pinned = {"evidence.callSpec.toolPolicy": {"allowedTools": [{"toolName": "read", "inputSchema": schema}]}}
+    spec, _, beside = split(changed(turn(), pinned))
+    row = {"toolCallId": "c9", "toolName": "read", "inputDigest": digest({})}
+    before = Growing.opened(spec, beside).grown({"toolRequests": [row]})
+    assert not findings_upto(before.turn, State.TOOL_REQUESTS)
+    after = before.grown({"toolRequests": [{**row, "input": {}}]})
+    assert after.evidence.tool_requests == before.evidence.tool_requests
+    assert findings_upto(after.since(before), State.TOOL_REQUESTS)
+
+
 @given(names, st.sampled_from(["toolRequests", "toolResults", "handoff", "mutation", "sessionRefs"]), json_values)
 def test_nonsense_is_refused_as_the_plain_reading_refuses_it(name: str, member: str, value: Any) -> None:
     document = copy.deepcopy(VECTORS[name]["input"])

@@ -27,6 +27,7 @@ from manglecp.harness.documents import DOCUMENTS, Documents, read_document, supp
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.evidence import Evidence, RowList
 from manglecp.harness.reading import LIMITS, Record, a_text, members_of, reader_of
+from manglecp.harness.rows import ToolRequest
 from manglecp.harness.terms import Terms
 from manglecp.harness.turn import Turn, read_turn, schema_verdicts
 
@@ -39,6 +40,8 @@ _CALL_ID: Final = "callId"
 _REQUESTS: Final = "toolRequests"
 _DOCUMENTS: Final = "policyDocuments"
 _OF_EVIDENCE: Final = {name: how for name, how in members_of(Evidence).items() if name != "callSpec"}
+_OTHERS: Final = tuple(name for name in Evidence.__struct_fields__ if name not in ("tool_requests", "decomposition"))
+"""What a check of a request by itself may look at, beside the request: not how work is divided."""
 _OF_CONSTRAINTS: Final = members_of(Constraints)
 _UNCONSTRAINED: Final = Constraints()
 _read_call: Final = reader_of(CallSpec)
@@ -101,6 +104,20 @@ class Growing:
     @property
     def turn(self) -> Turn:
         """As it is judged."""
+        return self._turn(None)
+
+    def since(self, before: Growing) -> Turn:
+        """As it is judged by who found nothing in ``before``, of which this was grown, up to the state of requests.
+
+        Where nothing but requests came in addition, what is asked of each request by itself need not be asked again.
+        """
+        old, new = before.evidence, self.evidence
+        if self._beside is not before._beside or any(getattr(old, name) is not getattr(new, name) for name in _OTHERS):
+            return self.turn
+        known = len(before._numbered.get(_REQUESTS, ()))
+        return self._turn(tuple(row for _, row in self._numbered.get(_REQUESTS, ())[known:]))
+
+    def _turn(self, fresh_requests: tuple[ToolRequest, ...] | None) -> Turn:
         beside = self._beside
         return Turn(
             self.evidence,
@@ -110,6 +127,7 @@ class Growing:
             LIMITS,
             beside.compared,
             beside.terms,
+            fresh_requests,
         )
 
     def grown(self, more: Mapping[str, Any]) -> Growing:

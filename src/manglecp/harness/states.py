@@ -31,6 +31,7 @@ from manglecp.harness.findings import Finding
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Judgement, conclude, findings_upto
 from manglecp.harness.rows import NamedCall, ToolRequest
+from manglecp.harness.turn import Turn
 
 __all__ = [
     "Blocked",
@@ -164,8 +165,9 @@ def _issue(kind: type[_T], turn: Growing, redeemed: set[str], judgement: Judgeme
     return stage
 
 
-def _reach(kind: type[_T], state: State, turn: Growing, redeemed: set[str]) -> _T:
-    found = findings_upto(turn.turn, state)
+def _reach(kind: type[_T], state: State, turn: Growing, redeemed: set[str], judged: Turn | None = None) -> _T:
+    """``judged`` is the turn as far as there is something new to judge."""
+    found = findings_upto(judged or turn.turn, state)
     if found:
         raise Blocked(state, found)
     return _issue(kind, turn, redeemed)
@@ -201,7 +203,10 @@ class ToolRequests(_Stage):
 
     def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
         """Further requests, which may follow from results so far; those may be among the evidence."""
-        return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
+        issued = _registry.find(self, ToolRequests)
+        turn = issued.turn.grown({**evidence, "toolRequests": list(rows)})
+        # Nothing was found in this state: there would be none.
+        return _reach(ToolRequests, State.TOOL_REQUESTS, turn, issued.redeemed, turn.since(issued.turn))
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Whether a request of this state is this call, and it was not redeemed in this turn (:func:`redeem_call`)."""

@@ -36,6 +36,7 @@ class Turn:
         "edges",
         "ended",
         "evidence",
+        "fresh_requests",
         "requests",
         "results",
         "schema_verdicts",
@@ -53,6 +54,7 @@ class Turn:
         limits: Limits = LIMITS,
         compared: Documents | None = None,
         known_terms: dict[bool, Terms] | None = None,
+        fresh_requests: tuple[ToolRequest, ...] | None = None,
     ) -> None:
         """``compared``: the documents against the call spec, from who has done that already. ``known_terms``: what is
         in force under these constraints and documents, by whether the turn hands over; what is not there is added."""
@@ -74,6 +76,9 @@ class Turn:
             if known_terms is not None:
                 known_terms[handing_over] = terms
         self.terms = terms
+        self.fresh_requests = evidence.tool_requests if fresh_requests is None else fresh_requests
+        """What checks look at that ask something of each request by itself: all of them, or those that are new since
+        the turn was last judged and nothing was found."""
         self.continuing = evidence.protocol_state is not None and bool(evidence.protocol_state.continuation_allowed)
         self.ended = evidence.protocol_state is not None
         self.requests: dict[str, ToolRequest] = {row.tool_call_id: row for row in evidence.tool_requests}
@@ -108,7 +113,8 @@ class Turn:
     def direct(self) -> Iterator[ToolRequest]:
         """The calls that the model made itself. What a program calls is part of the program."""
         rows = self.evidence.tool_requests
-        return (row for row in rows if row.tool_call_id not in self.edges and self.caller(row) != PROGRAM)
+        programs = {name for name in {row.caller_id for row in rows} if name is not None and word(name) == PROGRAM}
+        return (row for row in rows if row.tool_call_id not in self.edges and row.caller_id not in programs)
 
     @property
     def context_owed(self) -> bool:
