@@ -185,15 +185,15 @@ class Site:
     # --- what is left ------------------------------------------------------------------------------------------------
 
     def said(self, file: str, case: str) -> list[dict[str, Any]]:
-        place = self.book / file
-        if not place.exists():
-            return []
-        return [one for line in place.read_text().splitlines() if (one := json.loads(line))["case"] == case]
+        return [one for line in self._lines(file) if (one := json.loads(line))["case"] == case]
 
     def effects(self, case: str) -> Counter[str]:
-        place = self.book / "effects"
-        lines = place.read_text().splitlines() if place.exists() else []
-        return Counter(label for name, label in map(str.split, lines) if name == case)
+        return Counter(label for name, label in map(str.split, self._lines("effects")) if name == case)
+
+    def _lines(self, file: str) -> list[str]:
+        """Those that are whole: somebody may be writing the last one."""
+        place = self.book / file
+        return place.read_text().split("\n")[:-1] if place.exists() else []
 
     def run(self, case: str) -> Run | None:
         with self.store.reading() as tx:
