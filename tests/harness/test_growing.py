@@ -60,14 +60,23 @@ def test_every_vector_grows_to_what_it_is(name: str, chance: random.Random) -> N
     assert found.normalized == plain.normalized == judge(document).normalized
 
 
-REQUESTS: Final = [row for vector in VECTORS.values() for row in vector["input"]["evidence"].get("toolRequests") or ()]
+TOOLS: Final = sorted(
+    {row["toolName"] for vector in VECTORS.values() for row in vector["input"]["evidence"].get("toolRequests") or ()}
+)
+requests = st.fixed_dictionaries(
+    {"toolCallId": st.sampled_from(["new1", "new2"]), "toolName": st.sampled_from([*TOOLS, "rm"])},
+    optional={"schemaValid": st.booleans(), "callerId": st.sampled_from(["direct", "code_execution"])},
+)
 
 
-@given(names, names, st.lists(st.sampled_from(REQUESTS), min_size=1, max_size=3), st.booleans())
+CLEAN: Final = [name for name, vector in VECTORS.items() if not open_findings(vector["input"], State.TOOL_REQUESTS)]
+
+
+@given(st.sampled_from(CLEAN), names, st.lists(requests, min_size=1, max_size=3), st.booleans())
 def test_what_was_judged_need_not_be_judged_again(
     name: str, other: str, more: list[dict[str, Any]], only_requests: bool
 ) -> None:
-    """Requests of any vector come to a turn that had nothing to find. The plain way would find the same."""
+    """Requests come to a turn that had nothing to find. The plain way would find the same."""
     spec, evidence, beside = split(VECTORS[name]["input"])
     before = Growing.opened(spec, beside).grown(evidence)
     coming = {} if only_requests else split(VECTORS[other]["input"])[1]
@@ -75,9 +84,21 @@ def test_what_was_judged_need_not_be_judged_again(
         after = before.grown({**coming, "toolRequests": more})
     except InvalidEvidence:  # they contradict what is there
         return
-    if not findings_upto(before.turn, State.TOOL_REQUESTS):
-        found = findings_upto(after.since(before), State.TOOL_REQUESTS)
-        assert found == open_findings(after.document, State.TOOL_REQUESTS)
+    found = findings_upto(after.since(before), State.TOOL_REQUESTS)
+    assert found == open_findings(after.document, State.TOOL_REQUESTS)
+
+
+def test_a_result_says_something_about_a_request_that_was_judged() -> None:
+    """Whoever made the call is known from the edge of its result."""
+    spec, _, beside = split(changed(turn(), {"toolConstraints.allowedCallers": {"read": ["direct"]}}))
+    requested = Growing.opened(spec, beside).grown({"toolRequests": [{"toolCallId": "c9", "toolName": "read"}]})
+    assert not findings_upto(requested.turn, State.TOOL_REQUESTS)
+    edge = {"callerKind": "code_execution", "parentToolCallId": "c1"}
+    result = {"toolCallId": "c9", "status": "ok", "resultDigest": digest("r"), "callerEdge": edge}
+    after = requested.grown({"toolResults": [result]})
+    assert [one.failure.name for one in findings_upto(after.since(requested), State.TOOL_REQUESTS)] == [
+        "tool.caller_not_allowed"
+    ]
 
 
 def test_a_request_comes_again_with_arguments_that_do_not_fit() -> None:
