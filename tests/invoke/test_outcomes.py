@@ -266,3 +266,13 @@ async def test_rules_that_fail_after_an_effect_leave_the_run_to_a_person() -> No
     assert error.details is not None
     assert error.details["reason"] == "needs_decision"
     assert error.details["effects"] == [{"step": 1, "action": "write", "status": "done"}]
+
+
+async def test_taking_a_step_back_is_no_step_to_rules() -> None:
+    undoing = [f'undo_step("t", {n}, "erase"). undo_in("t", {n}, "n", "n").' for n in (1, 2)]
+    policy = 'effect_denied("erase", "Once is enough.") :- step_status(_, "erase", _).'
+    rules = (steps("write", "write", "look"), *undoing, 'reversible("t").')
+    async with shop(chain(*rules, policy=policy), {"look": fail}) as s:
+        error = await s.refused("t", {"n": 1})
+    assert error.details is not None
+    assert [one["status"] for one in error.details["effects"]] == ["undone", "undone"]

@@ -127,3 +127,14 @@ async def test_a_challenge_and_an_automatic_approval_tell_no_secret() -> None:
         clean(str(error.details))
     async with shop(made, {"call": echo}, auto_confirm=AutoConfirm({"me": frozenset({"payments"})})) as s:
         clean(await used(s), str(s.ledger()))
+
+
+async def test_why_a_step_was_left_out_of_a_failure_tells_no_secret() -> None:
+    call = effect("call", params=PARAMS)
+    skips = 'skip_step(1, T) :- run_arg("pin", V), T = fn:string:concat("Because of ", V).'
+    rules = ('macro_step("t", 1, "call"). macro_step("t", 2, "look").', 'arg_value("t", 1, "key", "k").', skips)
+    async with shop(chain(*rules, actions=(call,)), {"look": lambda _: complain({"key": "k", "pin": "p"})}) as s:
+        error = await s.refused("t", {"n": 1, "pin": ARGUMENT})
+    assert error.details is not None
+    assert error.details["events"][0]["detail"] == "Because of [redacted]"
+    clean(str(error.details), error.message)
