@@ -168,6 +168,8 @@ def test_the_check_of_a_pack_tells_it(tmp_path: Path) -> None:
 
 async def test_packs_are_not_opened_with_a_sandbox_that_is_not_theirs(tmp_path: Path) -> None:
     folder = write(tmp_path / "weak", changed(default_governance(), sandbox={"profile": "none"}))
+    settings = (folder / "pack.toml").read_text()
+    (folder / "pack.toml").write_text(f'{settings}[sandbox]\nprofile = "none"\n')  # a wish, and nobody has allowed it
     with pytest.raises(PackError, match="the sandbox none, and the hosts run in strict"):
         async with open_packs([folder], ":memory:", secrets=None):
             pass
