@@ -332,7 +332,7 @@ def test_the_same_question_has_the_same_answer(domain: Domain) -> None:
 def test_the_commands_of_the_page_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PACK.parents[1])
     page = (PACK / "README.md").read_text("utf-8")
-    asking = ("manglecp check ", "manglecp intent ")  # what is invoked changes something, and is tried elsewhere
+    asking = ("manglecp check ", "manglecp intent ")  # the others invoke, and change something
     commands = [line for line in page.splitlines() if line.startswith(asking)]
     shown = [CliRunner().invoke(cli, shlex.split(command)[1:], catch_exceptions=False) for command in commands]
     assert [done.exit_code for done in shown] == [0] * 5
