@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from manglecp.invoke.arguments import secret_names
 from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.invoke.documents import Documents, Proven
 from manglecp.store.opening import open_store
@@ -138,3 +139,19 @@ async def test_why_a_step_was_left_out_of_a_failure_tells_no_secret() -> None:
     assert error.details is not None
     assert error.details["events"][0]["detail"] == "Because of [redacted]"
     clean(str(error.details), error.message)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "writeOnly": True},
+        {"type": "string", "format": "password"},
+        {"type": "object", "properties": {"user": {}, "key": {"writeOnly": True}}},
+        {"type": "array", "items": {"anyOf": [{"type": "null"}, {"format": "password"}]}},
+        {"$ref": "#/$defs/Login"},
+    ],
+)
+def test_a_secret_is_found_wherever_it_stands(schema: dict[str, Any]) -> None:
+    shared = {"Login": {"properties": {"again": {"$ref": "#/$defs/Login"}, "word": {"format": "password"}}}}
+    whole = {"properties": {"one": schema, "other": {"default": {"writeOnly": True}}}, "$defs": shared}
+    assert secret_names(whole) == {"one"}

@@ -22,6 +22,9 @@ from manglecp.pack.model import ActionDescription
 __all__ = ["ArgumentMissing", "NoCall", "call_of", "secret_names", "undo_of", "with_defaults"]
 
 _PASSWORD: Final = "password"
+_SHARED: Final = "#/$defs/"
+_DATA: Final = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose values are data, not schemas."""
 
 
 class NoCall(Exception):
@@ -47,13 +50,23 @@ def with_defaults(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[st
 
 
 def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The call arguments that are never stored: those whose schema says ``writeOnly``, or is a password's."""
+    """The call arguments that are never stored: those with ``writeOnly`` or a password anywhere in their schema."""
     properties: Mapping[str, Any] = schema.get("properties", {})
-    return frozenset(name for name, one in properties.items() if isinstance(one, dict) and _is_secret(one))
+    shared = schema.get("$defs", {})
+    return frozenset(name for name, one in properties.items() if _is_secret(one, shared, frozenset()))
 
 
-def _is_secret(schema: Mapping[str, Any]) -> bool:
-    return schema.get("writeOnly") is True or schema.get("format") == _PASSWORD
+def _is_secret(schema: Any, shared: Mapping[str, Any], seen: frozenset[str]) -> bool:
+    if isinstance(schema, list):
+        return any(_is_secret(one, shared, seen) for one in schema)
+    if not isinstance(schema, Mapping):
+        return False
+    if schema.get("writeOnly") is True or schema.get("format") == _PASSWORD:
+        return True
+    name = str(schema.get("$ref", "")).removeprefix(_SHARED)
+    if name in shared and name not in seen and _is_secret(shared[name], shared, seen | {name}):
+        return True
+    return any(_is_secret(one, shared, seen) for key, one in schema.items() if key not in _DATA)
 
 
 def call_of(
