@@ -1,0 +1,334 @@
+"""What an invocation costs beyond the time inside its actions: wall time on a shared machine, the median of many.
+
+A chain of three steps is invoked, each of which needs the result of the one before it; the store is a file, the host is
+a process of its own and warm. The functions do next to nothing, so that all of the time is the cost. It is printed by
+part:
+
+    checks      the tool is looked up in the store, its window, the arguments and consent are held against it
+    arguments   the input of each step is put together, checked and hashed
+    dispatch    each call is made under a lease, and its answer held against its schema
+    harness     the turn is opened, each request judged, the join closed
+    rules       what the pack says about the run, if it has a rule that reads ``ran`` or its kind
+    answer      result, delta, events and what is next, without what is secret
+    ledger      the entry with the witness is written, hashed and committed
+    rest        tasks, threads and the event loop
+
+Beside it the same three functions in a stdio server of the MCP SDK (extra ``mcp``), called one after the other by its
+own client: without checks, leases, turns, rules or a ledger. ``undisturbed`` is the least median of twenty in a row,
+``CPU`` the time of this process, all threads, without that of the hosts. Who looks on at the parts costs a little, so
+the whole is measured without.
+
+The second table is about chains of three effects: a run that is accepted, three steps behind a gate each, written down
+before and after, and its end. What the writing alone costs is in ``journal.py``, what a million tools cost in
+``store.py``. The third is about long chains: what a step costs must not grow with the number of steps before it.
+
+A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+from _postgres import postgres
+from _table import print_table
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import Identity
+from manglecp.invoke import running
+from manglecp.invoke.answering import Answering
+from manglecp.invoke.confirmation import AutoConfirm
+from manglecp.invoke.dispatching import Dispatched
+from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.journal import Unrecorded
+from manglecp.invoke.run_rules import RunRules
+from manglecp.invoke.turns import Turn, Turns
+from manglecp.pack.reading import read_pack
+from manglecp.store.database import Synchronous
+from manglecp.store.opening import open_store
+from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.wire.messages.intent import Intent, IntentPayload, IntentRequest
+from manglecp.wire.messages.invocation import InvokePayload, InvokeRequest, InvokeResult
+
+ALLOWED: Final = 3.0
+RUNS: Final = 600
+WARM: Final = 50
+ME: Final = Identity("bench", frozenset(), "local")
+
+ACTIONS: Final = '''
+from manglecp import action
+
+
+@action(effects=["none"])
+def look(x: int) -> dict[str, int]:
+    """The next number."""
+    return {"x": x + 1}
+
+
+@action(effects=["network"])
+def put(x: int) -> dict[str, int]:
+    """The same, as if it changed something."""
+    return {"x": x + 1}
+'''
+ABOUT_RUNS: Final = """
+extract("look", "x", "/x").
+summary("The number was found.") :- ran("chain").
+"""
+MCP_SERVER: Final = '''
+from mcp.server import MCPServer
+
+server = MCPServer("benchmark")
+
+
+@server.tool()
+def look(x: int) -> dict[str, int]:
+    """The next number."""
+    return {"x": x + 1}
+
+
+server.run()
+'''
+
+
+# --- a pack and its server ------------------------------------------------------------------------------------------
+
+
+def write_pack(folder: Path, action: str, steps: int, more: str = "") -> Path:
+    """A pack with one tool: a chain of calls of one action, each with the result of the one before it."""
+    rules = ['macro("chain", "A chain.").', 'mandatory("chain") :- intent("go").', 'arg_from("chain", 1, "x", "x").']
+    rules += [f'macro_step("chain", {number}, "{action}").' for number in range(1, steps + 1)]
+    rules += [f'arg_step("chain", {number}, "x", {number - 1}, "/x").' for number in range(2, steps + 1)]
+    (folder / "rules" / "domain").mkdir(parents=True)
+    (folder / "rules" / "domain" / "chain.mg").write_text("\n".join([*rules, more]))
+    (folder / "actions.py").write_text(ACTIONS)
+    return folder
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, where: str | Path, synchronous: Synchronous = "normal", point: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[tuple[Invoker, InvokeRequest]]:
+    """A server of a pack, and the request that invokes its tool."""
+    pack = read_pack(folder)
+    listing = await list_plugin(str(pack.actions_file), os.environ, sandbox="none")
+    assert isinstance(listing, Listing), listing
+    command = listing.command(os.environ, sandbox="none")
+    assert isinstance(command, HostCommand), command
+    consent = AutoConfirm({ME.name: frozenset({"network"})})
+    async with (
+        Dispatcher([Served(listing.catalogue, command)], size=1) as dispatcher,
+        Invoker(
+            Domain.load(pack),
+            open_store(where, synchronous=synchronous),
+            dispatcher,
+            auto_confirm=consent,
+            point=point,
+        ) as invoker,
+    ):
+        asked = await invoker.evaluate(IntentRequest(id="i", payload=IntentPayload(intent=Intent(name="go"))), ME)
+        (tool,) = asked.payload.macro_tools
+        yield invoker, InvokeRequest(id="v", payload=InvokePayload(macro_id=tool.macro_id, args={"x": 1}))
+
+
+async def invoked(invoker: Invoker, request: InvokeRequest, times: int) -> list[float]:
+    """Milliseconds of each."""
+    took = []
+    for _ in range(times):
+        start = time.perf_counter()
+        answer = await invoker.invoke(request, ME)
+        took.append((time.perf_counter() - start) * 1_000)
+        assert isinstance(answer.payload, InvokeResult), answer
+    return took
+
+
+def undisturbed(took: list[float], together: int = 20) -> float:
+    return min(statistics.median(took[at : at + together]) for at in range(0, len(took), together))
+
+
+# --- by part --------------------------------------------------------------------------------------------------------
+
+PARTS: Final[dict[str, list[tuple[Any, str]]]] = {
+    "arguments": [(running, "call_of")],
+    "dispatch": [(Dispatched, "__call__")],
+    "harness": [
+        (Turns, "__init__"),
+        (Turns, "open"),
+        *((Turn, name) for name in ("admit", "request", "answer", "finish")),
+    ],
+    "rules": [(RunRules, name) for name in ("__init__", "skips", "denied")],
+    "after": [(RunRules, "after")],
+    "answer": [(Answering, "answer")],
+    "ledger": [(Unrecorded, "ended")],
+}
+
+
+@contextmanager
+def by_part() -> Iterator[dict[str, float]]:
+    """The seconds that were spent in each part since it was last cleared."""
+    spent: dict[str, float] = defaultdict(float)
+
+    def watched(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return work(*given, **named)
+            finally:
+                spent[part] += time.perf_counter() - start
+
+        async def wait(*given: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return await work(*given, **named)
+            finally:
+                spent[part] += time.perf_counter() - start
+
+        return wait if asyncio.iscoroutinefunction(work) else run
+
+    with ExitStack() as stack:
+        for part, places in PARTS.items():
+            for holder, name in places:
+                stack.enter_context(patch.object(holder, name, watched(part, getattr(holder, name))))
+        yield spent
+
+
+async def parts_of(folder: Path) -> dict[str, float]:
+    """Milliseconds: the median of each part, of the whole, and of the CPU."""
+    took: dict[str, list[float]] = defaultdict(list)
+    begun = [0.0]
+    with by_part() as spent:
+
+        def point(name: str) -> None:
+            if name == "accepted":
+                spent["checks"] = time.perf_counter() - begun[0]
+
+        async with serving(folder, folder / "parts.sqlite3", point=point) as (invoker, request):
+            await invoked(invoker, request, WARM)
+            for _ in range(RUNS):
+                spent.clear()
+                begun[0] = time.perf_counter()
+                await invoker.invoke(request, ME)
+                whole = time.perf_counter() - begun[0]
+                spent["answer"] -= spent["after"]  # rules are asked while the answer is put together
+                spent["rules"] += spent.pop("after")
+                spent["rest"] = whole - sum(spent.values())
+                for part, seconds in spent.items():
+                    took[part].append(seconds * 1_000)
+    return {part: statistics.median(times) for part, times in took.items()}
+
+
+async def whole_of(folder: Path, where: str | Path, synchronous: Synchronous = "normal") -> dict[str, float]:
+    """The same without anybody who looks on: the median, the least median of twenty, and the CPU."""
+    async with serving(folder, where, synchronous) as (invoker, request):
+        await invoked(invoker, request, WARM)
+        gc.collect()
+        before = time.process_time()
+        took = await invoked(invoker, request, RUNS)
+        cpu = (time.process_time() - before) * 1_000 / RUNS
+    return {"whole": statistics.median(took), "undisturbed": undisturbed(took), "CPU": cpu}
+
+
+async def mcp_sdk(folder: Path) -> dict[str, float] | None:
+    """Three calls one after the other, each with the result of the one before."""
+    if importlib.util.find_spec("mcp") is None:
+        return None
+    from mcp import Client, StdioServerParameters, stdio_client
+
+    program = folder / "server.py"
+    program.write_text(MCP_SERVER)
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    server = StdioServerParameters(command=sys.executable, args=[str(program)], env=paths)
+    took = []
+    with (folder / "log").open("w") as log:
+        async with Client(stdio_client(server, errlog=log)) as client:
+            for number in range(WARM + RUNS):
+                if number == WARM:
+                    before = time.process_time()
+                start = time.perf_counter()
+                x = 1
+                for _ in range(3):
+                    answer = await client.call_tool("look", {"x": x})
+                    assert answer.structured_content is not None
+                    x = answer.structured_content["x"]
+                took.append((time.perf_counter() - start) * 1_000)
+            cpu = (time.process_time() - before) * 1_000 / RUNS
+    took = took[WARM:]
+    return {"whole": statistics.median(took), "undisturbed": undisturbed(took), "CPU": cpu}
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+async def reads(folder: Path) -> None:
+    silent = write_pack(folder / "silent", "look", 3)
+    telling = write_pack(folder / "telling", "look", 3, ABOUT_RUNS)
+    found = [await parts_of(silent), await parts_of(telling)]
+    whole = [await whole_of(silent, silent / "s.sqlite3"), await whole_of(telling, telling / "s.sqlite3")]
+    full = await whole_of(silent, silent / "full.sqlite3", "full")
+    peer = await mcp_sdk(folder)
+    rows = []
+    for part in ("checks", "arguments", "dispatch", "harness", "rules", "answer", "ledger", "rest"):
+        rows.append((part, *(f"{one[part]:.3f}" for one in found), "", "", "", ""))
+    for name in ("whole", "undisturbed", "CPU"):
+        missed = name == "whole" and whole[0][name] > ALLOWED
+        rows.append(
+            (
+                name,
+                *(f"{one[name]:.3f}" for one in (*whole, full)),
+                f"{ALLOWED:.1f}" if name == "whole" else "",
+                "MISSED" if missed else "",
+                "not installed" if peer is None else f"{peer[name]:.3f}",
+            )
+        )
+    print_table(("ms (median), 3 reads", "no rules", "with rules", "full", "allowed", "", "MCP SDK"), rows)
+
+
+async def effects(folder: Path, url: str | None) -> None:
+    pack = write_pack(folder / "effects", "put", 3)
+    rows = []
+    for name, where in (("SQLite", None), ("PostgreSQL", url)):
+        for synchronous in ("normal", "full"):
+            title = f"{name}, {synchronous}"
+            if name == "PostgreSQL" and url is None:
+                rows.append((title, *["not installed"] * 3))
+                continue
+            place = where or pack / f"{synchronous}.sqlite3"
+            figures = await whole_of(pack, place, synchronous)  # type: ignore[arg-type]
+            rows.append((title, *(f"{figures[part]:.3f}" for part in ("whole", "undisturbed", "CPU"))))
+    print_table(("ms (median), 3 effects", "whole", "undisturbed", "CPU"), rows)
+
+
+async def long_chains(folder: Path) -> None:
+    rows = []
+    for steps in (3, 12, 48, 192):
+        pack = write_pack(folder / f"long{steps}", "look", steps)
+        async with serving(pack, pack / "s.sqlite3") as (invoker, request):
+            await invoked(invoker, request, 3)
+            took = statistics.median(await invoked(invoker, request, 600 // steps))
+        rows.append((f"{steps} reads", f"{took:.3f}", f"{took / steps:.3f}"))
+    print_table(("ms (median)", "whole", "each step"), rows)
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as name, postgres() as url:
+        folder = Path(name)
+        await reads(folder)
+        print()
+        await effects(folder, url)
+        print()
+        await long_chains(folder)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
