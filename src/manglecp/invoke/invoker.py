@@ -26,7 +26,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.responding import respond
 from manglecp.intent.secret_settings import hiding
-from manglecp.invoke.admission import Admission, chain_digest
+from manglecp.invoke.admission import Admission
 from manglecp.invoke.answering import Answering
 from manglecp.invoke.answers import Answer, decoded, encoded
 from manglecp.invoke.arguments import secret_names, with_defaults
@@ -257,14 +257,14 @@ class Invoker:
             pack_digest=self.domain.digest,
             policy_digest=self._policies().digest,
             proof_digest=checked.proven.proof_digest,
-            chain_digest=chain_digest(checked.definition),
+            chain_digest=checked.proven.chain_digest,
             args_digest=checked.args_digest,
             eval_time=str(now_ns),
             approval=checked.approval,
             request_key_digest=None if key is None else digest_text(key),
         )
-        new = self._new_run(admission, checked, identity, key, asked)
         durable = checked.plan.has_effects
+        new = self._new_run(admission, checked, identity, key, asked) if durable or key is not None else None
         since = time.monotonic()
         if durable or checked.consent is not None:
             await self._in_thread(self._write_acceptance, admission, checked, new if durable else None)
@@ -319,12 +319,12 @@ class Invoker:
             kind: Kind = "admission" if new is not None else "confirmation"
             self._store.ledger.append(tx, kind, admission.record(), run=admission.run, identity=admission.identity)
 
-    def _keeping(self, new: NewRun, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:
+    def _keeping(self, new: NewRun | None, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:
         """Keep the answer of a run without effects for whoever repeats its request key. ``first`` gets whoever did so
         before, at another server."""
 
         def keep(tx: Any, end: EndState, answer: bytes) -> None:
-            if new.request_key is None:
+            if new is None:  # nobody can repeat it
                 return
             try:
                 self._store.runs.accept(tx, new)
