@@ -22,7 +22,7 @@ from tests.invoke.turns import action
 RULES = "reference/run-rules.md"
 PAGE = "reference/invocation.md"
 ABOUT_RUNS = [
-    *("ran", "run_arg", "step_status", "step_value", "extract", "skip_step", "on_error"),
+    *("run_of", "ran", "run_arg", "step_status", "step_value", "extract", "skip_step", "on_error"),
     *("undo_step", "undo_value", "undo_in", "undo_out"),
     *("asserts", "asserts_during", "retracts", "suggests", "continues_with", "summary"),
     *("bulk_asserted", "bulk_retracted"),

@@ -124,3 +124,14 @@ async def test_an_error_of_an_action_is_told_in_words_of_ours(kind: str, caplog:
     for text in (error.message, str(error.details), entries, caplog.text):
         assert "SELECT" not in text
         assert "hunter2" not in text
+
+
+async def test_a_rule_may_say_which_tool_it_is_about() -> None:
+    rules = (
+        steps("look", "look"),
+        'skip_step(2, "Not here.") :- run_of("t").',
+        'skip_step(1, "Elsewhere.") :- run_of("other").',
+    )
+    async with shop(chain(*rules)) as s:
+        answer = await s.invoke("t", {"n": 1})
+    assert [event.status for event in answer.observability.events] == ["success", "skipped"]

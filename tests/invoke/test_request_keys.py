@@ -168,3 +168,20 @@ async def test_whoever_goes_away_finds_the_answer_later() -> None:
             answer = await s.invoke(mine, {"n": 1}, evaluate=False, request_key="k")
         assert answer.result == {"n": 1}
         assert len(s.bench.ran) == 1
+
+
+@KINDS
+async def test_an_answer_that_invites_to_try_again_frees_the_key(action: str) -> None:
+    busy = True
+
+    def work(given: dict[str, Any]) -> dict[str, Any]:
+        if busy:
+            raise Fails("exception", "queue_full")
+        return given
+
+    async with shop(chain(steps(action)), {action: work}) as s:
+        refused = await s.refused("t", {"n": 1}, confirm=True, request_key="k")
+        busy = False
+        answer = await s.invoke("t", {"n": 1}, confirm=True, request_key="k")
+    assert (refused.code, refused.row.recoverable) == ("rate_limited", True)
+    assert answer.result == {"n": 1}

@@ -32,7 +32,7 @@ ASSERTED: Final = frozenset(
     {
         *("intent", "intent_param", "client", "client_permission", "client_trust"),
         *("action", "action_effect", "action_tier", "action_param", "skill", "setting", "permitted_only"),
-        *("ran", "run_arg", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
+        *("run_of", "ran", "run_arg", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
     }
 )
 """What the kernel states, when a pack is loaded, for a request, or during a run."""

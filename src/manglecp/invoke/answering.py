@@ -97,6 +97,7 @@ class Answering:
             effects=ended.effects,
             state_delta=self._hide(scrubbed(msgspec.to_builtins(delta))),
             events=tuple(self._hide(event_rows(ended.outcomes, self._caps.max_events))),
+            tried=any(one.call is not None and one.call.is_effect for one in ended.outcomes),
         )
 
     def _standing_delta(self, standing: Sequence[Outcome]) -> StateDelta:

@@ -50,8 +50,9 @@ class Journal(Protocol):
     async def cancelling(self) -> None:
         """The run is being taken back because somebody asked for it: whoever goes on with it must not go forward."""
 
-    async def ended(self, end: EndState, witness: Witness | None, answer: bytes) -> None:
-        """The run is over, and this is its answer."""
+    async def ended(self, end: EndState, witness: Witness | None, answer: bytes, *, lasting: bool = True) -> None:
+        """The run is over, and this is its answer. One that is not ``lasting`` invites to try again: the request key
+        is free for that."""
 
     async def undecided(self, culprit: Outcome, witness: Witness | None, answer: bytes) -> None:
         """Nobody but a person can say how the run goes on. Until then this is its answer."""
@@ -82,7 +83,7 @@ class Unrecorded:
     async def undecided(self, *_: object) -> None:
         raise AssertionError("a chain without effects leaves nothing in doubt")
 
-    async def ended(self, end: EndState, witness: Witness | None, answer: bytes) -> None:
+    async def ended(self, end: EndState, witness: Witness | None, answer: bytes, *, lasting: bool = True) -> None:
         body: dict[str, Any] = {
             "admission": self._admission.record(),
             "state": end,
@@ -90,12 +91,14 @@ class Unrecorded:
         }
         if witness is not None:
             body["witness"] = witness
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._write, body, end, answer)
+        kept = answer if lasting else None
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._write, body, end, kept)
 
-    def _write(self, body: Mapping[str, Any], end: EndState, answer: bytes) -> None:
+    def _write(self, body: Mapping[str, Any], end: EndState, answer: bytes | None) -> None:
         admission = self._admission
         with self._store.writing() as tx:
-            self._keep(tx, end, answer)
+            if answer is not None:
+                self._keep(tx, end, answer)
             self._store.ledger.append(tx, "run", body, run=admission.run, identity=admission.identity)
 
 
@@ -143,10 +146,12 @@ class Durable:
         await self._in_thread(write)
         self.cancel_asked = True
 
-    async def ended(self, end: EndState, witness: Witness | None, answer: bytes) -> None:
+    async def ended(self, end: EndState, witness: Witness | None, answer: bytes, *, lasting: bool = True) -> None:
         def write() -> None:
             with self._store.writing() as tx:
                 self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
+                if not lasting:
+                    self._store.runs.free_key(tx, self._run)
                 if witness is not None:
                     self._append(tx, "turn", witness)
                 self._append(tx, "end", {"state": end, "answer_digest": digest_bytes(answer)})

@@ -36,6 +36,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     effects: tuple[Effect, ...] = ()
     state_delta: Mapping[str, Any]
     events: tuple[Mapping[str, Any], ...] = ()
+    tried: bool = False
+    """Was an effect sent? An action that reports an error may have changed something before that."""
 
     def details(self, reason: str, culprit: Outcome | None = None, **more: Any) -> dict[str, Any]:
         said: dict[str, Any] = {"reason": reason}
@@ -112,7 +114,7 @@ def result_refused(errors: Sequence[SchemaError], told: Told) -> WireError:
 
 def _standing(told: Told) -> str:
     if not told.effects:
-        return "nothing was changed"
+        return "none of its effects was completed" if told.tried else "nothing was changed"
     if told.clean:
         return "what it had done was undone"
     count = sum(effect.status != "undone" for effect in told.effects)

@@ -28,7 +28,7 @@ from manglecp.wire.values import to_value
 
 __all__ = ["AFTER", "RunRules", "Spoken"]
 
-_ABOUT_RUNS: Final = frozenset({"ran", "run_arg", "step_status", "step_value"})
+_ABOUT_RUNS: Final = frozenset({"run_of", "ran", "run_arg", "step_status", "step_value"})
 AFTER: Final[Mapping[str, int]] = {
     "asserts": 3,
     "asserts_during": 5,
@@ -80,7 +80,7 @@ class RunRules:
         self._tool = tool
         self._now = now_ns
         self._spoken = spoken
-        self._about = [*_about_client(identity), *_about_arguments(args)]
+        self._about = [Fact("run_of", (tool,)), *_about_client(identity), *_about_arguments(args)]
 
     def reads(self, action: str) -> bool:
         return action in self._spoken.extractors

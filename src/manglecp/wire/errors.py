@@ -46,6 +46,7 @@ class Code(NamedTuple):
 
 _PLACE: Final = ("path", "suggestion")
 _FACTS: Final = ("violations",)
+_RUN: Final = ("reason", "step", "action", "code", "effects", "state_delta", "events", "run_id")
 _BUDGET: Final = ("budget", "partial_results_available", "suggestion")
 
 CODES: Final[Mapping[str, Code]] = {
@@ -74,11 +75,11 @@ CODES: Final[Mapping[str, Code]] = {
     "schema_validation_failed": Code(400, True, "the arguments do not fit the input schema", ("schema_errors",)),
     "confirmation_required": Code(403, True, "the user has to confirm", ("challenge",)),
     "confirmation_invalid": Code(403, True, "the confirmation token is invalid or expired"),
-    "execution_failed": Code(500, False, "the macro-tool failed"),
+    "execution_failed": Code(500, False, "the macro-tool failed", (*_RUN, "failure_classes", "schema_errors")),
     "server_not_ready": Code(503, True, "the server is booting or draining"),
     "rate_limited": Code(429, True, "too many requests"),
     "internal_error": Code(500, False, "unexpected server error"),
-    "cancelled": Code(499, False, "the client cancelled the request"),
+    "cancelled": Code(499, False, "the client cancelled the request", _RUN),
     "x-macro_not_yet_valid": Code(403, True, "the validity window has not begun"),
     "x-request_key_conflict": Code(409, False, "the request key was used with other arguments"),
 }

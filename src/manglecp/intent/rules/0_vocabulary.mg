@@ -127,6 +127,7 @@ Decl valid_until(Tool, End) descr [doc("The tool is valid until then.")] bound [
 
 # --- asserted by the kernel during and after a run -------------------------------------------------------------------
 
+Decl run_of(Tool) descr [doc("The tool that runs, or ran.")] bound [/string].
 Decl ran(Tool) descr [doc("The tool ran.")] bound [/string].
 Decl run_arg(Name, Value) descr [doc("A call argument of the run.")] bound [/string, /any].
 Decl step_status(N, Action, Status)

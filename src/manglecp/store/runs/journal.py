@@ -229,6 +229,10 @@ class Runs:
             raise NotOpen(f"run {run_id} cannot go on: say first whether the step in doubt happened")
         return state
 
+    def free_key(self, tx: Transaction, run_id: str) -> None:
+        """Let the request key of a run that is over begin another one."""
+        tx.execute("UPDATE runs SET request_key = NULL WHERE run_id = ? AND ended_ms IS NOT NULL", (run_id,))
+
     def ask_cancel(self, tx: Transaction, run_id: str, identity: str) -> bool:
         """Ask whoever carries it out to stop. False if this identity has no such run, or it is over."""
         return tx.execute(_ASK_CANCEL, (run_id, identity)).rowcount == 1
