@@ -435,7 +435,8 @@ class Invoker:
         return await self._over(journal, _end_state(ended, answer), witness, answer)
 
     async def _over(self, journal: Journal, end: EndState, witness: Any, answer: Answer) -> Answer:
-        await journal.ended(end, witness, encoded(answer))
+        lasting = not (isinstance(answer, WireError) and answer.row.recoverable)
+        await journal.ended(end, witness, encoded(answer), lasting=lasting)
         self._point("ended")
         return answer
 
