@@ -1,15 +1,16 @@
 """manglecp: rules prove which tools an agent may use right now, and every decision can be explained.
 
-This module imports nothing, so that a process that needs only one room pays for one room: what pack authors import from
-here is looked up when it is asked for.
+This module imports nothing, so that a process that needs only one room pays for one room: what pack authors and clients
+import from here is looked up when it is asked for.
 Start with :mod:`manglecp.mangle`, the language that the rules are written in.
 """
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Context", "Limits", "__version__", "action", "external"]
+__all__ = ["Client", "Context", "Limits", "__version__", "action", "external"]
 
 TYPE_CHECKING = False  # as typing has it, without importing it
 if TYPE_CHECKING:
+    from manglecp.client.client import Client
     from manglecp.toolhost.action import action
     from manglecp.toolhost.context import Context
     from manglecp.toolhost.external import external
@@ -17,9 +18,15 @@ if TYPE_CHECKING:
 else:  # a type checker that saw this would take every name for one of ours
 
     def __getattr__(name: str) -> object:
-        homes = {"Context": "context", "Limits": "shapes", "action": "action", "external": "external"}
+        homes = {
+            "Client": "client.client",
+            "Context": "toolhost.context",
+            "Limits": "toolhost.shapes",
+            "action": "toolhost.action",
+            "external": "toolhost.external",
+        }
         if name not in homes:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"manglecp.toolhost.{homes[name]}"), name)
+        return getattr(import_module(f"manglecp.{homes[name]}"), name)

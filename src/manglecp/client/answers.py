@@ -1,0 +1,139 @@
+"""What a client gets back: the answer as it came, and what is needed to go on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from manglecp.client.errors import Refused
+from manglecp.client.working_state import Applied, FactObject
+from manglecp.wire.errors import Violation
+from manglecp.wire.messages.envelope import UNSET, Level, Time
+from manglecp.wire.messages.intent import Constraints, IntentResult, Options
+from manglecp.wire.messages.invocation import InvokeResult, SuggestedIntent
+from manglecp.wire.messages.tools import MacroTool
+
+__all__ = ["Asked", "Evaluation", "Outcome", "Tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was evaluated: enough to ask the same again."""
+
+    intent: str
+    params: dict[str, Any] | None = None
+    facts: tuple[FactObject, ...] = ()
+    eval_time: Time | None = None
+    constraints: Constraints = field(default_factory=Constraints)
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A macro-tool, and the question that it answers."""
+
+    definition: MacroTool
+    asked: Asked = field(repr=False)
+
+    @property
+    def macro_id(self) -> str:
+        return self.definition.macro_id
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def description(self) -> str:
+        """Empty where the tool is shown without one."""
+        return "" if self.definition.description is UNSET else self.definition.description
+
+    @property
+    def level(self) -> Level:
+        return self.definition.disclosure_level
+
+    @property
+    def effects(self) -> tuple[str, ...] | None:
+        """What it changes; None if the tool is not shown in full."""
+        if self.definition.safety is UNSET:
+            return None
+        return self.definition.safety.side_effects or ("none",)  # OPEN-25
+
+    @property
+    def needs_consent(self) -> bool:
+        return self.definition.safety is not UNSET and self.definition.safety.requires_user_confirmation
+
+    @property
+    def repeatable(self) -> bool:
+        """Does doing it twice do no more than doing it once?"""
+        return self.effects == ("none",) or (
+            self.definition.safety is not UNSET and self.definition.safety.idempotent is True
+        )
+
+    @property
+    def score(self) -> float | None:
+        """A hint for ranking and nothing else (OPEN-57)."""
+        metadata = self.definition.metadata
+        return None if metadata is UNSET or metadata.score is UNSET else metadata.score
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The tools that fit an intent. ``warnings`` tell of facts whose predicate the server does not list."""
+
+    asked: Asked
+    result: IntentResult
+    warnings: tuple[Violation, ...] = ()
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        return tuple(Tool(definition, self.asked) for definition in self.result.macro_tools)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.tools)
+
+    def __len__(self) -> int:
+        return len(self.result.macro_tools)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in (tool.name, tool.macro_id) for tool in self.result.macro_tools)
+
+    def __getitem__(self, name: str) -> Tool:
+        """By name or id."""
+        for tool in self.tools:
+            if name in (tool.name, tool.macro_id):
+                return tool
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an invocation came to. ``applied`` says what it changed in the working state."""
+
+    tool: Tool
+    answer: InvokeResult
+    applied: Applied
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return self.answer.result
+
+    @property
+    def summary(self) -> str:
+        return self.answer.observability.summary
+
+    @property
+    def suggestions(self) -> tuple[SuggestedIntent, ...]:
+        return self.answer.next.suggested_intents
+
+    @property
+    def continuation_facts(self) -> tuple[FactObject, ...]:
+        return self.answer.next.continuation_facts
+
+    def suggestion(self, which: int | str = 0) -> SuggestedIntent:
+        """By position or name."""
+        for place, found in enumerate(self.suggestions):
+            if which in (place, found.name):
+                return found
+        raise Refused("no_suggestion", f"the server suggests no intent {which!r}")

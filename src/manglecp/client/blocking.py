@@ -1,0 +1,117 @@
+"""The client without an event loop: the same methods, and each returns when it is done.
+
+    with BlockingClient("https://desk.example", token=token) as client:
+        found = client.evaluate("investigate_build", facts=facts)
+
+A thread of its own runs the event loop, so that connections live on between calls. Callbacks run in that thread. Who
+interrupts a call cancels the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, Self, TypeVar
+
+from manglecp.client.answers import Evaluation, Outcome, Tool
+from manglecp.client.client import Client
+from manglecp.client.errors import Refused
+from manglecp.client.targets import Target
+from manglecp.client.working_state import WorkingState
+from manglecp.wire.messages.invocation import SuggestedIntent
+from manglecp.wire.messages.manifest import ManifestPayload
+from manglecp.wire.messages.session import Authenticated
+
+__all__ = ["BlockingClient"]
+
+T = TypeVar("T")
+
+
+class BlockingClient:
+    """Takes what :class:`Client` takes. May be used from several threads."""
+
+    def __init__(self, target: Target, **options: Any) -> None:
+        self._client = Client(target, **options)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="manglecp-client", daemon=True)
+        self._thread.start()
+        try:
+            self._wait(self._client.connect())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._wait(self._client.close())
+        finally:
+            self._stop()
+
+    @property
+    def manifest(self) -> ManifestPayload:
+        return self._client.manifest
+
+    @property
+    def identity(self) -> Authenticated | None:
+        return self._client.identity
+
+    @property
+    def state(self) -> WorkingState:
+        return self._client.state
+
+    def refresh(self) -> ManifestPayload:
+        return self._wait(self._client.refresh())
+
+    def evaluate(
+        self,
+        intent: str,
+        params: Mapping[str, Any] | None = None,
+        facts: Iterable[Mapping[str, Any]] = (),
+        **more: Any,
+    ) -> Evaluation:
+        return self._wait(self._client.evaluate(intent, params, facts, **more))
+
+    def upgrade(self, tool: Tool | str) -> Tool:
+        return self._wait(self._client.upgrade(tool))
+
+    def invoke(self, tool: Tool | str, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
+        return self._wait(self._client.invoke(tool, args, **more))
+
+    def follow(self, outcome: Outcome, which: int | str | SuggestedIntent = 0, **more: Any) -> Evaluation:
+        return self._wait(self._client.follow(outcome, which, **more))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None or threading.current_thread() is self._thread:
+            work.close()
+            raise Refused("not_connected", "the client is used inside its with block, and not in its own callbacks")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        loop, self._loop = self._loop, None
+        thread, self._thread = self._thread, None
+        if loop is None or thread is None:
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(_ended())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def _ended() -> None:
+    """What is still under way on the loop is given up."""
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

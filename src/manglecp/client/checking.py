@@ -1,0 +1,166 @@
+"""What a client looks at before it sends anything: facts, limits and arguments (companion, section 11).
+
+The manifest says less about a predicate than its declaration does: ``string`` stands for texts, names, times and the
+like. Each of its words becomes a shape that takes all of them, and then the reader of the server looks at the facts, so
+that a client refuses nothing for reasons of its own. A predicate that the manifest does not list is a warning
+(CLI-02), everything else is an error, told at once and with the codes that a server would use.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from manglecp.client.errors import Refused
+from manglecp.client.plain import NotPlain, plain
+from manglecp.client.working_state import FactObject
+from manglecp.invoke.schema_errors import schema_errors
+from manglecp.mangle.types import BYTES, DURATION, FLOAT, NAME, NUMBER, STRING, TIME, Singleton, union
+from manglecp.mangle.values import FALSE, TRUE
+from manglecp.wire.checking import Checking
+from manglecp.wire.errors import Violation, refused_arguments, refused_facts, too_large, too_many_facts
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.manifest import ArgType, IntentDescription, ManifestPayload, PredicateSchema
+from manglecp.wire.profile import MOST_VIOLATIONS
+from manglecp.wire.publishing import UPGRADE, Published
+from manglecp.wire.schemas import Schema
+from manglecp.wire.shapes import ANYTHING, Shape
+
+__all__ = ["Checked", "FactChecks", "check_arguments", "check_size"]
+
+_SHAPES: Final[Mapping[ArgType, Shape]] = {
+    "string": Shape(union((STRING, NAME, TIME, DURATION, BYTES))),
+    "number": Shape(union((NUMBER, FLOAT))),
+    "boolean": Shape(union((Singleton(TRUE), Singleton(FALSE)))),
+    "any": ANYTHING,
+}
+_UNSAID: Final[ArgType] = "any"
+_UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), None), "input", ("string",))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Facts that can be sent, in their order and with arguments in theirs, and what is odd about some of them."""
+
+    facts: tuple[FactObject, ...]
+    violations: tuple[Violation, ...] = ()
+    warnings: tuple[Violation, ...] = ()
+
+
+class FactChecks:
+    """The checks that one manifest asks for."""
+
+    def __init__(self, manifest: ManifestPayload) -> None:
+        self._manifest = manifest
+        self._vocabulary: dict[str, dict[int, Published]] = {UPGRADE: {1: _UPGRADE}}
+        for described in manifest.facts_profile.predicates:
+            entry = _published(described, temporal=manifest.capabilities.temporal)
+            self._vocabulary.setdefault(described.predicate, {})[described.arity] = entry
+        self._milliseconds = "epoch_ms" in manifest.facts_profile.time_formats
+
+    def intent(self, name: str) -> IntentDescription | None:
+        """None if the manifest does not list it, which forbids nothing (MANI-13)."""
+        return next((intent for intent in self._manifest.intents if intent.name == name), None)
+
+    def knows(self, fact: Mapping[str, Any]) -> bool:
+        """Does the manifest list the predicate, or list none at all (OPEN-15)?"""
+        return fact.get("pred") in self._vocabulary or not self._manifest.facts_profile.predicates
+
+    def useful(self, fact: Mapping[str, Any], intent: str) -> bool:
+        """Is it among what the intent says it needs (SEC-30)? Intents that do not say what is useful may use all."""
+        said = self.intent(intent)
+        if said is None or said.optional_facts is UNSET:
+            return True
+        needed = () if said.required_facts is UNSET else said.required_facts
+        return fact.get("pred") in {*needed, *said.optional_facts, UPGRADE}
+
+    def check(self, facts: Iterable[Mapping[str, Any]]) -> Checked:
+        """Every fact, on its own."""
+        checking = Checking(self._vocabulary, lambda _key, _args: True, time.time_ns())
+        right: list[FactObject] = []
+        errors: list[Violation] = []
+        warnings: list[Violation] = []
+        for index, given in enumerate(facts):
+            if len(errors) >= MOST_VIOLATIONS:
+                break
+            checking.violations.clear()
+            try:
+                fact = self._positional(plain(given))
+                checking.check(index, fact)
+            except NotPlain as wrong:
+                errors.append(_wrong(index, given, "invalid_fact", str(wrong)))
+                continue
+            found = [one for one in checking.violations if one.issue != "unknown_predicate"]
+            if not self._milliseconds and _in_milliseconds(fact):
+                found.append(_wrong(index, fact, "invalid_time", "The server does not take times in milliseconds"))
+            errors += found
+            if not found:
+                right.append(fact)
+                warnings += checking.violations
+        return Checked(tuple(right), tuple(errors), tuple(warnings) if self._manifest.facts_profile.predicates else ())
+
+    def require(self, facts: Sequence[Mapping[str, Any]], intent: str, checked: Checked | None = None) -> None:
+        """:class:`Refused` if something is wrong with the facts of a request, or if some that it needs are missing."""
+        said = self.intent(intent)
+        required = () if said is None or said.required_facts is UNSET else said.required_facts
+        present = {fact.get("pred") for fact in facts}
+        missing = [name for name in dict.fromkeys(required) if name not in present]
+        violations = () if checked is None else checked.violations
+        if violations or missing:
+            raise Refused.of(refused_facts(violations, missing))
+        limit = self._manifest.limits.max_facts_per_request
+        if len(facts) > limit:
+            raise Refused.of(too_many_facts(len(facts), limit))
+
+    def _positional(self, fact: Any) -> Any:
+        """Named arguments in their order, where the manifest names them: not every server takes names (OPEN-10)."""
+        named = fact.get("named_args") if type(fact) is dict else None
+        if type(named) is not dict or fact.get("args") is not None:
+            return fact
+        entry = self._vocabulary.get(str(fact.get("pred")), {}).get(len(named))
+        names = None if entry is None else entry.schema.arg_names
+        if names is None or set(names) != named.keys():
+            return fact
+        ordered = {key: value for key, value in fact.items() if key not in ("args", "named_args")}
+        return {**ordered, "args": [named[name] for name in names]}
+
+
+def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the arguments, if they fit (CLI-04)."""
+    try:
+        copied: dict[str, Any] = plain(args)
+    except NotPlain as wrong:
+        raise Refused("schema_validation_failed", str(wrong)) from None
+    if errors := schema_errors(copied, schema):
+        raise Refused.of(refused_arguments(errors))
+    return copied
+
+
+def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
+    """The message, if the server takes one of this size (CLI-03)."""
+    limit = manifest.limits.max_message_bytes
+    if len(data) > limit:
+        raise Refused.of(too_large(len(data), limit))
+    return data
+
+
+def _published(described: PredicateSchema, *, temporal: bool) -> Published:
+    types = described.arg_types
+    if len(types) != described.arity:  # it does not say
+        types = tuple(_UNSAID for _ in range(described.arity))
+    names = None if described.arg_names is UNSET or len(described.arg_names) != described.arity else described.arg_names
+    shapes = tuple(_SHAPES[word] for word in types)
+    schema = Schema(described.predicate, shapes, names, temporal=temporal and described.temporal)
+    return Published(schema, described.direction, types)
+
+
+def _wrong(index: int, fact: Any, issue: str, message: str) -> Violation:
+    name = fact.get("pred") if isinstance(fact, Mapping) else None
+    return Violation(fact_index=index, predicate=str(name or "")[:128], issue=issue, message=message)
+
+
+def _in_milliseconds(fact: Any) -> bool:
+    said = fact.get("t") if isinstance(fact, dict) else None
+    return isinstance(said, dict) and any(type(said.get(end)) is int for end in ("at", "start", "end"))

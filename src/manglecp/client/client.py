@@ -1,0 +1,319 @@
+"""A client: declare an intent, get the tools that fit, invoke one, and go on from there (companion, section 11).
+
+    async with Client("https://desk.example", token=token, on_confirm=ask) as client:
+        found = await client.evaluate("investigate_build", facts=[{"pred": "build_result", "args": ["pay", 7, "red"]}])
+        outcome = await client.invoke(found["explain_build_failure"], {"build": 7})
+        further = await client.follow(outcome)
+
+It keeps a working state of facts, which the deltas of invocations change, and which goes along with every intent. It
+refuses to send what the server would refuse, asks a person where consent is needed, and repeats what may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from manglecp.client.answers import Asked, Evaluation, Outcome, Tool
+from manglecp.client.checking import check_arguments
+from manglecp.client.connection import Connection
+from manglecp.client.consent import OnConfirm, Question, consent
+from manglecp.client.credential import Credential, Scheme, TokenSource
+from manglecp.client.errors import Refused, ServerError
+from manglecp.client.plain import NotPlain, plain
+from manglecp.client.retrying import Retrying
+from manglecp.client.targets import Target, transport_to
+from manglecp.client.transports.protocol import OnProgress
+from manglecp.client.working_state import Applied, FactObject, WorkingState
+from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
+from manglecp.wire.messages.envelope import UNSET, Time
+from manglecp.wire.messages.intent import Constraints, Intent, IntentPayload, Options
+from manglecp.wire.messages.invocation import InvokePayload, SuggestedIntent
+from manglecp.wire.messages.manifest import ManifestPayload
+from manglecp.wire.messages.session import Authenticated
+from manglecp.wire.publishing import UPGRADE
+
+__all__ = ["Client", "FromState"]
+
+FromState = Literal["needed", "all", "none"]
+"""Which facts of the working state go along: those that the intent says it needs, all that the server knows, none."""
+_MOST_TOOLS: Final = 1_000
+_MOST_QUESTIONS: Final = 3
+"""How often a person is asked about one invocation: before it, with the server's challenge, and once more."""
+
+
+class Client:
+    """One server. ``target`` is a URL, the command of a server on standard streams, a server object or a transport."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        token: TokenSource | None = None,
+        scheme: Scheme | None = None,
+        on_confirm: OnConfirm | None = None,
+        on_progress: OnProgress | None = None,
+        on_manifest: Callable[[ManifestPayload], object] | None = None,
+        state: WorkingState | None = None,
+        retrying: Retrying | None = None,
+        answer_seconds: float | None = None,
+        boot_seconds: float = 60.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        **options: Any,
+    ) -> None:
+        """``answer_seconds`` is how long an answer may take; ``boot_seconds`` how long to wait for a server that boots.
+
+        ``options`` go to the transport: see :func:`manglecp.client.targets.transport_to`.
+        """
+        self.state = WorkingState() if state is None else state
+        """What the client holds to be true; it goes along with intents, and invocations change it."""
+        self._on_confirm = on_confirm
+        self._on_progress = on_progress
+        self._connection = Connection(
+            transport_to(target, **options),
+            credential=None if token is None else Credential(token, scheme),
+            retrying=retrying,
+            answer_seconds=answer_seconds,
+            boot_seconds=boot_seconds,
+            on_manifest=on_manifest,
+            sleep=sleep,
+        )
+        self._tools: OrderedDict[str, Tool] = OrderedDict()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Connect and receive the manifest; authenticate where there is a session and a token."""
+        await self._connection.open()
+
+    async def close(self) -> None:
+        """End the connection. A server that was started as a process is ended too."""
+        await self._connection.close()
+
+    @property
+    def manifest(self) -> ManifestPayload:
+        """The newest one."""
+        return self._connection.manifest
+
+    @property
+    def identity(self) -> Authenticated | None:
+        """What the server said to the token, on connections that last."""
+        return self._connection.identity
+
+    async def refresh(self) -> ManifestPayload:
+        """Read the manifest again where new ones do not come by themselves."""
+        return await self._connection.refresh()
+
+    # --- intents ---------------------------------------------------------------------------------------------------
+
+    async def evaluate(
+        self,
+        intent: str,
+        params: Mapping[str, Any] | None = None,
+        facts: Iterable[Mapping[str, Any]] = (),
+        *,
+        eval_time: Time | None = None,
+        constraints: Constraints | None = None,
+        options: Options | None = None,
+        from_state: FromState = "needed",
+    ) -> Evaluation:
+        """The tools that fit the intent, given the working facts and these.
+
+        :class:`Refused` tells all that is wrong with the facts. Of the working state, facts that the server derives
+        itself, does not know or would not take are left out.
+        """
+        await self._connection.ready()
+        checks = self._connection.checks
+        given = checks.check(facts)
+        kept = () if from_state == "none" else self.state.facts
+        if from_state == "needed":
+            kept = tuple(fact for fact in kept if checks.useful(fact, intent))
+        working = checks.check(fact for fact in kept if checks.knows(fact)).facts
+        sent = WorkingState([*working, *given.facts], most=len(working) + len(given.facts)).facts
+        checks.require(sent, intent, given)
+        try:
+            asked = Asked(
+                intent,
+                None if params is None else plain(params),
+                sent,
+                eval_time,
+                constraints or Constraints(),
+                options or Options(),
+            )
+        except NotPlain as wrong:
+            raise Refused("malformed_message", f"params: {wrong}") from None
+        answer = await self._evaluate(asked)
+        return Evaluation(asked, answer.payload, given.warnings)
+
+    async def _evaluate(self, asked: Asked) -> IntentResponse:
+        payload = IntentPayload(
+            intent=Intent(name=asked.intent, params=asked.params),
+            facts=list(asked.facts),
+            eval_time=asked.eval_time,
+            constraints=asked.constraints,
+            options=asked.options,
+        )
+        answer = await self._connection.exchange(lambda name: IntentRequest(id=name, payload=payload), harmless=True)
+        assert isinstance(answer, IntentResponse)
+        for definition in answer.payload.macro_tools:
+            self._tools[definition.macro_id] = Tool(definition, asked)
+            self._tools.move_to_end(definition.macro_id)
+        while len(self._tools) > _MOST_TOOLS:
+            self._tools.popitem(last=False)
+        return answer
+
+    async def upgrade(self, tool: Tool | str) -> Tool:
+        """The tool in full: the same intent again, with the wish to know more of it."""
+        tool = self._found(tool)
+        known = self._tools.get(tool.macro_id, tool)  # perhaps it was upgraded before: one id, one definition
+        if "full" in (tool.level, known.level):
+            return tool if tool.level == "full" else known
+        asked = tool.asked
+        wish: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
+        wanted = Asked(asked.intent, asked.params, (*asked.facts, wish), asked.eval_time)
+        answer = await self._evaluate(wanted)
+        for definition in answer.payload.macro_tools:
+            if definition.macro_id == tool.macro_id and definition.disclosure_level == "full":
+                self._tools[tool.macro_id] = Tool(definition, asked)
+                return self._tools[tool.macro_id]
+        raise Refused("macro_not_found", f"the server does not show {tool.name} in full any more; evaluate again")
+
+    def _found(self, tool: Tool | str) -> Tool:
+        """By id or name, out of what was evaluated, the newest first."""
+        if isinstance(tool, Tool):
+            return tool
+        for known in reversed(self._tools.values()):
+            if tool in (known.macro_id, known.name):
+                return known
+        raise Refused("macro_not_found", f"no evaluation brought a tool {tool!r}")
+
+    async def follow(
+        self,
+        outcome: Outcome,
+        which: int | str | SuggestedIntent = 0,
+        *,
+        facts: Iterable[Mapping[str, Any]] = (),
+        **more: Any,
+    ) -> Evaluation:
+        """A suggested intent, with the continuation facts and those of the caller (NEXT-03).
+
+        ``more`` goes to :meth:`evaluate`.
+        """
+        suggested = which if isinstance(which, SuggestedIntent) else outcome.suggestion(which)
+        checks = self._connection.checks
+        continued = checks.check(outcome.continuation_facts).facts  # what the server would not take is left out
+        params = None if suggested.params is UNSET else suggested.params
+        return await self.evaluate(suggested.name, params, [*continued, *facts], **more)
+
+    # --- invocations -----------------------------------------------------------------------------------------------
+
+    async def invoke(
+        self,
+        tool: Tool | str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        on_progress: OnProgress | None = None,
+        on_confirm: OnConfirm | None = None,
+        request_key: str | None = None,
+        eval_time: Time | None = None,
+        apply: bool = True,
+    ) -> Outcome:
+        """Invoke a tool, with its delta applied to the working state unless ``apply`` says no.
+
+        A tool that is not shown in full is upgraded first, and its arguments are checked. ``request_key`` makes the
+        server do it once, however often it is asked; without one the client makes its own. To cancel it, cancel the
+        task that waits here.
+        """
+        tool = await self.upgrade(tool)
+        schema = tool.definition.input_schema
+        given = check_arguments({} if args is None else args, {} if schema is UNSET else schema)
+        ask = on_confirm or self._on_confirm
+        key = request_key or secrets.token_urlsafe(18)
+        token = await self._agreed(tool, given, ask)
+        questions, evaluated = 1, False
+        while True:
+            payload = InvokePayload(
+                macro_id=tool.macro_id, args=given, eval_time=eval_time, confirmation_token=token, request_key=key
+            )
+            try:
+                answer = await self._invoke(payload, tool, on_progress or self._on_progress)
+            except ServerError as error:
+                if error.code in ("confirmation_required", "confirmation_invalid") and ask is not None:
+                    if questions >= _MOST_QUESTIONS:
+                        raise
+                    questions += 1
+                    token = await self._asked(tool, given, ask, error)
+                elif error.code in ("macro_not_found", "macro_expired") and not evaluated:
+                    evaluated = True
+                    if not await self._still_there(tool):
+                        raise
+                else:
+                    raise
+            else:
+                applied = self.state.apply(answer.payload.state_delta) if apply else Applied()
+                return Outcome(tool, answer.payload, applied)
+
+    async def _invoke(self, payload: InvokePayload, tool: Tool, on_progress: OnProgress | None) -> InvokeResponse:
+        await self._connection.ready()
+        answer = await self._connection.exchange(
+            lambda name: InvokeRequest(id=name, payload=payload),
+            harmless=tool.repeatable or self._connection.keeps_request_keys,
+            on_progress=on_progress,
+        )
+        assert isinstance(answer, InvokeResponse)
+        return answer
+
+    async def _still_there(self, tool: Tool) -> bool:
+        """Does the same question still bring the same tool (ERR-45)? One of another id is for the caller to see."""
+        answer = await self._evaluate(tool.asked)
+        return any(definition.macro_id == tool.macro_id for definition in answer.payload.macro_tools)
+
+    # --- consent ---------------------------------------------------------------------------------------------------
+
+    async def _agreed(self, tool: Tool, args: Mapping[str, Any], ask: OnConfirm | None) -> str | None:
+        """Asked before anything is sent (CLI-05); a token, or None where none is needed or there is none yet."""
+        if not tool.needs_consent or self._waived(tool):
+            return None
+        if ask is None:
+            raise Refused("confirmation_required", f"{tool.name} needs a person's consent, and there is nobody to ask")
+        return await self._asked(tool, args, ask, None)
+
+    def _waived(self, tool: Tool) -> bool:
+        """Did the server say that it asks nobody about any of these effects (SEC-23, OPEN-39)?"""
+        known = self.identity
+        if known is None or known.trust_level != "automated" or known.auto_confirm_effects is UNSET:
+            return False
+        return set(tool.effects or ("",)) <= set(known.auto_confirm_effects)
+
+    async def _asked(
+        self, tool: Tool, args: Mapping[str, Any], ask: OnConfirm, refusal: ServerError | None
+    ) -> str | None:
+        challenge = None if refusal is None else refusal.details.get("challenge")
+        if not isinstance(challenge, dict):
+            challenge = None
+        text = tool.description if challenge is None else challenge.get("text")
+        safety = tool.definition.safety
+        question = Question(
+            tool,
+            args,
+            tool.effects or (),
+            None if safety is UNSET or safety.reversible is UNSET else safety.reversible,
+            text if isinstance(text, str) else tool.description,
+            None if self.identity is None else self.identity.identity,
+            challenge,
+        )
+        answer = await consent(ask, question)
+        if answer is False:
+            raise Refused("confirmation_declined", f"nobody agreed to {tool.name}")
+        return answer if isinstance(answer, str) else None

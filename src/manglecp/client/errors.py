@@ -1,0 +1,92 @@
+"""Everything that can go wrong for a client, as one small tree.
+
+    ClientError
+    ├── ServerError      the server answered with an error
+    ├── ConnectionLost   nobody can say what became of the request
+    │   └── NoAnswer     the connection is there, the answer is not
+    ├── Unreadable       the server sent something that is no message
+    └── Refused          this client does not send that
+
+What a server says is shown with every character in plain sight: it may hold what a terminal would obey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from manglecp.wire.errors import WireError
+from manglecp.wire.faults import cut
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.session import ErrorPayload
+
+__all__ = ["ClientError", "ConnectionLost", "NoAnswer", "Refused", "ServerError", "Unreadable"]
+
+_LONGEST: Final = 2_000
+"""Characters of a server's text that are repeated."""
+
+
+class ClientError(Exception):
+    """The root of the tree."""
+
+
+class ServerError(ClientError):
+    """The server's answer is an error. ``details`` is empty where it gave none."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        recoverable: bool = False,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.details: Mapping[str, Any] = details or {}
+        self.recoverable = recoverable
+        self.retry_after_ms = retry_after_ms
+
+    @classmethod
+    def of(cls, payload: ErrorPayload) -> ServerError:
+        return cls(
+            payload.code,
+            payload.message,
+            None if payload.details is UNSET else payload.details,
+            recoverable=payload.recoverable,
+            retry_after_ms=payload.retry_after_ms,
+        )
+
+    def __str__(self) -> str:
+        return f"{cut(self.code, 128)}: {cut(self.message, _LONGEST)}"
+
+
+class ConnectionLost(ClientError):
+    """The connection ended, or never came about. What was asked may have been done, or not."""
+
+
+class NoAnswer(ConnectionLost):
+    """The answer did not come in the time that the caller allows."""
+
+
+class Unreadable(ClientError):
+    """What the server sent is no message, is too long, or answers something else. Nothing of it is used."""
+
+
+class Refused(ClientError):
+    """This client does not send that. ``code`` is the server's where it has one for the same thing."""
+
+    def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.details: Mapping[str, Any] = details or {}
+
+    @classmethod
+    def of(cls, error: WireError) -> Refused:
+        return cls(error.code, error.message, error.details)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"

@@ -1,0 +1,144 @@
+"""Several servers as one: intents go to those whose domain fits, and the best of similar tools is kept.
+
+Each server is evaluated on its own, with its own working state: one server's delta means nothing to another. It is told
+only facts whose predicates it lists, so that nobody learns what is meant for somebody else.
+
+Tools of one name are similar. Scores are hints (OPEN-57): they choose between similar tools and order the rest, and a
+tool without one comes after those that have one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from manglecp.client.answers import Evaluation, Outcome, Tool
+from manglecp.client.client import Client
+from manglecp.client.errors import ClientError, Refused
+from manglecp.wire.messages.envelope import UNSET
+
+__all__ = ["Routed", "RoutedTool", "Router"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTool:
+    """A tool and the client of the server that has it."""
+
+    tool: Tool
+    client: Client = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.tool.name
+
+    async def invoke(self, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
+        """As :meth:`Client.invoke`, on its own server."""
+        return await self.client.invoke(self.tool, args, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The tools of all servers that were asked, best first; ``failures`` says which did not answer, and why."""
+
+    tools: tuple[RoutedTool, ...]
+    evaluations: Mapping[str, Evaluation]
+    failures: Mapping[str, ClientError]
+
+    def __getitem__(self, name: str) -> RoutedTool:
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        raise KeyError(name)
+
+
+class Router:
+    """Clients that are connected, by the id of their domain; of two with one id, the later is ``id#2``."""
+
+    def __init__(self, clients: Sequence[Client]) -> None:
+        self.clients: dict[str, Client] = {}
+        for client in clients:
+            name = client.manifest.domain.id
+            same = sum(1 for known in self.clients if known.split("#")[0] == name)
+            self.clients[name if not same else f"{name}#{same + 1}"] = client
+
+    def choose(self, intent: str, categories: Collection[str] = ()) -> dict[str, Client]:
+        """The servers of these categories that list the intent; if none lists it, all of these categories.
+
+        Lists may be incomplete (MANI-13), so a server is not passed over for its list alone.
+        """
+        fitting = {
+            name: client
+            for name, client in self.clients.items()
+            if not categories or not set(categories).isdisjoint(_categories(client))
+        }
+        listing = {
+            name: client
+            for name, client in fitting.items()
+            if any(known.name == intent for known in client.manifest.intents)
+        }
+        return listing or fitting
+
+    async def evaluate(
+        self,
+        intent: str,
+        params: Mapping[str, Any] | None = None,
+        facts: Iterable[Mapping[str, Any]] = (),
+        *,
+        categories: Collection[str] = (),
+        **more: Any,
+    ) -> Routed:
+        """Ask all that fit at the same time. One that fails does not keep the others from answering.
+
+        ``more`` goes to :meth:`Client.evaluate`.
+        """
+        chosen = self.choose(intent, categories)
+        if not chosen:
+            raise Refused("no_server", f"no server is of {', '.join(sorted(categories)) or 'any kind'}")
+        given = list(facts)
+        answers = await asyncio.gather(
+            *(_asked(client, intent, params, given, more) for client in chosen.values()), return_exceptions=True
+        )
+        evaluations: dict[str, Evaluation] = {}
+        failures: dict[str, ClientError] = {}
+        for name, answer in zip(chosen, answers, strict=True):
+            if isinstance(answer, Evaluation):
+                evaluations[name] = answer
+            elif isinstance(answer, ClientError):
+                failures[name] = answer
+            else:
+                raise answer
+        if not evaluations:
+            raise next(iter(failures.values()))
+        found = (RoutedTool(tool, chosen[name]) for name, answer in evaluations.items() for tool in answer)
+        return Routed(_best(found), evaluations, failures)
+
+
+async def _asked(
+    client: Client, intent: str, params: Mapping[str, Any] | None, facts: list[Mapping[str, Any]], more: Any
+) -> Evaluation:
+    listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}
+    known = [fact for fact in facts if not listed or fact.get("pred") in listed]
+    return await client.evaluate(intent, params, known, **more)
+
+
+def _categories(client: Client) -> tuple[str, ...]:
+    said = client.manifest.domain.categories
+    return () if said is UNSET else said
+
+
+def _best(tools: Iterable[RoutedTool]) -> tuple[RoutedTool, ...]:
+    """Of one name the best, of equally good ones the first."""
+    kept: dict[str, RoutedTool] = {}
+    for tool in tools:
+        rival = kept.get(tool.name)
+        if rival is None or _score(tool) > _score(rival):
+            kept[tool.name] = tool
+    return tuple(sorted(kept.values(), key=_score, reverse=True))
+
+
+def _score(tool: RoutedTool) -> float:
+    score = tool.tool.score
+    return -math.inf if score is None else score

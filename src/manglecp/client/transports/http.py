@@ -1,0 +1,187 @@
+"""HTTP: the manifest from its well-known address, one POST for each request (companion, section 3.2).
+
+Answers are counted while they arrive and are never decompressed: a small body that becomes a large one is not taken.
+Redirects are followed on the same host only. To cancel a request is to close its connection (TRANS-40).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+
+from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
+from manglecp.client.transports.addresses import checked, resolved
+from manglecp.client.transports.conversation import read, require_answer
+from manglecp.client.transports.protocol import MAX_ANSWER_BYTES, OnManifest, OnProgress, Request
+from manglecp.wire.messages import ErrorMessage, IntentRequest, Manifest, ServerMessage
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.session import ErrorPayload
+
+__all__ = ["WELL_KNOWN", "HttpTransport"]
+
+WELL_KNOWN: Final = "/.well-known/manglecp/manifest.json"
+_SCHEMES: Final = frozenset({"http", "https"})
+_MOST_REDIRECTS: Final = 3
+_JSON: Final = "application/json"
+_HEADERS: Final = {"Accept": _JSON, "Accept-Encoding": "identity"}
+_UNREACHED: Final = frozenset({502, 503, 504})
+
+
+class HttpTransport:
+    """``url`` is any address on the server, or that of its manifest.
+
+    ``hosts`` are those that the server may lead to besides its own; ``insecure`` lets networks be used without TLS.
+    """
+
+    session: Final = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        connect_seconds: float = 30.0,
+        hosts: Collection[str] = (),
+        insecure: bool = False,
+        tls: ssl.SSLContext | None = None,
+        network: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """``network`` takes the place of the network in tests."""
+        checked(url, _SCHEMES, insecure=insecure)
+        self._url = url if urlsplit(url).path.endswith("/manifest.json") else urljoin(url, WELL_KNOWN)
+        self._max_bytes = max_answer_bytes
+        self._hosts = frozenset(hosts)
+        self._insecure = insecure
+        self._connect_seconds = connect_seconds
+        self._tls = tls
+        self._network = network
+        self._client: httpx.AsyncClient | None = None
+        self._manifest: Manifest | None = None
+        self._etag: str | None = None
+        self._endpoints: tuple[str, str] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._client is not None and self._endpoints is not None
+
+    async def connect(self, on_manifest: OnManifest) -> Manifest:  # noqa: ARG002 - none comes by itself
+        """Fetch the manifest; if it is the one that is known, the server does not send it again."""
+        if self._client is None:
+            self._client = self._opened()
+        asked = {} if self._etag is None else {"If-None-Match": self._etag}
+        response, data, url = await self._fetched("GET", self._url, headers=asked)
+        if response.status_code == 304 and self._manifest is not None:
+            return self._manifest
+        if response.status_code == 404:
+            raise Refused("not_manglecp", "the host has no manifest: it does not speak MangleCP")  # TRANS-29
+        message = self._message(response, data)
+        if isinstance(message, ErrorMessage):
+            raise ServerError.of(message.payload)
+        if not isinstance(message, Manifest):
+            raise Unreadable("the server sent another message in place of its manifest")
+        said = message.payload.endpoints
+        if said is UNSET:
+            raise Unreadable("the manifest does not say where to ask")  # MANI-11
+        self._endpoints = self._resolved(url, said.intent_eval), self._resolved(url, said.macro_invoke)
+        self._manifest, self._etag = message, response.headers.get("etag")
+        return message
+
+    def _resolved(self, base: str, address: str) -> str:
+        """Relative to where the manifest was found (TRANS-12)."""
+        return resolved(base, address, _SCHEMES, hosts=self._hosts, insecure=self._insecure)
+
+    async def request(
+        self,
+        message: Request,
+        data: bytes,
+        headers: dict[str, str],
+        on_progress: OnProgress | None = None,  # noqa: ARG002 - HTTP has none (PROG-04)
+    ) -> ServerMessage:
+        if self._endpoints is None:
+            raise ConnectionLost("there is no manifest yet")
+        url = self._endpoints[0] if isinstance(message, IntentRequest) else self._endpoints[1]
+        response, body, _ = await self._fetched("POST", url, headers={"Content-Type": _JSON, **headers}, content=data)
+        answer = self._message(response, body)
+        if isinstance(answer, ErrorMessage) and answer.id is None:
+            return answer
+        if answer.id != message.id:
+            raise Unreadable("the server answered another request")
+        return require_answer(message, answer)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        self._endpoints = self._manifest = self._etag = None
+        if client is not None:
+            await client.aclose()
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            headers=_HEADERS,
+            timeout=httpx.Timeout(None, connect=self._connect_seconds),
+            follow_redirects=False,
+            trust_env=False,  # a .netrc must not say who we are
+            verify=True if self._tls is None else self._tls,
+            transport=self._network,
+        )
+
+    async def _fetched(
+        self, method: str, url: str, *, headers: dict[str, str], content: bytes | None = None
+    ) -> tuple[httpx.Response, bytes, str]:
+        """The response, its body and where it was found."""
+        client = self._client
+        if client is None:
+            raise ConnectionLost("there is no connection")
+        for _ in range(_MOST_REDIRECTS + 1):
+            try:
+                async with client.stream(method, url, headers=headers, content=content) as response:
+                    data = await self._body(response)
+            except httpx.TimeoutException:
+                raise ConnectionLost(f"no connection within {self._connect_seconds:g} seconds") from None
+            except (httpx.TransportError, httpx.StreamError) as error:
+                raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
+            except RuntimeError as error:  # it was closed meanwhile
+                raise ConnectionLost("the connection was closed") from error
+            if not response.has_redirect_location:
+                return response, data, url
+            if method != "GET" and response.status_code not in (307, 308):
+                raise Refused("redirected", "the server leads a request elsewhere without its body")
+            url = self._resolved(url, response.headers["location"])
+        raise Refused("redirected", f"the server leads elsewhere more than {_MOST_REDIRECTS} times")
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise Unreadable("the server compressed its answer, which was not asked for")
+        parts: list[bytes] = []
+        size = 0
+        async for part in response.aiter_raw():
+            size += len(part)
+            if size > self._max_bytes:
+                raise Unreadable(f"the answer is longer than {self._max_bytes:,} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    def _message(self, response: httpx.Response, data: bytes) -> ServerMessage:
+        """The envelope, also of errors (TRANS-14). Who stands between may answer without one."""
+        status = response.status_code
+        if response.headers.get("content-type", "").split(";")[0].strip().lower() == _JSON:
+            if status == 200:
+                return read(data, self._max_bytes)
+            with suppress(ClientError):
+                return read(data, self._max_bytes)
+        if status == 429:
+            waiting = response.headers.get("retry-after", "")
+            milliseconds = int(waiting) * 1_000 if waiting.isdecimal() and len(waiting) < 10 else None
+            payload = ErrorPayload(
+                code="rate_limited", message="HTTP 429", recoverable=True, retry_after_ms=milliseconds
+            )
+            return ErrorMessage(id=None, payload=payload)
+        if status in _UNREACHED:
+            raise ConnectionLost(f"HTTP {status} without a message: something between could not reach the server")
+        raise Unreadable(f"HTTP {status} without a message")

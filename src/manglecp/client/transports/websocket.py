@@ -1,0 +1,95 @@
+"""WebSocket: one text frame is one message, the manifest comes first (companion, section 3.1).
+
+Frames are neither compressed nor split, and none longer than an answer may be is taken. The library answers pings and
+sends its own, so that a connection which is dead is found out.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Final
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from manglecp.client.errors import ConnectionLost, Refused, Unreadable
+from manglecp.client.transports.addresses import checked
+from manglecp.client.transports.protocol import MAX_ANSWER_BYTES
+from manglecp.client.transports.sessions import SessionTransport
+
+__all__ = ["WebSocketTransport"]
+
+_SCHEMES: Final = frozenset({"ws", "wss"})
+_PING_SECONDS: Final = 20.0
+_CLOSE_SECONDS: Final = 5.0
+_TOO_BIG: Final = 1009
+
+
+class _Direct(connect):
+    """Goes where it is told to and nowhere else: a redirect would lead the credential away."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+class WebSocketTransport(SessionTransport):
+    """``insecure`` lets networks be used without TLS."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        connect_seconds: float = 30.0,
+        insecure: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(max_answer_bytes=max_answer_bytes, connect_seconds=connect_seconds)
+        self._url = checked(url, _SCHEMES, insecure=insecure)
+        self._tls = tls
+        self._socket: ClientConnection | None = None
+
+    async def _open(self) -> None:
+        options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls}
+        try:
+            self._socket = await _Direct(
+                self._url,
+                max_size=self.max_answer_bytes,
+                compression=None,
+                proxy=None,
+                open_timeout=None,  # the whole way to the manifest has a limit
+                close_timeout=_CLOSE_SECONDS,
+                ping_interval=_PING_SECONDS,
+                ping_timeout=_PING_SECONDS,
+                **options,
+            )
+        except (OSError, WebSocketException) as error:
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            if status is not None and 300 <= status < 500 and status not in (408, 429):
+                raise Refused("not_manglecp", f"the server does not open a WebSocket here: HTTP {status}") from None
+            raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
+
+    async def _read(self) -> bytes:
+        assert self._socket is not None
+        try:
+            frame = await self._socket.recv()
+        except ConnectionClosed as closed:
+            if closed.sent is not None and closed.sent.code == _TOO_BIG:
+                raise Unreadable(f"the answer is longer than {self.max_answer_bytes:,} bytes") from None
+            raise ConnectionLost("the connection was lost") from None
+        if not isinstance(frame, str):
+            raise Unreadable("the server sent a binary frame")  # TRANS-04
+        return frame.encode()
+
+    async def _write(self, data: bytes) -> None:
+        if self._socket is None:
+            raise ConnectionLost("there is no connection")
+        try:
+            await self._socket.send(data.decode())
+        except ConnectionClosed:
+            raise ConnectionLost("the connection was lost") from None
+
+    async def _shut(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            await socket.close()

@@ -1,0 +1,205 @@
+"""What a client holds to be true: facts as they travel, changed by the deltas of invocations (seed 000, section 4).
+
+A delta is advice, and this is the client's own state: it may add, drop and ignore what it likes. A delta that is
+applied is one transaction. First every fact that a retraction matches goes, then each assertion that is not there yet
+is appended. The new state is built beside the old one and takes its place in one step, so nobody sees half of it.
+
+Two facts are the same if they state the same: predicate, arguments and time. Where a fact comes from and how long it is
+meant to last never matter (DATA-42). In a retraction, null in place of an argument matches any value, null inside a
+value does not; ``t`` has to be equal if it is there and matches anything if it is not (OPEN-46).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from manglecp.client.errors import Refused
+from manglecp.client.plain import NotPlain, plain
+from manglecp.mangle.intervals import Interval
+from manglecp.wire.facts import interval
+from manglecp.wire.faults import Fault
+from manglecp.wire.messages.invocation import StateDelta
+from manglecp.wire.schemas import Schema
+
+__all__ = ["MOST_FACTS", "Applied", "FactObject", "WorkingState"]
+
+FactObject: TypeAlias = dict[str, Any]
+"""One fact as it travels: ``pred``, ``args``, perhaps ``t``, ``source`` and ``category``."""
+MOST_FACTS: Final = 100_000
+"""How many facts a state holds unless it is told otherwise: servers must not fill a client's memory."""
+
+_TIMED: Final = Schema("", (), None, temporal=True)
+_ALWAYS: Final = "always"
+_Time: TypeAlias = Interval | str | None
+_Place: TypeAlias = tuple[str, int | tuple[str, ...]]
+"""Predicate and number of arguments, or their names: only facts of one place can be the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a delta changed. ``ignored`` are entries that state nothing, such as an assertion with a null argument."""
+
+    retracted: tuple[FactObject, ...] = ()
+    asserted: tuple[FactObject, ...] = ()
+    ignored: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """What a fact or a retraction says; None among the arguments and for the time matches anything."""
+
+    place: _Place
+    args: tuple[bytes | None, ...]
+    time: _Time
+
+    def matches(self, other: _Stated) -> bool:
+        return (self.time is None or self.time == other.time) and all(
+            mine is None or mine == theirs for mine, theirs in zip(self.args, other.args, strict=True)
+        )
+
+
+class WorkingState:
+    """Facts in the order in which they came, each once. Safe to share between threads."""
+
+    def __init__(self, facts: Iterable[Mapping[str, Any]] = (), *, most: int = MOST_FACTS) -> None:
+        self._facts: dict[_Stated, FactObject] = {}
+        self._most = most
+        self._changing = threading.Lock()
+        self.add(facts)
+
+    @property
+    def facts(self) -> tuple[FactObject, ...]:
+        """All of them as they are now. Changing one changes nothing here."""
+        return tuple(_copy(fact) for fact in self._facts.values())
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def __iter__(self) -> Iterator[FactObject]:
+        return iter(self.facts)
+
+    def __contains__(self, fact: object) -> bool:
+        stated = _stated(fact)
+        return stated is not None and stated in self._facts
+
+    def __repr__(self) -> str:
+        return f"WorkingState({len(self)} facts)"
+
+    def add(self, facts: Iterable[Mapping[str, Any]]) -> None:
+        """Facts of the client's own. One that is no fact refuses all of them."""
+        given = list(facts)
+        wrong = next((fact for fact in given if _stated(fact) is None), None)
+        if wrong is not None:
+            raise Refused("invalid_facts", "a fact has a predicate and arguments, none of them null")
+        self._apply(given, ())
+
+    def retract(self, patterns: Iterable[Mapping[str, Any]]) -> tuple[FactObject, ...]:
+        """What matched is gone, and returned."""
+        return self._apply((), patterns).retracted
+
+    def clear(self) -> None:
+        with self._changing:
+            self._facts = {}
+
+    def apply(self, delta: StateDelta | Mapping[str, Any]) -> Applied:
+        """All retractions, then all assertions, as one change."""
+        if isinstance(delta, StateDelta):
+            return self._apply(delta.asserts, delta.retract)
+        return self._apply(delta.get("assert") or (), delta.get("retract") or ())
+
+    def _apply(self, asserts: Iterable[Any], retract: Iterable[Any]) -> Applied:
+        ignored: list[Any] = []
+        patterns: dict[_Place, list[_Stated]] = {}
+        for entry in retract:
+            pattern = _stated(entry, wildcards=True)
+            if pattern is None:
+                ignored.append(entry)
+            else:
+                patterns.setdefault(pattern.place, []).append(pattern)
+        with self._changing:
+            left = dict(self._facts)
+            gone = []
+            if patterns:
+                for stated, fact in self._facts.items():
+                    if any(pattern.matches(stated) for pattern in patterns.get(stated.place, ())):
+                        gone.append(fact)
+                        del left[stated]
+            new = []
+            for entry in asserts:
+                stated_now = _stated(entry)
+                if stated_now is None:
+                    ignored.append(entry)
+                elif stated_now not in left:
+                    left[stated_now] = _copy(entry)
+                    new.append(entry)
+            if len(left) > self._most and len(left) > len(self._facts):
+                raise Refused("state_full", f"the working state would have {len(left):,} facts, of {self._most:,}")
+            self._facts = left
+        return Applied(tuple(map(_copy, gone)), tuple(map(_copy, new)), tuple(ignored))
+
+
+def _stated(entry: Any, *, wildcards: bool = False) -> _Stated | None:
+    """What an entry says, if it says anything."""
+    if not isinstance(entry, Mapping):
+        return None
+    name, args, named = entry.get("pred"), entry.get("args"), entry.get("named_args")
+    if not isinstance(name, str) or (args is None) == (named is None):
+        return None
+    place: _Place
+    if isinstance(args, list | tuple):
+        place, given = (name, len(args)), list(args)
+    elif isinstance(named, Mapping) and all(isinstance(key, str) for key in named):
+        place = (name, tuple(sorted(named)))
+        given = [named[key] for key in sorted(named)]
+    else:
+        return None
+    if not wildcards and any(value is None for value in given):
+        return None
+    try:
+        key = tuple(None if value is None else _key(value) for value in given)
+        time = _time(entry.get("t"))
+    except NotPlain:
+        return None
+    return _Stated(place, key, time if time is not None or wildcards else _ALWAYS)
+
+
+def _time(said: Any) -> _Time:
+    """The interval, so that two ways to write one are the same; None if nothing is said of time.
+
+    What only an evaluation can tell, such as ``now``, is compared as it is written.
+    """
+    if said is None:
+        return None
+    try:
+        found = interval(plain(said), _TIMED)
+    except Fault:
+        return msgspec.json.encode(plain(said), order="sorted").decode()
+    return _ALWAYS if found is None else found
+
+
+def _key(value: Any) -> bytes:
+    """Equal for equal values: the order of members does not count, and whole numbers may be wrapped (DATA-19)."""
+    return msgspec.json.encode(_unwrapped(plain(value)), order="sorted")
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unwrapped(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"_type", "value"} and value["_type"] == "int64" and isinstance(value["value"], str):
+        try:
+            return int(value["value"]) if len(value["value"]) <= 40 else value
+        except ValueError:
+            return value
+    return {key: _unwrapped(part) for key, part in value.items()}
+
+
+def _copy(fact: Mapping[str, Any]) -> FactObject:
+    copied: FactObject = plain(fact)
+    return copied
