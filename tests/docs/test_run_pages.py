@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.kernel import kernel_sources
-from manglecp.invoke.running import Reason
+from manglecp.invoke.parties import Reason
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.model import Invocation
 from manglecp.wire.errors import CODES

@@ -20,10 +20,10 @@ from manglecp.invoke.arguments import secret_names
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.model import Outcome
 from manglecp.invoke.observing import event_rows, events_of, summary_of
+from manglecp.invoke.parties import Ended
 from manglecp.invoke.refusals import Told, cancelled, failed, needs_decision, result_refused
 from manglecp.invoke.results import hiding, result_errors, result_of, scrubbed
 from manglecp.invoke.run_rules import RunRules
-from manglecp.invoke.running import Ended
 from manglecp.mangle.errors import MangleError
 from manglecp.pack.model import Invocation
 from manglecp.wire.errors import SchemaError, WireError

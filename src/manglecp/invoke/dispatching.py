@@ -18,7 +18,7 @@ from manglecp.harness.canonical import digest_text
 from manglecp.invoke.claims import Claim
 from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call, Outcome, Status
-from manglecp.invoke.running import Permit
+from manglecp.invoke.parties import Permit
 from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
 from manglecp.toolhost.state import Slots
 

@@ -15,8 +15,8 @@ import msgspec
 from manglecp.harness.canonical import digest_bytes
 from manglecp.intent.definition import Step as ChainStep
 from manglecp.invoke.model import Call, Outcome, Status
+from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
-from manglecp.invoke.running import History
 from manglecp.invoke.turns import Resumption
 from manglecp.store.runs.model import Claimed, Step, StepState
 from manglecp.toolhost import state

@@ -38,10 +38,12 @@ from manglecp.invoke.documents import Documents, Proven, question_digest
 from manglecp.invoke.history import history_of
 from manglecp.invoke.journal import Durable, EndState, Journal, Unrecorded
 from manglecp.invoke.observing import event_rows
+from manglecp.invoke.outcomes import states_of
+from manglecp.invoke.parties import Ended, History, Watch
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.refusals import Told, gate_refused
 from manglecp.invoke.run_rules import RunRules, Spoken
-from manglecp.invoke.running import Ended, Execution, History, Watch, states_of
+from manglecp.invoke.running import Execution
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.trial import refuse_unusable
 from manglecp.invoke.turns import GateRefused, RunTerms, Turns

@@ -12,104 +12,40 @@ is tried again first, a few times, each behind a gate of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.states import MutationReady, ToolRequests
 from manglecp.intent.definition import Step
 from manglecp.invoke.arguments import NoCall, call_of, secret_names, undo_of
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.journal import Journal
-from manglecp.invoke.model import Call, Effect, EffectStatus, Outcome, Status
+from manglecp.invoke.model import Call, Outcome
+from manglecp.invoke.outcomes import (
+    at_last,
+    effects_of,
+    in_doubt,
+    may_stand,
+    no_call,
+    refused,
+    secret_lost,
+    skipped,
+    states_of,
+    stuck_at,
+)
+from manglecp.invoke.parties import Actions, Ended, History, Permit, Reason, Rules, Watch
 from manglecp.invoke.plan import Plan
-from manglecp.invoke.turns import GateRefused, Reads, Resumption, Turn, Turns
+from manglecp.invoke.turns import GateRefused, Reads, Turn, Turns
 from manglecp.mangle.errors import MangleError
 from manglecp.toolhost import state
 from manglecp.toolhost.state import Slots
 
-__all__ = ["Actions", "Ended", "Execution", "History", "Permit", "Reason", "Rules", "Watch", "states_of"]
+__all__ = ["Execution"]
 
-Reason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
-Permit: TypeAlias = MutationReady | ToolRequests
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 3
 """How often an action that may be repeated is tried while nobody knows what came of it."""
-
-
-class Actions(Protocol):
-    """Who runs calls. Whatever becomes of one, it has an outcome."""
-
-    async def __call__(self, call: Call, permit: Permit, slots: Slots, seconds: float) -> tuple[Outcome, Slots]: ...
-
-    def give_up(self, call: Call) -> None:
-        """Nobody waits for this read any more."""
-
-
-class Rules(Protocol):
-    """What the pack's rules say while a run is under way."""
-
-    def skips(self, outcomes: Sequence[Outcome]) -> Mapping[int, str]:
-        """The steps to leave out, and why."""
-
-    def denied(self, outcomes: Sequence[Outcome]) -> Collection[str]:
-        """The actions that policy bars now."""
-
-    def reads(self, action: str) -> bool:
-        """Does an extractor look into the results of this action?"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
-    """Who looks on, and who may say stop."""
-
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
-    progress: Callable[[str, int, int], None] = lambda *_: None
-    """The action that begins, how many steps are settled, and how many there are."""
-    point: Callable[[str], None] = lambda _: None
-    """Told of the moments at which a crash would matter."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """What a record says about a run that somebody else began."""
-
-    outcomes: tuple[Outcome, ...] = ()
-    carried: tuple[Outcome, ...] = ()
-    """Those of the effects that the last witness permitted: rows of the turn that comes next."""
-    unfinished: tuple[Call, ...] = ()
-    """Sent, and not answered as far as is known."""
-    attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """How often each step (by kind and number) was tried."""
-    slots: Slots = field(default_factory=dict)
-    cancelled: bool = False
-    """Had somebody asked to cancel it?"""
-    resumption: Resumption
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How the loop ended. ``turn`` is still open: it is closed on the answer."""
-
-    outcomes: tuple[Outcome, ...]
-    effects: tuple[Effect, ...]
-    turn: Turn
-    reads: Reads
-    reason: Reason | None = None
-    """None: the chain ran to its end."""
-    culprit: Outcome | None = None
-
-    def undecided(self, refused: GateRefused) -> Ended:
-        """The same, where the evidence of what happened cannot be closed."""
-        return replace(self, reason="needs_decision", culprit=_refused(refused, self.outcomes))
-
-    @property
-    def standing(self) -> tuple[Outcome, ...]:
-        """What is the case: the steps that are done and were not taken back, in order."""
-        undone = {effect.step for effect in self.effects if effect.status == "undone"}
-        return tuple(one for one in self.outcomes if one.kind == "do" and one.number not in undone)
 
 
 class _Undecided(Exception):
@@ -164,7 +100,7 @@ class Execution:
     @property
     def _happened(self) -> bool:
         """Is there an effect, or may there be one?"""
-        return any(effect.status != "undone" for effect in self._effects()) or any(
+        return any(effect.status != "undone" for effect in effects_of(self._outcomes)) or any(
             one.kind == "undo" for one in self._outcomes
         )
 
@@ -181,11 +117,11 @@ class Execution:
     def left(self, code: str) -> Ended:
         """How a run stands that nobody carries out until a person has decided; ``code`` says why."""
         assert self._history is not None  # somebody began it
-        unknown = [_unknown(call) for call in self._history.unfinished]
+        unknown = [in_doubt(call) for call in self._history.unfinished]
         self._outcomes.extend(unknown)
         self._turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=self._history.resumption)
         stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
-        return self._ended("needs_decision", stuck[0] if stuck else _stuck(self._plan, self._outcomes, code))
+        return self._ended("needs_decision", stuck[0] if stuck else stuck_at(self._plan, self._outcomes, code))
 
     async def _give_up_when_cancelled(self) -> None:
         """A read that nobody wants any more may be given up. An effect that was sent is waited for."""
@@ -236,7 +172,7 @@ class Execution:
         for outcome in history.carried:
             assert outcome.call is not None  # it was sent
             turn.effects([outcome.call], [outcome])
-        unknown = [(call, _unknown(call)) for call in history.unfinished]
+        unknown = [(call, in_doubt(call)) for call in history.unfinished]
         stuck = [outcome for call, outcome in unknown if not call.action.idempotent]
         if not stuck:
             for call, outcome in unknown:
@@ -252,10 +188,10 @@ class Execution:
         """Before the first effect a refusal is an answer. Afterwards it leaves things as nobody wanted them."""
         try:
             return step()
-        except GateRefused as refused:
+        except GateRefused as closed:
             if not self._happened:
                 raise
-            raise _Undecided(_refused(refused, self._outcomes)) from refused
+            raise _Undecided(refused(closed, self._outcomes)) from closed
 
     def _said(self, question: Callable[[Sequence[Outcome]], T]) -> T:
         """What rules say about the run so far. Where they fail, the same holds as for a gate."""
@@ -264,7 +200,7 @@ class Execution:
         except MangleError as error:
             if not self._happened:
                 raise
-            raise _Undecided(_at_last(self._outcomes, "rules_failed", type(error).__name__)) from error
+            raise _Undecided(at_last(self._outcomes, "rules_failed", type(error).__name__)) from error
 
     def _readers(self) -> Reads:
         """Whose results somebody reads: later steps, and whoever gets the answer."""
@@ -281,14 +217,14 @@ class Execution:
         calls: list[Call] = []
         for step in together:
             if step.number in skips:
-                self._settle(_skipped(step, skips[step.number]))
+                self._settle(skipped(step, skips[step.number]))
                 continue
             if self._history is not None and self._needs_secret(step):
-                raise _Undecided(_secret_lost(step))
+                raise _Undecided(secret_lost(step))
             try:
                 calls.append(self._call(step))
             except NoCall as trouble:
-                self._settle(_no_call(step.number, "do", step.action, trouble))
+                self._settle(no_call(step.number, "do", step.action, trouble))
         if not calls:
             return
         if calls[0].is_effect:
@@ -405,7 +341,7 @@ class Execution:
     async def _undo(self) -> None:
         """Take back what can be taken back, last first. Where that fails nothing before it is touched: it may rest on
         what is still there."""
-        for done in reversed([one for one in self._outcomes if one.kind == "do" and _may_stand(one)]):
+        for done in reversed([one for one in self._outcomes if one.kind == "do" and may_stand(one)]):
             call = done.call
             if call is None or not call.is_effect:
                 continue
@@ -427,24 +363,15 @@ class Execution:
         try:
             back = undo_of(self._run, undo, call, done.output, self._plan.actions[undo.action], attempt=attempt)
         except NoCall as trouble:
-            self._settle(_no_call(done.number, "undo", undo.action, trouble))
+            self._settle(no_call(done.number, "undo", undo.action, trouble))
             return False
         await self._act([back])
         return True
 
-    def _effects(self) -> tuple[Effect, ...]:
-        """What happened, or may have, in the order in which it did."""
-        undoing = {one.number: one.status for one in self._outcomes if one.kind == "undo"}
-        return tuple(
-            Effect(step=one.number, action=one.action, status=_standing(one, undoing.get(one.number)))
-            for one in self._outcomes
-            if one.kind == "do" and one.call is not None and one.call.is_effect and _may_stand(one)
-        )
-
     def _ended(self, reason: Reason | None, culprit: Outcome | None) -> Ended:
         return Ended(
             outcomes=tuple(self._outcomes),
-            effects=self._effects(),
+            effects=effects_of(self._outcomes),
             turn=self._turn,
             reads=self._reads,
             reason=reason,
@@ -455,68 +382,3 @@ class Execution:
 def _may_repeat(outcome: Outcome) -> bool:
     call = outcome.call
     return call is not None and call.action.idempotent and call.attempt < _ATTEMPTS
-
-
-def _may_stand(outcome: Outcome) -> bool:
-    return outcome.status in ("done", "unknown") or outcome.happened
-
-
-def _standing(outcome: Outcome, undoing: Status | None) -> EffectStatus:
-    if undoing == "done":
-        return "undone"
-    return "unknown" if "unknown" in (outcome.status, undoing) else "done"
-
-
-def states_of(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """How each step ended, for the view of the run that a turn shows."""
-    return {f"{one.kind} {one.number}": one.status for one in outcomes}
-
-
-def _skipped(step: Step, why: str) -> Outcome:
-    return Outcome(call=None, number=step.number, action=step.action, status="skipped", why=why)
-
-
-def _no_call(number: int, kind: Literal["do", "undo"], action: str, trouble: NoCall) -> Outcome:
-    return Outcome(
-        call=None, number=number, kind=kind, action=action, status="failed", code=trouble.code, detail=str(trouble)
-    )
-
-
-def _stuck(plan: Plan, outcomes: Sequence[Outcome], code: str) -> Outcome:
-    """The step that is not got over: the next one, or the last where all are settled."""
-    step = next(iter(plan.ready({one.number for one in outcomes if one.kind == "do"})), plan.definition.steps[-1])
-    return Outcome(call=None, number=step.number, action=step.action, status="failed", code=code)
-
-
-def _secret_lost(step: Step) -> Outcome:
-    return Outcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
-
-
-def _unknown(call: Call) -> Outcome:
-    return Outcome(
-        call=call,
-        number=call.number,
-        kind=call.kind,
-        action=call.action.name,
-        status="unknown",
-        code="outcome_unknown",
-        detail="whoever sent it was lost before its outcome was on record",
-    )
-
-
-def _refused(refused: GateRefused, outcomes: Sequence[Outcome]) -> Outcome:
-    return _at_last(outcomes, "gate_refused", ", ".join(refused.classes))
-
-
-def _at_last(outcomes: Sequence[Outcome], code: str, detail: str) -> Outcome:
-    """Why it does not go on after the last step."""
-    last = outcomes[-1]
-    return Outcome(
-        call=None,
-        number=last.number,
-        kind=last.kind,
-        action=last.action,
-        status="failed",
-        code=code,
-        detail=detail,
-    )

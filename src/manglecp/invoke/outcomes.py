@@ -1,0 +1,100 @@
+"""How steps end without having run, and what of all that ended still stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from manglecp.intent.definition import Step
+from manglecp.invoke.arguments import NoCall
+from manglecp.invoke.model import Call, Effect, EffectStatus, Outcome, Status
+from manglecp.invoke.plan import Plan
+from manglecp.invoke.turns import GateRefused
+
+__all__ = [
+    "at_last",
+    "effects_of",
+    "in_doubt",
+    "may_stand",
+    "no_call",
+    "refused",
+    "secret_lost",
+    "skipped",
+    "states_of",
+    "stuck_at",
+]
+
+
+def effects_of(outcomes: Sequence[Outcome]) -> tuple[Effect, ...]:
+    """What happened, or may have, in the order in which it did."""
+    undoing = {one.number: one.status for one in outcomes if one.kind == "undo"}
+    return tuple(
+        Effect(step=one.number, action=one.action, status=standing(one, undoing.get(one.number)))
+        for one in outcomes
+        if one.kind == "do" and one.call is not None and one.call.is_effect and may_stand(one)
+    )
+
+
+def may_stand(outcome: Outcome) -> bool:
+    return outcome.status in ("done", "unknown") or outcome.happened
+
+
+def standing(outcome: Outcome, undoing: Status | None) -> EffectStatus:
+    if undoing == "done":
+        return "undone"
+    return "unknown" if "unknown" in (outcome.status, undoing) else "done"
+
+
+def states_of(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """How each step ended, for the view of the run that a turn shows."""
+    return {f"{one.kind} {one.number}": one.status for one in outcomes}
+
+
+def skipped(step: Step, why: str) -> Outcome:
+    return Outcome(call=None, number=step.number, action=step.action, status="skipped", why=why)
+
+
+def no_call(number: int, kind: Literal["do", "undo"], action: str, trouble: NoCall) -> Outcome:
+    return Outcome(
+        call=None, number=number, kind=kind, action=action, status="failed", code=trouble.code, detail=str(trouble)
+    )
+
+
+def stuck_at(plan: Plan, outcomes: Sequence[Outcome], code: str) -> Outcome:
+    """The step that is not got over: the next one, or the last where all are settled."""
+    step = next(iter(plan.ready({one.number for one in outcomes if one.kind == "do"})), plan.definition.steps[-1])
+    return Outcome(call=None, number=step.number, action=step.action, status="failed", code=code)
+
+
+def secret_lost(step: Step) -> Outcome:
+    return Outcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
+
+
+def in_doubt(call: Call) -> Outcome:
+    return Outcome(
+        call=call,
+        number=call.number,
+        kind=call.kind,
+        action=call.action.name,
+        status="unknown",
+        code="outcome_unknown",
+        detail="whoever sent it was lost before its outcome was on record",
+    )
+
+
+def refused(gate: GateRefused, outcomes: Sequence[Outcome]) -> Outcome:
+    return at_last(outcomes, "gate_refused", ", ".join(gate.classes))
+
+
+def at_last(outcomes: Sequence[Outcome], code: str, detail: str) -> Outcome:
+    """Why it does not go on after the last step."""
+    last = outcomes[-1]
+    return Outcome(
+        call=None,
+        number=last.number,
+        kind=last.kind,
+        action=last.action,
+        status="failed",
+        code=code,
+        detail=detail,
+    )
