@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -48,7 +49,7 @@ def word(text: str) -> str:
 
 def canonical(value: Any) -> bytes:
     """The canonical JSON of a value made of dictionaries, lists, texts, numbers, booleans and None."""
-    if _check(value):
+    if not _is_plain(value) and _check(value):
         value = _carried(value)
     return msgspec.json.encode(value, order="sorted")
 
@@ -66,6 +67,39 @@ def digest_text(text: str) -> str:
 def digest_bytes(data: bytes) -> str:
     """The digest of bytes, which may be a canonical form."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is sure at a glance that nothing is to be refused or carried. Most values are like that."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        below: list[Any] = []
+        for one in level:
+            if type(one) is dict:
+                for key in one:
+                    if type(key) is not str or not key.isascii():
+                        return False
+                parts: Iterable[Any] = one.values()
+            elif type(one) is list:
+                parts = one
+            else:
+                return False
+            for part in parts:
+                kind = type(part)
+                if kind is str:
+                    if not part.isascii() and _SURROGATE.search(part):
+                        return False
+                elif kind is dict or kind is list:
+                    below.append(part)
+                elif kind is float:
+                    if not 1e-4 <= part < 1e16:  # these are written without an exponent
+                        return False
+                elif kind is not int and kind is not bool and part is not None:
+                    return False
+        if not below:
+            return True
+        level = below
+    return False
 
 
 def _check(value: Any) -> bool:

@@ -39,6 +39,7 @@ __all__ = ["Growing"]
 _CALL_ID: Final = "callId"
 _REQUESTS: Final = "toolRequests"
 _DOCUMENTS: Final = "policyDocuments"
+_DECISIONS: Final = "guardrailDecisions"
 _OF_EVIDENCE: Final = {name: how for name, how in members_of(Evidence).items() if name != "callSpec"}
 _OTHERS: Final = tuple(name for name in Evidence.__struct_fields__ if name not in ("tool_requests", "decomposition"))
 """What a check of a request by itself may look at, beside the request: not how work is divided."""
@@ -168,7 +169,9 @@ class Growing:
             if name not in _OF_EVIDENCE:
                 continue
             field, read = _OF_EVIDENCE[name]
-            if isinstance(read, RowList):
+            if name == _DECISIONS and before is None:
+                raw[name], (numbered[name], fields[field]) = _recognised(_decisions, name, value)
+            elif isinstance(read, RowList):
                 known = len(before) if isinstance(before, list) else 0
                 numbered[name] = [*numbered.get(name, ()), *read.numbered(raw[name], LIMITS, known)]
                 fields[field] = read.arrange(numbered[name])
@@ -298,6 +301,15 @@ def _supplied(name: str, encoded: bytes) -> _Known:
     """A policy document that is the one of its turn, and what it supplies."""
     raw = _decode(encoded)
     return _Known(raw, supplied(name, raw, LIMITS))
+
+
+@lru_cache(_KEPT)
+def _decisions(name: str, encoded: bytes) -> _Known:
+    """Decisions of guardrails: those of turns where nothing is wrong are the same. As they came, and in order."""
+    raw, read = _decode(encoded), _OF_EVIDENCE[name][1]
+    assert isinstance(read, RowList)
+    numbered = read.numbered(raw, LIMITS)
+    return _Known(raw, (numbered, read.arrange(numbered)))
 
 
 @lru_cache(_KEPT)

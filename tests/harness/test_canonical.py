@@ -1,0 +1,81 @@
+"""Canonical JSON, held against a plain description of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from manglecp.harness.canonical import Uncanonical, canonical
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text() | st.just("\ud800"),
+    lambda some: st.lists(some) | st.lists(some).map(tuple) | st.dictionaries(st.text() | st.just("\udfff"), some),
+    max_leaves=8,
+)
+
+
+def plainly(value: Any) -> Any:
+    """The value that is written; a ValueError if it has no canonical form."""
+    if isinstance(value, str):
+        value.encode()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError
+        if "e" in repr(value) or str(value) == "-0.0":
+            return repr(value)
+    if isinstance(value, dict):
+        return {key: plainly(value[key]) for key in sorted(value) if plainly(key) == key}
+    if isinstance(value, list | tuple):
+        return [plainly(item) for item in value]
+    return value
+
+
+@given(values)
+@example({"a": 1e16, "b": 9.9e15, "c": 1e-4, "d": 9e-5, "e": -0.0, "f": -0.5, "g": 0.0})
+@example([{"é": ["…"], "z": {"ÿ": None}}])
+@example([{"a": ["\ud800"]}])
+@example([{"\ud800": 1}])
+@example({"a": (1, 2.5)})
+def test_every_value_is_written_in_one_way(value: Any) -> None:
+    try:
+        plain = plainly(value)
+    except ValueError:
+        with pytest.raises(Uncanonical):
+            canonical(value)
+        return
+    expected = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    assert json.loads(canonical(value)) == json.loads(expected)
+    assert list(_keys(json.loads(canonical(value)))) == list(_keys(json.loads(expected)))
+
+
+def _keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield key
+            yield from _keys(part)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _keys(item)
+
+
+@pytest.mark.parametrize("odd", [{1: 2}, {"a": b"bytes"}, [{"a": {1.5: 1}}], {"a": [float("nan")]}, [{2}]])
+def test_what_json_does_not_have_is_refused(odd: Any) -> None:
+    with pytest.raises(Uncanonical):
+        canonical(odd)
+
+
+def test_what_is_nested_very_deep_is_refused() -> None:
+    def nested(depth: int) -> Any:
+        value: Any = []
+        for _ in range(depth):
+            value = [value]
+        return value
+
+    assert canonical(nested(200)) == b"[" * 201 + b"]" * 201
+    with pytest.raises(Uncanonical):
+        canonical(nested(201))
