@@ -41,6 +41,10 @@ EXTENSIONS: Final = {
         "option": 'options["x-rule_coverage"]: true',
         "answer": "diagnostics.rule_coverage: which rules fired, lay dormant or did not apply",
     },
+    "x-request_key": {
+        "option": 'payload["x-request_key"] of invoke_request: a text of the client, at most 128 characters',
+        "answer": "the same key, tool and arguments lead to one run and its answer, however often they are sent",
+    },
 }
 """What this implementation has beyond the protocol or as its optional parts (OPEN-50)."""
 
