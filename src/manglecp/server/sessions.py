@@ -127,7 +127,8 @@ class Session:
     def identity(self) -> Identity | None:
         return self._identity
 
-    async def _who(self) -> Identity:
+    async def who(self) -> Identity:
+        """Whoever asks; ``auth_required`` or ``auth_invalid`` if that is nobody who may."""
         if self._credential is not None and self._core.clock() >= self._known_until:
             self._identity = None
             self._known(await self._identify(*self._credential))
@@ -192,12 +193,18 @@ class Session:
         return reply
 
     async def receive(self, data: bytes) -> None:
-        """Take a message, whose answer is sent when it is there. Returns when the next one may be read."""
+        """Take a message, whose answer is sent when it is there. Returns when the next one may be read.
+
+        A ConnectionResetError says that the client takes nothing any more.
+        """
         assert self._outbox is not None, "a session that lasts is entered first"
         taken = await self._take(data, None, self._outbox)
         if isinstance(taken, Reply):
             self._outbox.put(taken.data)
+        await asyncio.sleep(0)  # messages that come without a pause must not keep others from their turn
         await self._outbox.room()
+        if self._outbox.broken.is_set():
+            raise ConnectionResetError("the client takes nothing any more")
 
     async def _take(
         self, data: bytes, types: Collection[str] | None, into: Outbox | None = None
@@ -235,7 +242,7 @@ class Session:
         try:
             if not _LONG < len(data) <= most:
                 return receive(data, most, structured_facts=structured)
-            await self._who()
+            await self.who()
             work = partial(receive, data, most, structured_facts=structured)
             return await asyncio.get_running_loop().run_in_executor(core.readers, work)
         except WireError as error:
@@ -265,7 +272,7 @@ class Session:
         assert not isinstance(message, Cancel | Authenticate)
         if core.serving.status in ("booting", "draining"):
             raise core.serving.not_ready()
-        identity = await self._who()
+        identity = await self.who()
         core.admission.charge(identity)
         if len(self._pending) >= core.settings.pending:
             raise WireError(

@@ -1,0 +1,48 @@
+"""The ASGI application: HTTP and WebSocket on one message core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from manglecp.server.asgi import Receive, Scope, Send
+from manglecp.server.core import Core
+from manglecp.server.guards import Guards
+from manglecp.server.http import Http
+from manglecp.server.websocket import WebSocket
+
+if TYPE_CHECKING:
+    from manglecp.server.metrics import Metrics
+
+__all__ = ["App"]
+
+
+class App:
+    """Made on the event loop that serves it. Opening and ending the core is left to whoever made that."""
+
+    def __init__(
+        self,
+        core: Core,
+        guards: Guards | None = None,
+        *,
+        metrics: Metrics | None = None,
+        metadata: tuple[str, bytes] | None = None,
+        max_age: int | None = None,
+    ) -> None:
+        guards = guards or Guards(auth=core.auth.required)
+        self.core = core
+        self._http = Http(core, guards, metrics=metrics, metadata=metadata, max_age=max_age)
+        self._websocket = WebSocket(core, guards)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            raise ValueError(f"{scope['type']} is not served")
+
+    async def drain(self, grace: float | None = None) -> bool:
+        """Take nothing new, let what is under way end, and take leave of everybody; did all of it end in time?"""
+        over = await self.core.drain(grace)
+        await self._websocket.end()
+        return over

@@ -1,0 +1,269 @@
+"""HTTP: a request in, a message out. Each request is a session of its own.
+
+Everything that is refused is refused with a message (TRANS-14), in this order: host and origin, path, method, the form
+of the request, its size, and then what the message core has against it. A client that closes its connection has
+cancelled (TRANS-40).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from manglecp.server.asgi import Header, Receive, Scope, Send, headers_of, respond
+from manglecp.server.bodies import Gone, read_body
+from manglecp.server.core import Core
+from manglecp.server.credentials import challenge, present
+from manglecp.server.guards import Guards
+from manglecp.server.replies import Reply, failure
+from manglecp.server.sessions import Session
+from manglecp.server.tracing import joined
+from manglecp.wire.errors import Code, WireError, malformed
+
+if TYPE_CHECKING:
+    from manglecp.server.metrics import Metrics
+
+__all__ = ["MANIFEST_PATH", "Http"]
+
+MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
+METRICS_PERMISSION: Final = "read_metrics"
+_JSON: Final = (b"content-type", b"application/json")
+_BODY_SECONDS: Final = 30.0
+_NOT_FOUND: Final = Code(404, False, "there is nothing at this path")
+_METHOD: Final = Code(405, False, "the path does not take this method")
+_FORM: Final = Code(415, False, "the body is in another form than JSON")
+_ACCEPT: Final = Code(406, False, "the client takes no JSON")
+_NOT_CACHED: Final = (b"cache-control", b"no-store")
+
+Handler = Callable[["_Request"], Awaitable[None]]
+
+
+class _Request:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes], cors: list[Header]
+    ) -> None:
+        self.method: str = scope["method"]
+        self.headers = headers
+        self.receive = receive
+        self.peer: str | None = scope["client"][0] if scope.get("client") else None
+        self._send = send
+        self._cors = cors
+
+    async def answer(self, status: int, body: bytes, *headers: Header) -> None:
+        head = self.method == "HEAD"
+        await respond(self._send, status, body, (*headers, *self._cors), head=head)
+
+    async def refuse(self, error: WireError, *headers: Header) -> None:
+        await self.reply(failure(error, None), *headers)
+
+    async def reply(self, reply: Reply, *headers: Header) -> None:
+        waiting = reply.retry_after_ms
+        more = [] if waiting is None else [(b"retry-after", b"%d" % -(-waiting // 1_000))]
+        await self.answer(reply.status, reply.data, _JSON, _NOT_CACHED, *more, *headers)
+
+
+class Http:
+    def __init__(
+        self,
+        core: Core,
+        guards: Guards,
+        *,
+        metrics: Metrics | None = None,
+        metadata: tuple[str, bytes] | None = None,
+        max_age: int | None = None,
+    ) -> None:
+        """``metadata`` is the address of the document about this resource and the document (RFC 9728).
+
+        ``max_age``: seconds that the manifest may be kept; None if it may change at any time (MANI-35).
+        """
+        self._core = core
+        self._guards = guards
+        self._metrics = metrics
+        self._metadata = metadata
+        self._cache = b"no-cache" if max_age is None else b"max-age=%d" % max_age
+        base = core.settings.base
+        self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
+            MANIFEST_PATH: (("GET", "HEAD"), self._manifest),
+            f"{base}/evaluate": (("POST",), lambda request: self._message(request, "intent_request")),
+            f"{base}/invoke": (("POST",), lambda request: self._message(request, "invoke_request")),
+            "/health": (("GET", "HEAD"), self._health),
+            "/ready": (("GET", "HEAD"), self._ready),
+        }
+        if metrics is not None:
+            self._routes["/metrics"] = (("GET", "HEAD"), self._exposed)
+        if metadata is not None:
+            self._routes[_path(metadata[0])] = (("GET", "HEAD"), self._described)
+        self._skills = f"{base}/skills/"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = headers_of(scope)
+        origin = headers.get(b"origin")
+        request = _Request(scope, receive, send, headers, [])
+        try:
+            self._guards.check(headers.get(b"host"), origin)
+            if origin is not None:
+                request = _Request(scope, receive, send, headers, self._guards.cors(origin))
+            await self._route(request, scope["path"])
+        except WireError as error:
+            await request.refuse(error)
+        except Gone:
+            return
+
+    async def _route(self, request: _Request, path: str) -> None:
+        methods, handler = self._routes.get(path, (None, None))
+        if handler is None and path.startswith(self._skills):
+            methods, handler = ("GET", "HEAD"), lambda one: self._skill(one, path[len(self._skills) :])
+        if methods is None or handler is None:
+            raise WireError("x-not_found", "There is nothing at this path", row=_NOT_FOUND)
+        if request.method in methods:
+            await handler(request)
+        elif request.method == "OPTIONS":
+            await request.answer(204, b"", *self._guards.preflight())
+        else:
+            allowed = ", ".join((*methods, "OPTIONS"))
+            error = WireError("x-method_not_allowed", f"This path takes {allowed}", row=_METHOD)
+            await request.refuse(error, (b"allow", allowed.encode()))
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    async def _message(self, request: _Request, type_: str) -> None:
+        began_ns = time.time_ns()
+        session = self._core.session("http", peer=request.peer)
+        present(session, request.headers, self._core.auth)
+        try:
+            _fits(request.headers)
+            body = await read_body(request.receive, request.headers, self._core.max_message_bytes, _BODY_SECONDS)
+        except WireError as error:
+            reply = failure(error, None)
+            self._core.handled(session, None, began_ns, reply)
+            await request.reply(reply, (b"connection", b"close"))  # the rest of it is not read
+            return
+        watcher = asyncio.create_task(_watch(request.receive, session))
+        try:
+            with joined(request.headers):
+                reply = await session.handle(body, (type_,)) or _nothing()
+        finally:
+            watcher.cancel()
+        await self._reply(request, reply)
+
+    async def _reply(self, request: _Request, reply: Reply) -> None:
+        if reply.status != 401:
+            await request.reply(reply)
+            return
+        url = None if self._metadata is None else self._metadata[0]
+        await request.reply(reply, (b"www-authenticate", challenge(reply.code, url)))
+
+    async def _known(self, request: _Request, permission: str | None = None) -> bool:
+        """May whoever asks see what is not a message? If not, they are told so here."""
+        session = self._core.session("http", peer=request.peer)
+        present(session, request.headers, self._core.auth)
+        try:
+            self._core.admission.charge_peer(request.peer)
+            identity = await session.who()
+            if permission is not None and self._core.auth.required and permission not in identity.permissions:
+                raise WireError("auth_insufficient", f"The permission {permission} is missing")
+        except WireError as error:
+            await self._reply(request, failure(error, None))
+            return False
+        return True
+
+    # --- documents ---------------------------------------------------------------------------------------------------
+
+    async def _manifest(self, request: _Request) -> None:
+        document = self._core.manifest(http=True)
+        # Booting and draining are over soon.
+        steady = document.status in ("ready", "degraded")
+        headers = ((b"etag", document.etag.encode()), (b"cache-control", self._cache if steady else b"no-cache"))
+        await _document(request, document.data, _JSON, document.etag.encode(), *headers)
+
+    async def _skill(self, request: _Request, skill_id: str) -> None:
+        if not await self._known(request):
+            return
+        with self._core.serving.use() as edition:
+            skill = edition.domain.pack.skills.get(skill_id)
+        if skill is None:
+            raise WireError("x-not_found", "There is no skill of that id", row=_NOT_FOUND)
+        body = skill.content.encode()
+        etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
+        kind = (b"content-type", f"{skill.content_type}; charset=utf-8".encode("latin-1", "replace"))
+        extra = ((b"etag", etag), (b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
+        await _document(request, body, kind, etag, *extra)
+
+    async def _described(self, request: _Request) -> None:
+        assert self._metadata is not None
+        await request.answer(200, self._metadata[1], _JSON, (b"cache-control", b"max-age=300"))
+
+    # --- for whoever runs it -----------------------------------------------------------------------------------------
+
+    async def _health(self, request: _Request) -> None:
+        """The process is alive and its event loop turns."""
+        await self._state(request, 200)
+
+    async def _ready(self, request: _Request) -> None:
+        """Requests should be sent here."""
+        status = self._core.serving.status
+        await self._state(request, 200 if status in ("ready", "degraded") else 503)
+
+    async def _state(self, request: _Request, status: int) -> None:
+        body = b'{"status":"%s"}' % self._core.serving.status.encode()
+        await request.answer(status, body, _JSON, _NOT_CACHED)
+
+    async def _exposed(self, request: _Request) -> None:
+        assert self._metrics is not None
+        if await self._known(request, METRICS_PERMISSION):
+            kind, body = self._metrics.exposed(self._core)
+            await request.answer(200, body, (b"content-type", kind.encode()), _NOT_CACHED)
+
+
+async def _watch(receive: Receive, session: Session) -> None:
+    """Whoever closes the connection does not want the answer any more."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    session.cancel_all()
+
+
+async def _document(request: _Request, body: bytes, kind: Header, etag: bytes, *headers: Header) -> None:
+    known = request.headers.get(b"if-none-match", b"")
+    if known == b"*" or etag in (one.strip().removeprefix(b"W/") for one in known.split(b",")):
+        await request.answer(304, b"", *headers)
+    else:
+        await request.answer(200, body, kind, *headers)
+
+
+def _fits(headers: Mapping[bytes, bytes]) -> None:
+    """The form of a request (TRANS-13)."""
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json":
+        raise WireError("x-unsupported_media_type", "A message has the content type application/json", row=_FORM)
+    if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+        raise WireError("x-unsupported_media_type", "A message is sent as it is, not compressed", row=_FORM)
+    accept = headers.get(b"accept")
+    if accept is not None and not any(map(_takes_json, accept.lower().split(b","))):
+        raise WireError("x-not_acceptable", "Answers have the content type application/json", row=_ACCEPT)
+
+
+def _takes_json(part: bytes) -> bool:
+    kind, *params = (one.strip() for one in part.split(b";"))
+    if kind not in (b"application/json", b"application/*", b"*/*"):
+        return False
+    return not any(one.startswith(b"q=") and _is_zero(one[2:]) for one in params)
+
+
+def _is_zero(weight: bytes) -> bool:
+    try:
+        return float(weight) == 0.0
+    except ValueError:
+        return False
+
+
+def _nothing() -> Reply:
+    """For messages that have no answer; none of them is taken on HTTP."""
+    return failure(malformed("The message has no answer", "$.type"), None)
+
+
+def _path(url: str) -> str:
+    return urlsplit(url).path

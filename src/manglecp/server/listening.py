@@ -1,0 +1,120 @@
+"""uvicorn, as this server uses it: our signals, our logs, and connections that can be cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from manglecp.server.app import App
+from manglecp.server.websocket import ABORT
+
+__all__ = ["Listener", "Tls", "bind"]
+
+PING_SECONDS: Final = 20.0
+"""An idle connection sees a ping at least every 30 seconds (TRANS-09)."""
+_BACKLOG: Final = 2_048
+_LINGER: Final = 10
+"""Seconds that connections have to close once everything is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    certificate: Path
+    key: Path
+    password: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """TLS 1.2 or newer (SEC-34)."""
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        made.load_cert_chain(self.certificate, self.key, self.password or "")
+        return made
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that several processes may listen on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(_BACKLOG)
+        made.set_inheritable(True)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+class _Protocol(WebSocketsSansIOProtocol):
+    """A client that does not read would keep a connection half closed for ever: its application may cut it."""
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):  # not if the handshake was refused
+            extensions: dict[str, Any] = {**(self.scope["extensions"] or {}), ABORT: self.transport.abort}
+            self.scope["extensions"] = extensions
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are for whoever drains first."""
+        yield
+
+
+class Listener:
+    """Serves an application on a socket, from :meth:`begin` until :meth:`end`."""
+
+    def __init__(self, app: App, bound: socket.socket, *, tls: Tls | None = None, ping: float = PING_SECONDS) -> None:
+        self._app = app
+        self._socket = bound
+        self.address: tuple[str, int] = bound.getsockname()[:2]
+        config = uvicorn.Config(
+            app,
+            interface="asgi3",
+            http="httptools",
+            ws=_Protocol,
+            # What is a little too long is answered; what is much longer closes the connection (code 1009).
+            ws_max_size=4 * app.core.max_message_bytes,
+            ws_ping_interval=ping,
+            ws_ping_timeout=ping,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_LINGER,
+            ssl_certfile=None if tls is None else tls.certificate,
+            ssl_context_factory=None if tls is None else lambda *_: tls.context(),
+        )
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Returns when connections are taken."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        while not self._server.started:
+            if self._task.done():
+                self._task.result()
+                raise RuntimeError("the server did not start")
+            await asyncio.sleep(0.001)
+
+    async def end(self, grace: float | None = None) -> bool:
+        """Drain while the address still answers, then close it; did everything end in time?"""
+        over = await self._app.drain(grace)
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+        return over

@@ -1,0 +1,86 @@
+"""Figures for Prometheus: how long answers took and of which kind they were, and how much is under way.
+
+Labels come from fixed sets only, never from what a client wrote. Where several processes serve one address, each
+writes its figures into a folder that they share, and whichever is asked adds them up.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from manglecp.server import names
+from manglecp.wire.errors import CODES
+
+if TYPE_CHECKING:
+    from manglecp.server.core import Core, Handled
+
+__all__ = ["FOLDER_VARIABLE", "Metrics"]
+
+FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+_STATUSES: Final = ("booting", "ready", "degraded", "draining")
+_OTHER: Final = "other"
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """An observer of the core (:class:`manglecp.server.core.Handled`)."""
+
+    def __init__(self) -> None:
+        self._shared = FOLDER_VARIABLE in os.environ
+        self._registry = CollectorRegistry()
+        self._duration = Histogram(
+            names.DURATION,
+            "How long it took to answer a message.",
+            (names.LABEL_TRANSPORT, names.LABEL_TYPE, names.LABEL_ERROR),
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
+        self._children: dict[tuple[str, str | None, str | None], Histogram] = {}
+        """Looking one up by its labels costs more than counting."""
+        self._sessions = self._gauge(names.SESSIONS, "Sessions that are open.")
+        self._pending = self._gauge(names.PENDING, "Requests that are not answered yet.")
+        self._evaluating = self._gauge(names.EVALUATING, "Evaluations that are running.")
+        self._waiting = self._gauge(names.WAITING, "Evaluations that wait for their turn.")
+        self._invoking = self._gauge(names.INVOKING, "Invocations that are running.")
+        self._status = Gauge(
+            names.STATUS,
+            "Processes that are in this state.",
+            (names.LABEL_STATUS,),
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self._registry, multiprocess_mode="livesum")
+
+    def __call__(self, event: Handled) -> None:
+        key = (event.transport, event.type, event.code)
+        child = self._children.get(key)
+        if child is None:
+            code = event.code if event.code is None or event.code in CODES else _OTHER
+            child = self._duration.labels(event.transport, event.type or _OTHER, code or "")
+            self._children[key] = child
+        child.observe((event.ended_ns - event.began_ns) / 1e9)
+
+    def look(self, core: Core) -> None:
+        """Write down how much is under way now."""
+        self._sessions.set(core.sessions)
+        self._pending.set(core.pending)
+        self._evaluating.set(core.admission.evaluating)
+        self._waiting.set(core.admission.waiting)
+        self._invoking.set(core.admission.invoking)
+        for status in _STATUSES:
+            self._status.labels(status).set(core.serving.status == status)
+
+    def exposed(self, core: Core) -> tuple[str, bytes]:
+        """The content type and the text."""
+        self.look(core)
+        registry = self._registry
+        if self._shared:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return CONTENT_TYPE_LATEST, generate_latest(registry)

@@ -1,0 +1,60 @@
+"""Spans for answers, through the API of OpenTelemetry alone: without its SDK they cost next to nothing.
+
+A span is made when the answer is there, with the times at which it began and ended, so that nothing has to be carried
+along. A client that says which trace it belongs to is a part of that (W3C trace context).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from opentelemetry import context, trace
+from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from manglecp.server import names
+
+if TYPE_CHECKING:
+    from manglecp.server.core import Handled
+
+__all__ = ["Tracing", "joined"]
+
+_PARENT: Final = b"traceparent"
+_propagator: Final = TraceContextTextMapPropagator()
+
+
+class Tracing:
+    """An observer of the core (:class:`manglecp.server.core.Handled`)."""
+
+    def __init__(self, provider: trace.TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer(names.TRACER, tracer_provider=provider)
+
+    def __call__(self, event: Handled) -> None:
+        span = self._tracer.start_span(event.type or "message", kind=SpanKind.SERVER, start_time=event.began_ns)
+        if span.is_recording():
+            span.set_attribute(names.ATTRIBUTE_TYPE, event.type or "")
+            span.set_attribute(names.ATTRIBUTE_SESSION, event.session)
+            span.set_attribute(names.ATTRIBUTE_TRANSPORT, event.transport)
+            if event.id is not None:
+                span.set_attribute(names.ATTRIBUTE_REQUEST, event.id)
+            if event.code is not None:
+                span.set_attribute(names.ATTRIBUTE_ERROR, event.code)
+                span.set_status(StatusCode.ERROR)
+        span.end(event.ended_ns)
+
+
+@contextmanager
+def joined(headers: Mapping[bytes, bytes]) -> Iterator[None]:
+    """What is done meanwhile belongs to the trace that these headers name, if they name one."""
+    parent = headers.get(_PARENT)
+    if parent is None:
+        yield
+        return
+    carrier = {"traceparent": parent.decode("latin-1"), "tracestate": headers.get(b"tracestate", b"").decode("latin-1")}
+    token = context.attach(_propagator.extract(carrier))
+    try:
+        yield
+    finally:
+        context.detach(token)

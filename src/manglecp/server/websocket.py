@@ -1,0 +1,130 @@
+"""WebSocket: a session for as long as the connection lasts; one text frame is one message (TRANS-04, TRANS-05).
+
+The manifest goes first. Nothing more is read while too much is unsent, so a client that does not read slows down itself
+and nobody else; one that takes nothing at all loses its connection. Pings are the protocol's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from manglecp.server.asgi import Receive, Scope, Send, headers_of
+from manglecp.server.core import Core
+from manglecp.server.credentials import present
+from manglecp.server.guards import Guards
+from manglecp.server.replies import failure
+from manglecp.server.sessions import Session
+from manglecp.wire.errors import Code, WireError
+
+__all__ = ["ABORT", "WebSocket"]
+
+ABORT: Final = "manglecp.abort"
+"""The extension of the scope that cuts a connection whose client does not read."""
+_GOING_AWAY: Final = 1001
+_UNSUPPORTED: Final = 1003
+_NOT_FOUND: Final = Code(404, False, "there is no WebSocket at this path")
+_LAST_WORDS: Final = 5.0
+"""Seconds for what is unsent when the server goes."""
+
+
+class WebSocket:
+    def __init__(self, core: Core, guards: Guards, *, most: int = 1_024) -> None:
+        """``most`` connections at once; others are told to come back later."""
+        self._core = core
+        self._guards = guards
+        self._most = most
+        self._open = 0
+        self._ending = asyncio.Event()
+        self._none_open = asyncio.Event()
+        self._none_open.set()
+        base = core.settings.base
+        self._paths = {f"{base}/ws", f"{base}/", base or "/"}
+
+    async def end(self) -> None:
+        """Close all connections, once what there is to say is said."""
+        self._ending.set()
+        await self._none_open.wait()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # the request to connect
+        headers = headers_of(scope)
+        try:
+            self._guards.check(headers.get(b"host"), headers.get(b"origin"))
+            if scope["path"] not in self._paths:
+                raise WireError("x-not_found", "There is no WebSocket at this path", row=_NOT_FOUND)
+            if self._open >= self._most:
+                waiting = self._core.settings.retry_after_ms
+                raise WireError("server_not_ready", "Too many connections are open", retry_after_ms=waiting)
+        except WireError as error:
+            await _refuse(send, error)
+            return
+        self._open += 1
+        self._none_open.clear()
+        try:
+            await send({"type": "websocket.accept"})
+            await self._serve(scope, headers, receive, send)
+        except OSError:  # the client is gone, which is its right at any time (TRANS-06)
+            return
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._none_open.set()
+
+    async def _serve(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        async def say(data: bytes) -> None:
+            await send({"type": "websocket.send", "text": data.decode()})
+
+        peer = scope["client"][0] if scope.get("client") else None
+        session = self._core.session("websocket", peer=peer, send=say)
+        present(session, headers, self._core.auth)
+        async with session:
+            reading = asyncio.create_task(_read(session, receive))
+            gone = asyncio.create_task(session.gone())
+            ending = asyncio.create_task(self._ending.wait())
+            tasks = (reading, gone, ending)
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if gone.done():
+                    _abort(scope)
+                elif ending.done():
+                    reading.cancel()
+                    await _take_leave(session, send)
+                elif (code := reading.result()) is not None:
+                    await send({"type": "websocket.close", "code": code})
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+async def _read(session: Session, receive: Receive) -> int | None:
+    """Until the client goes; or the code to close with, if it does what it must not."""
+    while True:
+        event = await receive()
+        if event["type"] == "websocket.disconnect":
+            return None
+        text = event.get("text")
+        if text is None:
+            return _UNSUPPORTED
+        await session.receive(text.encode())
+
+
+async def _take_leave(session: Session, send: Send) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_WORDS):
+            await session.drain()
+            await send({"type": "websocket.close", "code": _GOING_AWAY})
+
+
+def _abort(scope: Scope) -> None:
+    abort = scope.get("extensions", {}).get(ABORT)
+    if abort is not None:
+        abort()
+
+
+async def _refuse(send: Send, error: WireError) -> None:
+    reply = failure(error, None)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(reply.data))]
+    await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": reply.data})
