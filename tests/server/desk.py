@@ -114,6 +114,7 @@ class Desk:
     packs: list[Pack]
     """The last one is what a reload finds; none at all is a broken edit."""
     shops: list[Shop]
+    ended: list[Shop]
     handled: list[Handled]
 
     @property
@@ -154,6 +155,7 @@ async def desk(
     """``hold`` keeps the pack from being loaded until it is set."""
     packs = [first or plain_pack()]
     shops: list[Shop] = []
+    ended: list[Shop] = []
     handled: list[Handled] = []
     store = open_store(":memory:")
 
@@ -166,6 +168,7 @@ async def desk(
         async with shop(packs[-1], work, store=store, auto_confirm=auto_confirm) as one:
             shops.append(one)
             yield Edition(one.domain, one.invoker)
+        ended.append(one)
 
     settings = settings or ServerSettings(worker=False)
     serving = Serving(lambda: _typed(opening()), packs[0].settings, settings, probe=probe)
@@ -176,7 +179,7 @@ async def desk(
     try:
         if boot:
             await serving.ready()
-        yield Desk(core, serving, packs, shops, handled)
+        yield Desk(core, serving, packs, shops, ended, handled)
     finally:
         async with asyncio.timeout(PATIENCE):
             await core.close()

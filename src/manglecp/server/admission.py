@@ -40,7 +40,7 @@ class Buckets:
         if self._rate is None:
             return 0.0
         level = self._level(key, self._rate)
-        if level < 1.0:
+        if level < 1.0 - 1e-6:  # a rounding error must not make a client wait twice
             return (1.0 - level) / self._rate.per_second
         self._left[key] = (level - 1.0, self._clock())
         self._left.move_to_end(key)
@@ -50,8 +50,7 @@ class Buckets:
 
     def _level(self, key: str, rate: Rate) -> float:
         level, then = self._left.get(key, (float(rate.burst), 0.0))
-        # A rounding error must not make a client wait for nothing.
-        return min(float(rate.burst), level + max(0.0, self._clock() - then) * rate.per_second + 1e-9)
+        return min(float(rate.burst), level + max(0.0, self._clock() - then) * rate.per_second)
 
 
 class Admission:
