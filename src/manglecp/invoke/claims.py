@@ -63,7 +63,7 @@ class Claims:
         self.owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         """One process in one life."""
         self._store = store
-        self._claim_ms = claim_ms
+        self.claim_ms = claim_ms
         # Nobody else's work may keep a heart from beating.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="manglecp-claims")
         self._held: dict[str, Claim] = {}
@@ -81,7 +81,7 @@ class Claims:
 
     def hold(self, run: str, fence: int, since: float) -> None:
         """``since``: a moment of the monotonic clock before the claim was written."""
-        self._held[run] = Claim(run, fence, self._claim_ms / 1_000, since)
+        self._held[run] = Claim(run, fence, self.claim_ms / 1_000, since)
 
     def of(self, run: str) -> Claim | None:
         return self._held.get(run)
@@ -93,7 +93,7 @@ class Claims:
     def take(self, digests: Collection[str], most_takeovers: int, run: str | None) -> Claimed | None:
         """A run whose claim has lapsed."""
         return self._store.runs.claim(
-            self.owner, self._claim_ms, digests, most_takeovers, run_id=run, on_poisoned=self._poisoned
+            self.owner, self.claim_ms, digests, most_takeovers, run_id=run, on_poisoned=self._poisoned
         )
 
     def _poisoned(self, tx: object, run: Run) -> None:
@@ -103,7 +103,7 @@ class Claims:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._claim_ms / 3_000)
+            await asyncio.sleep(self.claim_ms / 3_000)
             if not self._held:
                 continue
             held, since = dict(self._held), time.monotonic()
@@ -121,4 +121,4 @@ class Claims:
                     claim.renewed(since)
 
     def _renew(self, held: Mapping[str, Claim]) -> set[str]:
-        return self._store.runs.renew(self.owner, {run: one.fence for run, one in held.items()}, self._claim_ms)
+        return self._store.runs.renew(self.owner, {run: one.fence for run, one in held.items()}, self.claim_ms)

@@ -11,49 +11,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets as chance
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-import msgspec
-
-from manglecp.harness.canonical import digest, digest_text
+from manglecp.harness.canonical import digest
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.responding import respond
 from manglecp.intent.secret_settings import hiding
-from manglecp.invoke.admission import Admission
-from manglecp.invoke.answering import Answering
-from manglecp.invoke.answers import Answer, decoded, encoded
-from manglecp.invoke.arguments import secret_names, with_defaults
-from manglecp.invoke.checking import Checked, Checks, args_digest, invalid_confirmation
+from manglecp.invoke.accepting import Accepted, Accepting, Asked
+from manglecp.invoke.answers import Answer, decoded
+from manglecp.invoke.carrying import CarryingOut
+from manglecp.invoke.checking import Checks, args_digest
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
-from manglecp.invoke.dispatching import Dispatched
 from manglecp.invoke.documents import Documents, Proven, question_digest
-from manglecp.invoke.history import history_of
-from manglecp.invoke.journal import Durable, EndState, Journal, Unrecorded
-from manglecp.invoke.observing import event_rows
-from manglecp.invoke.outcomes import states_of
-from manglecp.invoke.parties import Ended, History, Watch
-from manglecp.invoke.plan import Plan
-from manglecp.invoke.refusals import Told, gate_refused
-from manglecp.invoke.run_rules import RunRules, Spoken
-from manglecp.invoke.running import Execution
+from manglecp.invoke.parties import Watch
+from manglecp.invoke.progress import OnProgress, telling
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.trial import refuse_unusable
-from manglecp.invoke.turns import GateRefused, RunTerms, Turns
-from manglecp.mangle.errors import MangleError
 from manglecp.pack.model import Profile
-from manglecp.store.ledger import Kind
 from manglecp.store.opening import Store
 from manglecp.store.registry import Kept
 from manglecp.store.runs.errors import Fenced, KeyTaken
-from manglecp.store.runs.model import Claimed, NewRun, Run, RunState, Values
+from manglecp.store.runs.model import Claimed, Run, RunState
 from manglecp.store.runs.waiting import pauses
 from manglecp.toolhost.dispatch import Dispatcher
 from manglecp.wire.errors import WireError, malformed
@@ -61,36 +45,14 @@ from manglecp.wire.messages.intent import IntentRequest, IntentResponse
 from manglecp.wire.messages.invocation import (
     InvokeRequest,
     InvokeResponse,
-    InvokeResult,
-    ProgressPayload,
-    StateDelta,
 )
 from manglecp.wire.texts import instant_of_milliseconds, read_instant
 
 __all__ = ["Invoker"]
 
 T = TypeVar("T")
-OnProgress = Callable[[ProgressPayload], None]
 _LONGEST_KEY = 128
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Accepted:
-    """A run that is to be carried out here."""
-
-    admission: Admission
-    proven: Proven
-    plan: Plan
-    args: dict[str, Any]
-    """With their defaults."""
-    identity: Identity
-    now_ns: int
-    """What rules take for now."""
-    journal: Journal
-    history: History | None = None
-    first: list[KeyTaken] = field(default_factory=list)
-    """Whose answer to the same request is the one that is kept."""
 
 
 class Invoker:
@@ -117,14 +79,11 @@ class Invoker:
         """
         self.domain = domain
         self._store = store
-        self._dispatcher = dispatcher
         self._settings = settings or InvokeSettings()
         self._limits = domain.pack.settings.invocation
-        self._policies = policies or (lambda: domain.pack.governance)
-        self._sandbox: Profile = sandbox
-        refuse_unusable(domain.pack, self._policies(), sandbox)
+        in_force = policies or (lambda: domain.pack.governance)
+        refuse_unusable(domain.pack, in_force(), sandbox)
         self._clock = clock
-        self._spoken = Spoken.of(domain)
         self._point = point
         self._documents = Documents(domain.pack)
         self._checks = Checks(
@@ -137,6 +96,16 @@ class Invoker:
         )
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="manglecp-store")
         self._claims = Claims(store, self._settings.claim_ms)
+        self._accepting = Accepting(
+            pack_digest=domain.digest,
+            actions=domain.pack.actions,
+            documents=self._documents,
+            policies=in_force,
+            store=store,
+            threads=self._threads,
+            claims=self._claims,
+        )
+        self._carrying = CarryingOut(domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point)
         self._under_way: dict[tuple[str, str], tuple[str, asyncio.Task[Answer]]] = {}
         """By identity and request key: what was asked, and who answers it."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -206,7 +175,7 @@ class Invoker:
         if known is not None:
             task = known[1]
         else:
-            watch = Watch(cancelled=cancel or asyncio.Event(), progress=_telling(progress), point=self._point)
+            watch = Watch(cancelled=cancel or asyncio.Event(), progress=telling(progress), point=self._point)
             task = asyncio.create_task(self._answer(request, identity, key, asked, watch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -230,7 +199,7 @@ class Invoker:
             kept = await self._in_thread(self._find, identity, request.payload.macro_id)
             checked = self._checks.check(kept, request.payload, identity, self._now_ms())
             now_ns = _eval_time(request, self._clock)
-            accepted = await self._accept(checked, identity, key, asked, now_ns)
+            accepted = await self._accepting.accept(checked, Asked(identity, key, asked, now_ns))
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
             return await self._of_another(taken.run_id, taken.request_digest, asked)
         except WireError as error:
@@ -245,105 +214,12 @@ class Invoker:
         with self._store.reading() as tx:
             return self._store.registry.find(tx, identity.name, macro_id, self._now_ms())
 
-    # --- accepting ---------------------------------------------------------------------------------------------------
-
-    async def _accept(
-        self, checked: Checked, identity: Identity, key: str | None, asked: str, now_ns: int
-    ) -> _Accepted:
-        run = f"r-{chance.token_hex(16)}"
-        admission = Admission(
-            run=run,
-            identity=identity.name,
-            macro_id=checked.definition.macro_id,
-            tool=checked.definition.tool,
-            pack_digest=self.domain.digest,
-            policy_digest=self._policies().digest,
-            proof_digest=checked.proven.proof_digest,
-            chain_digest=checked.proven.chain_digest,
-            args_digest=checked.args_digest,
-            eval_time=str(now_ns),
-            approval=checked.approval,
-            request_key_digest=None if key is None else digest_text(key),
-        )
-        durable = checked.plan.has_effects
-        new = self._new_run(admission, checked, identity, key, asked) if durable or key is not None else None
-        since = time.monotonic()
-        if durable or checked.consent is not None:
-            await self._in_thread(self._write_acceptance, admission, checked, new if durable else None)
-        journal: Journal
-        first: list[KeyTaken] = []
-        if durable:
-            self._claims.hold(run, 1, since)
-            journal = Durable(self._store, self._threads, run, identity.name, 1)
-        else:
-            journal = Unrecorded(self._store, self._threads, admission, self._keeping(new, first))
-        return _Accepted(
-            admission=admission,
-            proven=checked.proven,
-            plan=checked.plan,
-            args=with_defaults(checked.args, checked.definition.input_schema),
-            identity=identity,
-            now_ns=now_ns,
-            journal=journal,
-            first=first,
-        )
-
-    def _new_run(
-        self, admission: Admission, checked: Checked, identity: Identity, key: str | None, asked: str
-    ) -> NewRun:
-        hidden = secret_names(checked.definition.input_schema)
-        stored = {name: value for name, value in checked.args.items() if name not in hidden}
-        who = {"permissions": sorted(identity.permissions), "trust": identity.trust}
-        return NewRun(
-            run_id=admission.run,
-            identity=identity.name,
-            macro_id=admission.macro_id,
-            pack_digest=admission.pack_digest,
-            request_digest=asked,
-            request_key=key,
-            admission=msgspec.json.encode(admission.record(), order="sorted"),
-            values=Values(
-                plan=self._documents.write(checked.proven),
-                args=msgspec.json.encode({"args": stored, "identity": who}),
-            ),
-            owner=self._claims.owner,
-            claim_ms=self._settings.claim_ms,
-        )
-
-    def _write_acceptance(self, admission: Admission, checked: Checked, new: NewRun | None) -> None:
-        """One transaction: the run, the consent that is used up, and the entry."""
-        with self._store.writing() as tx:
-            if new is not None:
-                self._store.runs.accept(tx, new)
-            consent = checked.consent
-            if consent and not self._store.nonces.burn(tx, admission.identity, consent.nonce, consent.expires_ms):
-                raise invalid_confirmation()
-            kind: Kind = "admission" if new is not None else "confirmation"
-            self._store.ledger.append(tx, kind, admission.record(), run=admission.run, identity=admission.identity)
-
-    def _keeping(self, new: NewRun | None, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:
-        """Keep the answer of a run without effects for whoever repeats its request key. ``first`` gets whoever did so
-        before, at another server."""
-
-        def keep(tx: Any, end: EndState, answer: bytes) -> None:
-            if new is None:  # nobody can repeat it
-                return
-            try:
-                self._store.runs.accept(tx, new)
-            except KeyTaken as taken:
-                first.append(taken)
-                return
-            self._store.runs.end(tx, new.run_id, 1, RunState(end), answer)
-
-        return keep
-
     # --- carrying out ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, accepted: _Accepted, watch: Watch) -> Answer:
-        started = time.monotonic()
+    async def _carry_out(self, accepted: Accepted, watch: Watch) -> Answer:
         run = accepted.admission.run
         try:
-            return await self._conclude(accepted, watch, started)
+            return await self._carrying.answer(accepted, watch)
         except Fenced:
             _log.warning("run %s was taken over by another process", run)
             return await self._end_of(run)
@@ -352,95 +228,6 @@ class Invoker:
             return WireError("internal_error", "The server failed on this invocation", {"run_id": run})
         finally:
             self._claims.drop(run)
-
-    async def _conclude(self, accepted: _Accepted, watch: Watch, started: float) -> Answer:
-        definition, journal = accepted.proven.definition, accepted.journal
-        rules, answering = self._told_by(accepted)
-        nothing = Told(run_id=accepted.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
-        try:
-            ended = await self._execution(accepted, rules, watch).go()
-        except GateRefused as refused:
-            return await self._over(journal, "failed", None, gate_refused(refused, nothing))
-        except MangleError:
-            _log.exception("the rules of %s failed during run %s", self.domain.pack.name, accepted.admission.run)
-            failure = WireError("evaluation_failed", "The rules of this server failed on this run")
-            return await self._over(journal, "failed", None, failure)
-        watch.progress("", len(definition.steps), len(definition.steps))
-        answer = answering.answer(ended, round((time.monotonic() - started) * 1_000))
-        self._point("closing")
-        return await self._close(ended, answering, answer, journal)
-
-    def _told_by(self, accepted: _Accepted) -> tuple[RunRules, Answering]:
-        """What rules say about the run, and what is said to whoever asked for it."""
-        definition = accepted.proven.definition
-        rules = RunRules(self.domain, self._spoken, accepted.identity, definition.tool, accepted.args, accepted.now_ns)
-        return rules, Answering(
-            run=accepted.admission.run,
-            domain=self.domain,
-            definition=definition,
-            args=accepted.args,
-            rules=rules,
-        )
-
-    def _execution(self, accepted: _Accepted, rules: RunRules, watch: Watch) -> Execution:
-        pack, plan = self.domain.pack, accepted.plan
-        package = self._policies()
-        terms = RunTerms(
-            run=accepted.admission.run,
-            model_ref=f"rules:{pack.name}@{pack.settings.version}+{self.domain.digest}",
-            package=package,
-            pinned=pack.settings.governance_digest or package.digest,
-            actions=plan.actions,
-            admission_digest=accepted.admission.digest,
-            plugin_digest=f"sha256:{pack.plugin_sha256}",
-            gates=plan.gates,
-            risk_tier=plan.risk_tier,
-            approval=accepted.admission.approval,
-            sandbox=self._sandbox,
-            pattern=plan.pattern,
-        )
-        return Execution(
-            run=accepted.admission.run,
-            plan=plan,
-            args=accepted.args,
-            turns=Turns(terms),
-            policies=self._policies,
-            actions=Dispatched(self._dispatcher, accepted.identity.name, self._claims.of(accepted.admission.run)),
-            rules=rules,
-            journal=accepted.journal,
-            watch=watch,
-            deadline=asyncio.get_running_loop().time() + self._limits.max_execution_ms / 1_000,
-            history=accepted.history,
-            events=lambda outcomes: event_rows(outcomes, self._limits.max_events),
-        )
-
-    async def _close(self, ended: Ended, answering: Answering, answer: Answer, journal: Journal) -> Answer:
-        """Close the last turn, then write the end down, then it may be told."""
-        undecided = ended.reason == "needs_decision"
-        try:
-            witness = ended.turn.finish(
-                reads=ended.reads,
-                events=event_rows(ended.outcomes, self._limits.max_events),
-                states=states_of(ended.outcomes),
-                paused=undecided,
-            )
-        except GateRefused as refused:
-            if not ended.effects:
-                return await self._over(journal, "failed", None, gate_refused(refused, answering.told(ended)))
-            undecided, witness = True, None
-            ended = ended.undecided(refused)
-            answer = answering.answer(ended, 0)
-        if undecided:
-            assert ended.culprit is not None
-            await journal.undecided(ended.culprit, witness, encoded(answer))
-            return answer
-        return await self._over(journal, _end_state(ended, answer), witness, answer)
-
-    async def _over(self, journal: Journal, end: EndState, witness: Any, answer: Answer) -> Answer:
-        lasting = not (isinstance(answer, WireError) and answer.row.recoverable)
-        await journal.ended(end, witness, encoded(answer), lasting=lasting)
-        self._point("ended")
-        return answer
 
     # --- runs of others ----------------------------------------------------------------------------------------------
 
@@ -467,9 +254,9 @@ class Invoker:
 
     async def _left(self, run: Run) -> Answer:
         """What is to be said of a run that was set aside because whoever takes it dies: none of them could say it."""
-        accepted = await self._in_thread(lambda: self._accepted_before(self._loaded(run.run_id)))
-        rules, answering = self._told_by(accepted)
-        return answering.answer(self._execution(accepted, rules, Watch()).left(run.code or "poisoned"), 0)
+        claimed = await self._in_thread(self._loaded, run.run_id)
+        accepted = await self._in_thread(self._accepting.accepted_before, claimed)
+        return self._carrying.set_aside(accepted, run.code or "poisoned")
 
     def _loaded(self, run: str) -> Claimed:
         with self._store.reading() as tx:
@@ -487,32 +274,9 @@ class Invoker:
             return None
         self._claims.hold(claimed.run.run_id, claimed.run.fence, since)
         self._point("claimed")
-        await self._carry_out(await self._in_thread(self._accepted_before, claimed), Watch(point=self._point))
+        accepted = await self._in_thread(self._accepting.accepted_before, claimed)
+        await self._carry_out(accepted, Watch(point=self._point))
         return claimed.run.run_id
-
-    def _accepted_before(self, claimed: Claimed) -> _Accepted:
-        assert claimed.values.plan is not None  # it has not ended
-        assert claimed.values.args is not None
-        proven = self._documents.read(claimed.values.plan)
-        plan = Plan.of(proven.definition, self.domain.pack.actions)
-        stored = msgspec.json.decode(claimed.values.args)
-        identity = Identity(
-            claimed.run.identity, frozenset(stored["identity"]["permissions"]), stored["identity"]["trust"]
-        )
-        admission = Admission(**msgspec.json.decode(claimed.admission))
-        with self._store.reading() as tx:
-            turns = self._store.ledger.rows(tx, kind="turn", run=claimed.run.run_id)
-            witnesses = [str(entry.body["id"]) for entry in turns]
-        return _Accepted(
-            admission=admission,
-            proven=proven,
-            plan=plan,
-            args=with_defaults(stored["args"], proven.definition.input_schema),
-            identity=identity,
-            now_ns=int(admission.eval_time or self._clock()),
-            journal=Durable(self._store, self._threads, admission.run, identity.name, claimed.run.fence),
-            history=history_of(claimed, plan, witnesses),
-        )
 
     # --- small things ------------------------------------------------------------------------------------------------
 
@@ -521,12 +285,6 @@ class Invoker:
 
     async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
-
-
-def _end_state(ended: Ended, answer: Answer) -> EndState:
-    if ended.reason == "cancelled":
-        return "cancelled"
-    return "succeeded" if isinstance(answer, InvokeResult) else "failed"
 
 
 def _conflict() -> WireError:
@@ -546,23 +304,3 @@ def _eval_time(request: InvokeRequest, clock: Callable[[], int]) -> int:
     if given is None:
         return clock()
     return read_instant(given) if isinstance(given, str) else instant_of_milliseconds(given)
-
-
-def _telling(progress: OnProgress | None) -> Callable[[str, int, int], None]:
-    if progress is None:
-        return lambda *_: None
-    begun = False
-
-    def tell(action: str, settled: int, steps: int) -> None:
-        nonlocal begun
-        status: Literal["started", "running", "finalizing"]
-        status = "finalizing" if not action else "running" if begun else "started"
-        begun = True
-        # Taking steps back settles more than there are.
-        percent = min(round(100 * settled / max(steps, 1)), 100)
-        try:
-            progress(ProgressPayload(status=status, detail=action or None, percent=percent))
-        except Exception:  # a run does not fail because nobody can be told of it
-            _log.exception("progress could not be told")
-
-    return tell

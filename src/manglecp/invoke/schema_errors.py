@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from manglecp.harness.canonical import canonical
+from manglecp.harness.schemas import tractable
 from manglecp.intent.visible import shown
 from manglecp.invoke.fitting import fits
 from manglecp.wire.errors import SchemaError
@@ -27,7 +28,7 @@ def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
     if fits(value, schema):
         return []
     found: dict[SchemaError, None] = {}
-    for error in _validator(canonical(schema)).iter_errors(value):
+    for error in _validator(canonical(schema)).iter_errors(value) if tractable(value, dict(schema)) else ():
         found.update(dict.fromkeys(_told(error)))
         if len(found) >= MOST:
             break

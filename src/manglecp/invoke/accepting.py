@@ -1,0 +1,191 @@
+"""Accepting an invocation: from here on there is a run.
+
+With effects it is one transaction: the run, the confirmation that is used up and the entry in the ledger are there, or
+none of them is. A run that somebody else accepted is put together again from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets as chance
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from manglecp.harness.canonical import digest_text
+from manglecp.harness.policy.package import PolicyPackage
+from manglecp.intent.identity import Identity
+from manglecp.invoke.admission import Admission
+from manglecp.invoke.arguments import secret_names, with_defaults
+from manglecp.invoke.checking import Checked, invalid_confirmation
+from manglecp.invoke.claims import Claims
+from manglecp.invoke.documents import Documents, Proven
+from manglecp.invoke.history import history_of
+from manglecp.invoke.journal import Durable, EndState, Journal, Unrecorded
+from manglecp.invoke.parties import History
+from manglecp.invoke.plan import Plan
+from manglecp.pack.model import ActionDescription
+from manglecp.store.ledger import Kind
+from manglecp.store.opening import Store
+from manglecp.store.runs.errors import KeyTaken
+from manglecp.store.runs.model import Claimed, NewRun, RunState, Values
+
+__all__ = ["Accepted", "Accepting", "Asked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks, under which key, for what (a digest of tool and arguments), and what rules take for now."""
+
+    identity: Identity
+    key: str | None
+    digest: str
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A run that is to be carried out here."""
+
+    admission: Admission
+    proven: Proven
+    plan: Plan
+    args: dict[str, Any]
+    """With their defaults."""
+    identity: Identity
+    now_ns: int
+    """What rules take for now."""
+    journal: Journal
+    history: History | None = None
+    first: list[KeyTaken] = field(default_factory=list)
+    """Whose answer to the same request is the one that is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepting:
+    """For one edition of a pack."""
+
+    pack_digest: str
+    actions: Mapping[str, ActionDescription]
+    documents: Documents
+    policies: Callable[[], PolicyPackage]
+    store: Store
+    threads: Executor
+    claims: Claims
+
+    async def accept(self, checked: Checked, asked: Asked) -> Accepted:
+        """:class:`KeyTaken` if the key stands for a run already."""
+        run = f"r-{chance.token_hex(16)}"
+        admission = Admission(
+            run=run,
+            identity=asked.identity.name,
+            macro_id=checked.definition.macro_id,
+            tool=checked.definition.tool,
+            pack_digest=self.pack_digest,
+            policy_digest=self.policies().digest,
+            proof_digest=checked.proven.proof_digest,
+            chain_digest=checked.proven.chain_digest,
+            args_digest=checked.args_digest,
+            eval_time=str(asked.now_ns),
+            approval=checked.approval,
+            request_key_digest=None if asked.key is None else digest_text(asked.key),
+        )
+        durable = checked.plan.has_effects
+        new = self._new_run(admission, checked, asked) if durable or asked.key is not None else None
+        since = time.monotonic()
+        if durable or checked.consent is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self.threads, self._write, admission, checked, new if durable else None)
+        journal: Journal
+        first: list[KeyTaken] = []
+        if durable:
+            self.claims.hold(run, 1, since)
+            journal = Durable(self.store, self.threads, run, asked.identity.name, 1)
+        else:
+            journal = Unrecorded(self.store, self.threads, admission, self._keeping(new, first))
+        return Accepted(
+            admission=admission,
+            proven=checked.proven,
+            plan=checked.plan,
+            args=with_defaults(checked.args, checked.definition.input_schema),
+            identity=asked.identity,
+            now_ns=asked.now_ns,
+            journal=journal,
+            first=first,
+        )
+
+    def _new_run(self, admission: Admission, checked: Checked, asked: Asked) -> NewRun:
+        hidden = secret_names(checked.definition.input_schema)
+        stored = {name: value for name, value in checked.args.items() if name not in hidden}
+        who = {"permissions": sorted(asked.identity.permissions), "trust": asked.identity.trust}
+        return NewRun(
+            run_id=admission.run,
+            identity=asked.identity.name,
+            macro_id=admission.macro_id,
+            pack_digest=admission.pack_digest,
+            request_digest=asked.digest,
+            request_key=asked.key,
+            admission=msgspec.json.encode(admission.record(), order="sorted"),
+            values=Values(
+                plan=self.documents.write(checked.proven),
+                args=msgspec.json.encode({"args": stored, "identity": who}),
+            ),
+            owner=self.claims.owner,
+            claim_ms=self.claims.claim_ms,
+        )
+
+    def _write(self, admission: Admission, checked: Checked, new: NewRun | None) -> None:
+        """One transaction: the run, the consent that is used up, and the entry."""
+        with self.store.writing() as tx:
+            if new is not None:
+                self.store.runs.accept(tx, new)
+            consent = checked.consent
+            if consent and not self.store.nonces.burn(tx, admission.identity, consent.nonce, consent.expires_ms):
+                raise invalid_confirmation()
+            kind: Kind = "admission" if new is not None else "confirmation"
+            self.store.ledger.append(tx, kind, admission.record(), run=admission.run, identity=admission.identity)
+
+    def _keeping(self, new: NewRun | None, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:
+        """Keep the answer of a run without effects for whoever repeats its request key. ``first`` gets whoever did so
+        before, at another server."""
+
+        def keep(tx: Any, end: EndState, answer: bytes) -> None:
+            if new is None:  # nobody can repeat it
+                return
+            try:
+                self.store.runs.accept(tx, new)
+            except KeyTaken as taken:
+                first.append(taken)
+                return
+            self.store.runs.end(tx, new.run_id, 1, RunState(end), answer)
+
+        return keep
+
+    def accepted_before(self, claimed: Claimed) -> Accepted:
+        """A run as its journal has it, for whoever goes on with it."""
+        assert claimed.values.plan is not None  # it has not ended
+        assert claimed.values.args is not None
+        proven = self.documents.read(claimed.values.plan)
+        plan = Plan.of(proven.definition, self.actions)
+        stored = msgspec.json.decode(claimed.values.args)
+        identity = Identity(
+            claimed.run.identity, frozenset(stored["identity"]["permissions"]), stored["identity"]["trust"]
+        )
+        admission = Admission(**msgspec.json.decode(claimed.admission))
+        with self.store.reading() as tx:
+            turns = self.store.ledger.rows(tx, kind="turn", run=claimed.run.run_id)
+            witnesses = [str(entry.body["id"]) for entry in turns]
+        return Accepted(
+            admission=admission,
+            proven=proven,
+            plan=plan,
+            args=with_defaults(stored["args"], proven.definition.input_schema),
+            identity=identity,
+            now_ns=int(admission.eval_time or time.time_ns()),
+            journal=Durable(self.store, self.threads, admission.run, identity.name, claimed.run.fence),
+            history=history_of(claimed, plan, witnesses),
+        )
