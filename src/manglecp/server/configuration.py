@@ -1,0 +1,84 @@
+"""``server.toml``: how a server is run. Strict, and with a default for everything.
+
+Times are whole milliseconds. A rate of 0 a second is no limit.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from manglecp.pack.problems import PackError, Problem, Problems
+from manglecp.pack.sections import Section, read_toml
+from manglecp.server.settings import Rate, ServerSettings
+
+__all__ = ["load_server_settings", "read_server_settings"]
+
+_LARGEST: Final = 65_536
+_HOUR_MS: Final = 3_600_000
+_BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+
+
+def load_server_settings(path: Path) -> ServerSettings:
+    """What a file says; a PackError with everything that is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise PackError([Problem(path.name, f"has more than {_LARGEST:,} bytes")])
+        text = data.decode()
+    except OSError as error:
+        raise PackError([Problem(path.name, f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError:
+        raise PackError([Problem(path.name, "not UTF-8")]) from None
+    problems = Problems()
+    settings = read_server_settings(path.name, text, problems)
+    problems.refuse()
+    return settings
+
+
+def read_server_settings(file: str, text: str, problems: Problems) -> ServerSettings:
+    default = ServerSettings()
+    whole = read_toml(file, text, problems)
+    rates, load, sessions = whole.section("rates"), whole.section("load"), whole.section("sessions")
+    states, worker, http = whole.section("states"), whole.section("worker"), whole.section("http")
+    settings = ServerSettings(
+        identity_rate=_rate(rates, "identity", default.identity_rate),
+        peer_rate=_rate(rates, "peer", default.peer_rate),
+        attempt_rate=_rate(rates, "attempt", default.attempt_rate),
+        evaluations=load.number("evaluations", default.evaluations, 1, 256),
+        waiting=load.number("waiting", default.waiting, 0, 100_000),
+        longest_wait=_seconds(load, "longest_wait_ms", default.longest_wait),
+        invocations=load.number("invocations", default.invocations, 1, 100_000),
+        pending=sessions.number("pending", default.pending, 1, 100_000),
+        outbox_bytes=sessions.number("outbox_bytes", default.outbox_bytes, 1, 1 << 30),
+        send_timeout=_seconds(sessions, "send_timeout_ms", default.send_timeout),
+        recheck=_seconds(sessions, "recheck_ms", default.recheck),
+        identify_timeout=_seconds(sessions, "identify_timeout_ms", default.identify_timeout),
+        retry_after_ms=states.number("retry_after_ms", default.retry_after_ms, 1, _HOUR_MS),
+        grace=_seconds(states, "grace_ms", default.grace),
+        probe=_seconds(states, "probe_ms", default.probe),
+        worker=worker.flag("enabled", default.worker),
+        worker_pause=_seconds(worker, "pause_ms", default.worker_pause),
+        base=http.text("base", default.base, pattern=_BASE, takes="a path such as /api, without a slash at its end"),
+    )
+    for section in (rates, load, sessions, states, worker, http, whole):
+        section.finish()
+    return settings
+
+
+def _seconds(section: Section, key: str, default: float) -> float:
+    return section.number(key, round(default * 1_000), 1, _HOUR_MS) / 1_000
+
+
+def _rate(rates: Section, name: str, default: Rate | None) -> Rate | None:
+    """``identity = { per_second = 200, burst = 400 }``."""
+    if name not in rates:
+        rates.section(name)
+        return default
+    rate = rates.section(name)
+    per_second = rate.number("per_second", 0, 0, 1_000_000)
+    burst = rate.number("burst", max(per_second, 1), 1, 1_000_000)
+    rate.finish()
+    return Rate(per_second, burst) if per_second else None

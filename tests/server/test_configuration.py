@@ -1,0 +1,64 @@
+"""``server.toml``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from manglecp.pack.problems import PackError
+from manglecp.server.configuration import load_server_settings
+from manglecp.server.settings import Rate, ServerSettings
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "server.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_nothing_said_is_the_default(tmp_path: Path) -> None:
+    assert load_server_settings(written(tmp_path, "")) == ServerSettings()
+
+
+def test_what_is_said_counts(tmp_path: Path) -> None:
+    text = """
+        rates.identity = { per_second = 5, burst = 9 }
+        rates.peer.per_second = 0
+        load = { evaluations = 3, waiting = 0, longest_wait_ms = 250 }
+        sessions.pending = 7
+        states.grace_ms = 1500
+        worker.enabled = false
+        http.base = "/api/v1"
+    """
+    settings = load_server_settings(written(tmp_path, text))
+    assert settings.identity_rate == Rate(5, 9)
+    assert settings.peer_rate is None
+    assert settings.attempt_rate == ServerSettings().attempt_rate
+    assert (settings.evaluations, settings.waiting, settings.longest_wait) == (3, 0, 0.25)
+    assert (settings.pending, settings.grace, settings.worker, settings.base) == (7, 1.5, False, "/api/v1")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("load.evaluation = 3", "evaluations"),
+        ("limits.pending = 3", "limits: unknown key"),
+        ("rates.identity.per_minute = 3", "per_minute"),
+        ("sessions.pending = 0", "sessions.pending: has to be from 1"),
+        ("worker.enabled = 1", "worker.enabled: takes true or false"),
+        ('http.base = "/api/"', "http.base: not a path"),
+        ("load = [", "not TOML"),
+        (b"\xff", "not UTF-8"),
+        ("#" * 70_000, "more than 65,536 bytes"),
+    ],
+)
+def test_what_is_wrong_is_told_and_nothing_is_assumed(tmp_path: Path, text: str | bytes, told: str) -> None:
+    with pytest.raises(PackError) as refused:
+        load_server_settings(written(tmp_path, text))
+    assert told in " ".join(map(str, refused.value.problems))
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PackError):
+        load_server_settings(tmp_path / "server.toml")

@@ -1,0 +1,126 @@
+"""Packs in folders, with real hosts: editions, reloading, and runs that somebody left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.invoke.settings import InvokeSettings
+from manglecp.pack.problems import PackError
+from manglecp.server.core import Core
+from manglecp.server.edition import Edition, open_edition
+from manglecp.server.reloading import reload_on_change
+from manglecp.server.serving import Reloaded, Serving
+from manglecp.server.settings import ServerSettings
+from manglecp.store.opening import open_store
+from manglecp.store.runs.model import RunState
+from tests.invoke.test_resuming import begun, the_run
+from tests.invoke.workshop import shop
+from tests.server.desk import PATIENCE, Client, intent, invoke, plain_pack
+
+ACTIONS = '''
+from manglecp import action
+
+@action(effects=[])
+def double(n: int) -> dict:
+    """Twice as much."""
+    return {"twice": 2 * n}
+'''
+RULES = """
+macro("twice", "Doubles a number."). mandatory("twice") :- intent("calculate"). macro_step("twice", 1, "double").
+"""
+
+
+def pack_folder(folder: Path) -> Path:
+    (folder / "rules").mkdir()
+    (folder / "rules" / "tools.mg").write_text(RULES)
+    (folder / "actions.py").write_text(ACTIONS)
+    return folder
+
+
+async def _tools(client: Client, request: str) -> dict[str, str]:
+    answer = await client.ask(intent(request, "calculate"))
+    return {tool["name"]: tool["macro_id"] for tool in answer["payload"]["macro_tools"]}
+
+
+async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Path) -> None:
+    folder = pack_folder(tmp_path)
+    store = open_store(":memory:")
+    async with open_edition(folder, store, degrade=True) as outline:
+        settings = outline.domain.pack.settings
+    serving = Serving(partial(open_edition, folder, store, degrade=True), settings, ServerSettings(worker=False))
+    core = Core(serving)
+    serving.begin()
+    reloads: asyncio.Queue[Reloaded] = asyncio.Queue()
+    watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01, told=reloads.put_nowait))
+    try:
+        await asyncio.wait_for(serving.ready(), PATIENCE)
+        async with Client(core, "websocket", None) as client, asyncio.timeout(PATIENCE):
+            tools = await _tools(client, "a")
+            answer = await client.ask(invoke("b", tools["twice"], {"n": 21}))
+            assert answer["payload"]["result"] == {"twice": 42}
+            (folder / "rules" / "tools.mg").write_text(RULES + "this is no rule")
+            assert await reloads.get() == "broken"
+            assert core.manifest().status == "degraded"
+            assert set(await _tools(client, "c")) == {"twice"}
+            (folder / "rules" / "tools.mg").write_text(RULES.replace('"twice"', '"again"'))
+            assert await reloads.get() == "swapped"
+            assert core.manifest().status == "ready"
+            assert set(await _tools(client, "d")) == {"again"}
+            old = await client.ask(invoke("e", tools["twice"], {"n": 1}))
+            assert old["payload"]["code"] == "macro_not_found"
+            serving.drain()
+            await watching  # it ends by itself
+    finally:
+        watching.cancel()
+        async with asyncio.timeout(PATIENCE):
+            await core.close()
+        store.close()
+
+
+async def test_a_pack_that_was_never_sound_is_not_served(tmp_path: Path) -> None:
+    folder = pack_folder(tmp_path)
+    (folder / "rules" / "tools.mg").write_text("nonsense")
+    store = open_store(":memory:")
+    serving = Serving(partial(open_edition, folder, store, degrade=True), plain_pack().settings)
+    serving.begin()
+    with pytest.raises(PackError):
+        await asyncio.wait_for(serving.ready(), PATIENCE)
+    assert serving.status == "booting"
+    await serving.end()
+    store.close()
+
+
+async def test_a_run_that_somebody_left_behind_is_carried_out() -> None:
+    rules = (
+        'macro("t", "A tool."). mandatory("t") :- intent("go").',
+        'macro_step("t", 1, "look"). macro_step("t", 2, "write"). macro_step("t", 3, "write").',
+    )
+    left = plain_pack("\n".join(rules))
+    store = open_store(":memory:")
+    await begun(left, store, "finished:s2")
+    ran: list[str] = []
+
+    def write(given: dict[str, Any]) -> dict[str, Any]:
+        ran.append("write")
+        return given
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Edition]:
+        async with shop(left, {"write": write}, store=store, settings=InvokeSettings(claim_ms=30)) as one:
+            yield Edition(one.domain, one.invoker)
+
+    serving = Serving(opening, left.settings, ServerSettings(worker_pause=0.01))
+    serving.begin()
+    async with asyncio.timeout(PATIENCE):
+        while the_run(store).state != RunState.SUCCEEDED:
+            await asyncio.sleep(0.01)
+        await serving.end()
+    assert ran == ["write"]
+    store.close()
