@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manglecp.client.checking import FactChecks, check_arguments, check_size
-from manglecp.client.errors import Refused
+from manglecp.client.errors import Refused, Unreadable
 from tests.client.manifests import payload
 
 T = "2026-03-02T09:14:00Z"
@@ -181,3 +181,27 @@ def test_arguments_that_do_not_fit_are_not_sent() -> None:
         assert [one["path"] for one in refused.value.details["schema_errors"]] == [path]
     with pytest.raises(Refused, match="not JSON"):
         check_arguments({"n": {1}}, schema)
+
+
+@pytest.mark.parametrize("schema", [{"type": 5}, {"pattern": "("}, {"x": 1e999}])
+def test_what_is_no_schema_is_not_used(schema: dict[str, Any]) -> None:
+    with pytest.raises(Unreadable):
+        check_arguments({"n": 1}, schema)
+
+
+def test_nothing_is_fetched_for_a_schema() -> None:
+    with pytest.raises(Refused, match="schema_validation_failed"):
+        check_arguments({"n": 1}, {"$ref": "https://evil.example/s"})
+
+
+def test_a_schema_that_would_take_for_ever_fits_nothing() -> None:
+    twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
+    schema = {"$defs": {**twice, "d60": {"type": "object"}}, "$ref": "#/$defs/d0"}
+    with pytest.raises(Refused) as refused:
+        check_arguments({"n": 1}, schema)
+    assert refused.value.details["schema_errors"][0]["message"] == "The value is too complex to be checked"
+
+
+def test_a_predicate_of_a_thousand_million_arguments_is_as_good_as_unknown() -> None:
+    huge = FactChecks(payload(facts_profile={"predicates": [{"predicate": "p", "arity": 10**9}]}))
+    assert [one.issue for one in huge.check([fact("p", 1)]).warnings] == ["unknown_predicate"]

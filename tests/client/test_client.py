@@ -281,6 +281,32 @@ async def test_who_cancels_the_task_cancels_the_request() -> None:
         assert len(await client.evaluate("go")) == 0
 
 
+@pytest.mark.req("TRANS-36")
+async def test_who_gives_up_and_leaves_still_says_so() -> None:
+    """A run belongs to no connection, and would go on."""
+    server = Scripted(tools(tool()), NOTHING)
+
+    async def leave() -> None:
+        async with server.client() as client:
+            await client.evaluate("go")
+            async with asyncio.timeout(0.05):
+                await client.invoke("t")
+
+    with pytest.raises(TimeoutError):
+        await leave()
+    assert isinstance(server.received[-1], Cancel)
+
+
+@pytest.mark.req("CLI-03")
+async def test_a_message_that_is_too_long_is_not_sent() -> None:
+    server = Scripted(tools())
+    async with server.client() as client:
+        with pytest.raises(Refused, match="message_too_large"):
+            await client.evaluate("go", {"text": "x" * (1 << 24)})
+        assert server.received == []
+        await client.evaluate("go", {"text": "x" * ((1 << 24) - 1_000)})
+
+
 async def test_an_answer_may_take_only_so_long() -> None:
     server = Scripted(NOTHING)
     async with server.client(answer_seconds=0.05) as client:

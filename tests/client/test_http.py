@@ -201,6 +201,16 @@ async def test_every_request_says_who_asks(scheme: Any, schemes: list[str], head
     assert "s3cret" not in str(discovery.headers.raw), "the manifest is for everybody"
 
 
+@pytest.mark.parametrize("token", ["s3 cret", "s3cret\r\nX-Evil: 1", "s3crét", ""])
+async def test_a_token_that_no_header_can_hold_is_not_sent(token: str) -> None:
+    site = Site(tools(), auth={"required": True, "schemes": ["bearer"]})
+    async with site.client(token=token) as client:
+        with pytest.raises(Refused, match="bad_token") as refused:
+            await client.evaluate("go")
+    assert "s3" not in str(refused.value)
+    assert site.said == []
+
+
 async def test_a_token_is_renewed_once() -> None:
     tokens = iter(["old", "new", "newest"])
     site = Site(WireError("auth_invalid", "expired"), tools(), auth={"required": True, "schemes": ["bearer"]})
@@ -282,6 +292,23 @@ def test_addresses_that_are_not_talked_to(url: str, code: str) -> None:
         HttpTransport(url)
     assert refused.value.code == code
     assert "s3cret" not in str(refused.value)
+
+
+async def test_an_address_that_is_none_is_not_followed() -> None:
+    site = Site(endpoints={"intent_eval": "https://desk.example/\x00", "macro_invoke": "/api/invoke"})
+    async with site.client() as client:
+        with pytest.raises(Refused, match="bad_address"):
+            await client.evaluate("go")
+
+
+async def test_from_http_to_https_is_followed_and_back_is_not() -> None:
+    site = Site(tools())
+    site.pages[WELL_KNOWN] = lambda request: (
+        site.told() if request.url.scheme == "https" else httpx.Response(301, headers={"Location": HOME + WELL_KNOWN})
+    )
+    async with site.client("http://desk.example", insecure=True) as client:
+        await client.evaluate("go")
+    assert site.requests[-1].url.scheme == "https"
 
 
 def test_addresses_that_are_talked_to() -> None:

@@ -79,6 +79,13 @@ async def test_each_server_has_its_own_state_and_hears_only_what_it_knows() -> N
     assert [one.payload.facts for one in b.intents] == [[facts[1]], []]
 
 
+async def test_what_is_no_fact_is_refused() -> None:
+    wrong: list[Any] = ["p(1)"]
+    async with router(server("a", tools(), facts_profile={"predicates": [{"predicate": "p", "arity": 1}]})) as routes:
+        with pytest.raises(Refused, match="invalid_facts"):
+            await routes.evaluate("go", facts=wrong)
+
+
 async def test_one_that_fails_does_not_keep_the_others_from_answering() -> None:
     a, b = server("a", WireError("internal_error", "no")), server("a", tools(tool("x")))
     async with router(a, b) as routes:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.client.errors import Refused
+from manglecp.client.errors import Refused, Unreadable
 from manglecp.client.plain import NotPlain, plain
 from manglecp.client.working_state import FactObject
 from manglecp.invoke.schema_errors import schema_errors
@@ -36,6 +36,8 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "boolean": Shape(union((Singleton(TRUE), Singleton(FALSE)))),
     "any": ANYTHING,
 }
+_MOST_ARGUMENTS: Final = 1_024
+"""A predicate of more is as good as unknown: nobody makes room for as many as a server likes to say."""
 _UNSAID: Final[ArgType] = "any"
 _UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), None), "input", ("string",))
 
@@ -56,6 +58,8 @@ class FactChecks:
         self._manifest = manifest
         self._vocabulary: dict[str, dict[int, Published]] = {UPGRADE: {1: _UPGRADE}}
         for described in manifest.facts_profile.predicates:
+            if described.arity > _MOST_ARGUMENTS:
+                continue
             entry = _published(described, temporal=manifest.capabilities.temporal)
             self._vocabulary.setdefault(described.predicate, {})[described.arity] = entry
         self._milliseconds = "epoch_ms" in manifest.facts_profile.time_formats
@@ -133,7 +137,11 @@ def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[
         copied: dict[str, Any] = plain(args)
     except NotPlain as wrong:
         raise Refused("schema_validation_failed", str(wrong)) from None
-    if errors := schema_errors(copied, schema):
+    try:
+        errors = schema_errors(copied, schema)
+    except ValueError:  # a server may send anything for a schema
+        raise Unreadable("the input schema of the tool is none that can be used") from None
+    if errors:
         raise Refused.of(refused_arguments(errors))
     return copied
 

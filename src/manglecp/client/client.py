@@ -60,12 +60,13 @@ class Client:
         on_manifest: Callable[[ManifestPayload], object] | None = None,
         state: WorkingState | None = None,
         retrying: Retrying | None = None,
-        answer_seconds: float | None = None,
+        answer_seconds: float | None = 300.0,
         boot_seconds: float = 60.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         **options: Any,
     ) -> None:
-        """``answer_seconds`` is how long an answer may take; ``boot_seconds`` how long to wait for a server that boots.
+        """``answer_seconds`` is how long an answer may take, None for as long as it takes; ``boot_seconds`` how long
+        to wait for a server that boots.
 
         ``options`` go to the transport: see :func:`manglecp.client.targets.transport_to`.
         """

@@ -57,6 +57,8 @@ class Credential:
     async def headers(self, taken: Sequence[str]) -> dict[str, str]:
         """For transports without a session, where every request says who asks."""
         token = await self.token()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise Refused("bad_token", "a token has letters, digits and signs, and no blanks")
         if self.scheme(taken) == "api_key":
             return {API_KEY_HEADER: token}
         return {"Authorization": f"Bearer {token}"}

@@ -117,10 +117,10 @@ class Router:
 
 
 async def _asked(
-    client: Client, intent: str, params: Mapping[str, Any] | None, facts: list[Mapping[str, Any]], more: Any
+    client: Client, intent: str, params: Mapping[str, Any] | None, facts: list[Any], more: Any
 ) -> Evaluation:
     listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}
-    known = [fact for fact in facts if not listed or fact.get("pred") in listed]
+    known = [fact for fact in facts if not listed or not isinstance(fact, Mapping) or fact.get("pred") in listed]
     return await client.evaluate(intent, params, known, **more)
 
 

@@ -35,6 +35,6 @@ def transport_to(target: Target, **options: Any) -> Transport:
         return StdioTransport([str(word) for word in target], **options)
     if hasattr(target, "session") and callable(target.session):
         return MemoryTransport(target, **options)
-    if options:
-        raise TypeError("a transport has its options already")
+    if not hasattr(target, "request") or options:
+        raise TypeError("a server is an address, a command, an object with sessions, or a transport with its options")
     return cast(Transport, target)

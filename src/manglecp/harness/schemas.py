@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from manglecp.harness.canonical import canonical
 
-__all__ = ["fits", "fitting"]
+__all__ = ["fits", "fitting", "tractable"]
 
 _MOST_VISITS: Final = 1_000_000
 _MOST_PAIRS: Final = 100_000
@@ -34,7 +34,7 @@ def fits(arguments: Any, schema: dict[str, Any]) -> bool:
 def fitting(schema: dict[str, Any]) -> Callable[[Any], bool]:
     """As :func:`fits`, for whoever asks often about one schema. It must not be changed meanwhile."""
     encoded = canonical(schema)
-    refers = b'Ref"' in encoded or b'$ref"' in encoded
+    refers = _refers(encoded)
 
     def fit(arguments: Any) -> bool:
         if refers and _visits(arguments, schema) > _MOST_VISITS:
@@ -46,6 +46,15 @@ def fitting(schema: dict[str, Any]) -> Callable[[Any], bool]:
             return False
 
     return fit
+
+
+def tractable(arguments: Any, schema: dict[str, Any]) -> bool:
+    """Can a validator look at all of it in reasonable time?"""
+    return not _refers(canonical(schema)) or _visits(arguments, schema) <= _MOST_VISITS
+
+
+def _refers(encoded: bytes) -> bool:
+    return b'Ref"' in encoded or b'$ref"' in encoded
 
 
 @lru_cache(maxsize=256)

@@ -146,6 +146,8 @@ class HttpTransport:
                 raise ConnectionLost(f"no connection within {self._connect_seconds:g} seconds") from None
             except (httpx.TransportError, httpx.StreamError) as error:
                 raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
+            except (httpx.InvalidURL, UnicodeError):
+                raise Refused("bad_address", "the server leads to something that is no address") from None
             except RuntimeError as error:  # it was closed meanwhile
                 raise ConnectionLost("the connection was closed") from error
             if not response.has_redirect_location:

@@ -91,14 +91,15 @@ class SessionTransport(ABC):
                 self._cancel(message.id)
 
     async def close(self) -> None:
+        if self._cancelling and self.connected:  # a run that was given up must not go on because nobody said so
+            await asyncio.wait(self._cancelling, timeout=_CANCELLING_SECONDS)
         conversation, self._conversation = self._conversation, None
         if conversation is not None:
             conversation.end(ConnectionLost("the connection was closed"))
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()
-            with suppress(asyncio.CancelledError):
-                await reader
+            await asyncio.wait([reader])
         for task in tuple(self._cancelling):
             task.cancel()
         await self._shut()
