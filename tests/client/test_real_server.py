@@ -1,0 +1,171 @@
+"""The client and the server of this project, over each way they can meet in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from manglecp.client.client import Client
+from manglecp.client.consent import Question, Signer
+from manglecp.client.errors import Refused, ServerError
+from manglecp.client.transports.memory import MemoryTransport
+from manglecp.intent.identity import Identity
+from manglecp.pack.model import Pack
+from tests.intent.packs import NOW
+from tests.invoke.chains import chain, steps
+from tests.invoke.workshop import SECRETS
+from tests.server.desk import PATIENCE, Tokens
+from tests.server.house import House, house
+
+WAYS = ("memory", "websocket", "http")
+ADA = Identity("ada", frozenset({"explain_policy"}), "user")
+CHAIN = (
+    steps("look", "write"),
+    'asserts("done", [N], "server") :- ran("t"), run_arg("n", N).',
+    'retracts("done", [/_]) :- ran("t").',
+    'suggests("later", ["n": N], "Because of it.") :- ran("t"), run_arg("n", N).',
+    'continues_with("held", [N, "on"]) :- ran("t"), run_arg("n", N).',
+    'macro("u", "Later."). macro_step("u", 1, "look"). mandatory("u") :- intent("later"), done(N), held(N, "on").',
+)
+
+
+@asynccontextmanager
+async def meeting(way: str, pack: Pack, **options: Any) -> AsyncIterator[tuple[House, Client]]:
+    work, auth = options.pop("work", None), options.pop("auth", None)
+    async with house(pack, work, auth=auth) as h:
+        target: Any = h.url
+        if way == "memory":
+            target = MemoryTransport(h.desk.core, like="websocket")
+        elif way == "websocket":
+            target = f"ws://127.0.0.1:{h.port}/ws"
+        async with Client(target, **options) as client:
+            yield h, client
+
+
+@pytest.mark.req("CLI-01", "NEXT-03", "NEXT-05", "NEXT-06", "TRANS-01")
+@pytest.mark.parametrize("way", WAYS)
+async def test_from_an_intent_to_the_next(way: str) -> None:
+    told: list[str] = []
+    async with meeting(way, chain(*CHAIN), on_progress=lambda p: told.append(p.status)) as (h, client):
+        client.state.add([{"pred": "done", "args": [0]}])
+        found = await client.evaluate("go")
+        with pytest.raises(Refused, match="schema_validation_failed"):
+            await client.invoke(found["t"], {"n": "one"})
+        outcome = await client.invoke(found["t"], {"n": 7})
+        assert [(one["pred"], one["args"]) for one in client.state] == [("done", [7])]
+        assert len(await client.evaluate("later")) == 0, "the server keeps nothing of what went before"
+        further = await client.follow(outcome)
+        assert [one.name for one in further] == ["u"]
+        assert [name for name, _ in h.desk.shop.bench.ran] == ["look", "write"]
+    assert bool(told) == (way != "http")
+
+
+@pytest.mark.req("CLI-05", "SEC-21")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("challenged", [True, False])
+async def test_consent_of_a_person(way: str, challenged: bool) -> None:
+    secret = SECRETS.of("ada")
+    assert secret is not None
+    texts: list[str] = []
+
+    def ask(question: Question) -> bool:
+        texts.append(question.text)
+        return True
+
+    signer = Signer(secret, "ada", ask=ask, clock_ms=lambda: NOW // 1_000_000)
+
+    async def person(question: Question) -> str | bool | None:
+        return True if challenged and question.challenge is None else await signer(question)
+
+    auth = Tokens({"s3cret": ADA})
+    pack = chain(steps("write"), 'needs_confirmation("t").')
+    async with meeting(way, pack, auth=auth, token="s3cret", on_confirm=person) as (h, client):
+        await client.evaluate("go")
+        await client.invoke("t", {"n": 1})
+        assert len(h.desk.shop.bench.ran) == 1
+        with pytest.raises(Refused, match="confirmation_declined"):
+            await client.invoke("t", {"n": 2}, on_confirm=lambda _: None)
+        with pytest.raises(ServerError, match="confirmation_invalid"):
+            await client.invoke("t", {"n": 2}, on_confirm=lambda _: "v1.forged")
+        assert len(h.desk.shop.bench.ran) == 1
+    assert len(texts) == 1
+    assert ("Steps:" in texts[0]) is challenged
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_who_asks_is_known(way: str) -> None:
+    auth = Tokens({"s3cret": ADA})
+    rules = ('macro_step("t", 1, "look").',)
+    pack = chain(*rules, when='mandatory("t") :- intent("go"), client("ada").')
+    async with meeting(way, pack, auth=auth, token="s3cret", scheme="api_key") as (_, client):
+        assert [one.name for one in await client.evaluate("go")] == ["t"]
+        assert (client.identity is None) == (way == "http")
+    with pytest.raises((ServerError, Refused)):
+        async with meeting(way, pack, auth=auth, token="wrong") as (_, client):
+            await client.evaluate("go")
+
+
+@pytest.mark.req("TRANS-36", "TRANS-38")
+@pytest.mark.parametrize("way", ["memory", "websocket"])
+async def test_a_run_that_is_cancelled_stops(way: str) -> None:
+    begun = asyncio.Event()
+
+    async def look(given: dict[str, Any]) -> dict[str, Any]:
+        begun.set()
+        await asyncio.sleep(600)
+        return given
+
+    async with meeting(way, chain(steps("look", "write")), work={"look": look}) as (h, client):
+        await client.evaluate("go")
+        running = asyncio.create_task(client.invoke("t", {"n": 1}))
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        async with asyncio.timeout(PATIENCE):
+            while not any(one.code == "cancelled" for one in h.desk.handled):
+                await asyncio.sleep(0.01)
+        assert [name for name, _ in h.desk.shop.bench.ran] in ([], ["look"])
+
+
+@pytest.mark.req("MANI-33", "MANI-34")
+@pytest.mark.parametrize("way", ["memory", "websocket"])
+async def test_a_reload_brings_a_new_manifest(way: str) -> None:
+    news: asyncio.Queue[Any] = asyncio.Queue()
+    async with meeting(way, chain(steps("look")), on_manifest=news.put_nowait) as (h, client):
+        first = await asyncio.wait_for(news.get(), PATIENCE)
+        before = await client.evaluate("go")
+        h.desk.packs.append(chain(steps("look", "look")))
+        await h.desk.serving.reload()
+        second = await asyncio.wait_for(news.get(), PATIENCE)
+        assert first.extensions["x-pack_digest"] != second.extensions["x-pack_digest"]
+        with pytest.raises(ServerError, match="macro_not_found"):
+            await client.invoke(before["t"], {"n": 1})
+
+
+async def test_an_invocation_survives_a_lost_connection_and_happens_once() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def write(given: dict[str, Any]) -> dict[str, Any]:
+        begun.set()
+        await go.wait()
+        return given
+
+    async with house(chain(steps("write")), {"write": write}) as h:
+        transport = MemoryTransport(h.desk.core)
+        async with Client(transport) as client:
+            await client.evaluate("go")
+            running = asyncio.create_task(client.invoke("t", {"n": 1}))
+            await asyncio.wait_for(begun.wait(), PATIENCE)
+            transport.lose()
+            async with asyncio.timeout(PATIENCE):
+                while transport.connected:
+                    await asyncio.sleep(0)
+            go.set()
+            outcome = await asyncio.wait_for(running, PATIENCE)
+            assert outcome.result == {"n": 1}
+        assert len(h.desk.shop.bench.ran) == 1
