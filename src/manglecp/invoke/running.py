@@ -6,7 +6,8 @@ then recorded if it is an effect, then done, and what came of it is a row of the
 
 A failure is dealt with as the chain says: go on, stop, or take back what was done, last first. An effect whose outcome
 nobody knows ends the loop at once: neither going on nor taking back would be right. Only an action that may be repeated
-is tried again first, a few times, each behind a gate of its own.
+is tried again first, a few times, each behind a gate of its own, and before anything else is decided: until then it may
+have happened.
 """
 
 from __future__ import annotations
@@ -85,24 +86,26 @@ class Execution:
         self._journal = journal
         self._watch = watch
         self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        self._allowed = deadline - self._loop.time()
         self._history = history
         self._events = events
         self._secrets = secret_names(plan.definition.input_schema)
         self._outcomes: list[Outcome] = list(history.outcomes) if history else []
+        self._doubted: dict[tuple[str, int], Outcome] = {}
+        """By kind and number: sent, nobody knows how it ended, and to be repeated."""
         self._unsaved: list[Outcome] = []
         self._slots: Slots = dict(history.slots) if history else {}
         self._attempts = dict(history.attempts) if history else {}
         self._reads = self._readers()
         self._reading: Sequence[Call] = ()
         self._turn: Turn
-        self._loop = asyncio.get_running_loop()
 
     @property
     def _happened(self) -> bool:
         """Is there an effect, or may there be one?"""
-        return any(effect.status != "undone" for effect in effects_of(self._outcomes)) or any(
-            one.kind == "undo" for one in self._outcomes
-        )
+        known = any(effect.status != "undone" for effect in effects_of(self._outcomes))
+        return known or bool(self._doubted) or any(one.kind == "undo" for one in self._outcomes)
 
     async def go(self) -> Ended:
         stopping = asyncio.create_task(self._give_up_when_cancelled())
@@ -130,6 +133,7 @@ class Execution:
             self._actions.give_up(call)
 
     async def _rounds(self) -> Ended:
+        await self._make_sure()
         culprit = self._failed()
         if culprit is None and any(kind == "undo" for kind, _ in self._attempts):
             # Whoever had the run before was taking it back, and nothing had failed.
@@ -143,6 +147,7 @@ class Execution:
             if self._loop.time() >= self._deadline:
                 return await self._stopped("timeout", None)
             await self._round(together)
+            await self._make_sure()
             culprit = self._failed()
         if culprit.code == "cancelled" and self._cancelled:  # a read that was given up
             return await self._stopped("cancelled", None)
@@ -177,6 +182,7 @@ class Execution:
         if not stuck:
             for call, outcome in unknown:
                 turn.retried(call, outcome)
+                self._doubted[call.kind, call.number] = outcome
             return
         for call, outcome in unknown:
             turn.effects([call], [outcome])
@@ -191,6 +197,7 @@ class Execution:
         except GateRefused as closed:
             if not self._happened:
                 raise
+            self._leave_doubts()
             raise _Undecided(refused(closed, self._outcomes)) from closed
 
     def _said(self, question: Callable[[Sequence[Outcome]], T]) -> T:
@@ -200,6 +207,7 @@ class Execution:
         except MangleError as error:
             if not self._happened:
                 raise
+            self._leave_doubts()
             raise _Undecided(at_last(self._outcomes, "rules_failed", type(error).__name__)) from error
 
     def _readers(self) -> Reads:
@@ -219,8 +227,7 @@ class Execution:
             if step.number in skips:
                 self._settle(skipped(step, skips[step.number]))
                 continue
-            if self._history is not None and self._needs_secret(step):
-                raise _Undecided(secret_lost(step))
+            self._refuse_lost_secrets([step])
             try:
                 calls.append(self._call(step))
             except NoCall as trouble:
@@ -231,6 +238,26 @@ class Execution:
             await self._act(calls)
         else:
             await self._read(calls)
+
+    async def _make_sure(self) -> None:
+        """Repeat what may have happened until it is known. Nobody who wants to stop is heard before: what was sent is
+        waited for. Where there is no time left for it, a person has to say."""
+        while doubted := [one for (kind, _), one in self._doubted.items() if kind == "do"]:
+            if self._loop.time() >= self._deadline:
+                raise _Undecided(doubted[0])
+            steps = [self._plan.step(one.number) for one in doubted]
+            self._refuse_lost_secrets(steps)
+            await self._act([self._call(step) for step in steps])
+
+    def _leave_doubts(self) -> None:
+        """Nothing more is tried: what may have happened is told as that."""
+        self._outcomes.extend(self._doubted.values())
+        self._doubted.clear()
+
+    def _refuse_lost_secrets(self, steps: Sequence[Step]) -> None:
+        lost = [step for step in steps if self._history is not None and self._needs_secret(step)]
+        if lost:
+            raise _Undecided(secret_lost(lost[0]))
 
     def _needs_secret(self, step: Step) -> bool:
         """A secret is not kept: whoever goes on with a run does not have it."""
@@ -279,7 +306,10 @@ class Execution:
         for outcome in again:
             assert outcome.call is not None  # it was sent
             self._turn.retried(outcome.call, outcome)
-        self._outcomes.extend(known)
+            self._doubted[outcome.kind, outcome.number] = outcome
+        for outcome in known:
+            self._doubted.pop((outcome.kind, outcome.number), None)
+            self._outcomes.append(outcome)
         if unknown and not again:
             raise _Undecided(next((one for one in unknown if not _may_repeat(one)), unknown[0]))
 
@@ -365,10 +395,13 @@ class Execution:
         except NoCall as trouble:
             self._settle(no_call(done.number, "undo", undo.action, trouble))
             return False
+        # The time of the run may be over: that is one of the reasons to be here.
+        self._deadline = self._loop.time() + self._allowed
         await self._act([back])
         return True
 
     def _ended(self, reason: Reason | None, culprit: Outcome | None) -> Ended:
+        self._leave_doubts()
         return Ended(
             outcomes=tuple(self._outcomes),
             effects=effects_of(self._outcomes),
