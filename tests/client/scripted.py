@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, Self
 
 from manglecp.client.client import Client
+from manglecp.client.errors import ConnectionLost
 from manglecp.client.retrying import Retrying
 from manglecp.client.transports.memory import MemoryTransport
 from manglecp.wire.errors import WireError
@@ -86,10 +87,15 @@ class Scripted:
         self.received: list[ClientMessage] = []
         self.sessions: list[_Session] = []
         self.transport = MemoryTransport(self)
+        self.unreachable = 0
+        """So many attempts to connect fail."""
         self.came = asyncio.Event()
         """Set whenever something comes."""
 
     def session(self, _transport: Literal["websocket", "stdio"], /, *, send: Send) -> _Session:
+        if self.unreachable:
+            self.unreachable -= 1
+            raise ConnectionLost("nobody is there")
         self.sessions.append(_Session(self, send))
         return self.sessions[-1]
 

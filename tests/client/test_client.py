@@ -209,6 +209,17 @@ async def test_a_tool_that_is_gone_is_asked_for_again(code: str) -> None:
 
 
 @pytest.mark.req("ERR-45")
+async def test_a_tool_that_stays_gone_is_asked_for_once() -> None:
+    gone = WireError("macro_expired", "gone")
+    server = Scripted(tools(tool()), gone, tools(tool()), gone, tools(tool()), done())
+    async with server.client() as client:
+        await client.evaluate("go")
+        with pytest.raises(ServerError, match="macro_expired"):
+            await client.invoke("t")
+    assert (len(server.intents), len(server.invocations)) == (2, 2)
+
+
+@pytest.mark.req("ERR-45")
 async def test_another_tool_is_not_invoked_in_its_place() -> None:
     other = tool("t", macro_id="m-other")
     server = Scripted(tools(tool()), WireError("macro_expired", "gone"), tools(other))

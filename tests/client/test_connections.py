@@ -133,9 +133,19 @@ async def test_what_was_never_sent_may_be_sent_later() -> None:
         await client.evaluate("go")
         server.transport.lose()
         await _until(lambda: not server.transport.connected)
+        server.unreachable = 2
         await client.invoke("t")
+        server.transport.lose()
+        await _until(lambda: not server.transport.connected)
+        server.answers, server.unreachable = [tools()], 5
+        await client.evaluate("go")
+        server.transport.lose()
+        await _until(lambda: not server.transport.connected)
+        server.unreachable = 6
+        with pytest.raises(ConnectionLost):
+            await client.evaluate("go")
     assert len(server.invocations) == 1
-    assert len(server.sessions) == 2
+    assert len(server.sessions) == 3
 
 
 async def test_a_closed_client_asks_nothing() -> None:

@@ -134,8 +134,7 @@ class Client:
         :class:`Refused` tells all that is wrong with the facts. Of the working state, facts that the server derives
         itself, does not know or would not take are left out.
         """
-        await self._connection.ready()
-        checks = self._connection.checks
+        checks = await self._connection.prepared()
         given = checks.check(facts)
         kept = () if from_state == "none" else self.state.facts
         if from_state == "needed":
@@ -165,7 +164,9 @@ class Client:
             constraints=asked.constraints,
             options=asked.options,
         )
-        answer = await self._connection.exchange(lambda name: IntentRequest(id=name, payload=payload), harmless=True)
+        answer = await self._connection.exchange(
+            lambda name: IntentRequest(id=name, payload=payload), harmless=lambda: True
+        )
         assert isinstance(answer, IntentResponse)
         for definition in answer.payload.macro_tools:
             self._tools[definition.macro_id] = Tool(definition, asked)
@@ -266,10 +267,9 @@ class Client:
                 return Outcome(tool, answer.payload, applied)
 
     async def _invoke(self, payload: InvokePayload, tool: Tool, on_progress: OnProgress | None) -> InvokeResponse:
-        await self._connection.ready()
         answer = await self._connection.exchange(
             lambda name: InvokeRequest(id=name, payload=payload),
-            harmless=tool.repeatable or self._connection.keeps_request_keys,
+            harmless=lambda: tool.repeatable or self._connection.keeps_request_keys,
             on_progress=on_progress,
         )
         assert isinstance(answer, InvokeResponse)

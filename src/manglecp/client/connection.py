@@ -12,7 +12,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from manglecp.client.checking import FactChecks, check_size
 from manglecp.client.credential import Credential
@@ -27,6 +27,7 @@ from manglecp.wire.sending import encode
 
 __all__ = ["Connection"]
 
+T = TypeVar("T")
 _POLL_MS: Final = 250
 """How often a manifest that says ``booting`` is read again at first, where new ones do not come by themselves."""
 _UNKNOWN: Final = frozenset({"auth_required", "auth_invalid"})
@@ -194,35 +195,49 @@ class Connection:
                 polls += 1
                 await self._connect()
 
+    async def prepared(self) -> FactChecks:
+        """As :meth:`ready`, however often that has to be tried; the checks that the manifest asks for."""
+        await self._repeatedly(self.ready, lambda: True)
+        return self.checks
+
     async def exchange(
-        self, make: Callable[[str], Request], *, harmless: bool, on_progress: OnProgress | None = None
+        self, make: Callable[[str], Request], *, harmless: Callable[[], bool], on_progress: OnProgress | None = None
     ) -> ServerMessage:
         """The answer to a request, which is not an error.
 
-        ``make`` gives the request for an id; every attempt has its own (OPEN-43). ``harmless``: it may be sent again
-        although nobody knows whether it was done.
+        ``make`` gives the request for an id; every attempt has its own (OPEN-43). ``harmless``: may it be sent again
+        although nobody knows whether it was done?
         """
+        sent = False
+
+        async def attempt() -> ServerMessage:
+            nonlocal sent
+            sent = False
+            await self.ready()
+            message = make(next(self._ids))
+            sent = True
+            return _good(await self._ask(message, on_progress))
+
+        return await self._repeatedly(attempt, lambda: not sent or harmless())
+
+    async def _repeatedly(self, attempt: Callable[[], Awaitable[T]], harmless: Callable[[], bool]) -> T:
         retries = 0
         renewed = False
         while True:
-            sent = False
             failure: ClientError
             least = None
             try:
-                await self.ready()
-                message = make(next(self._ids))
-                sent = True
-                return _good(await self._ask(message, on_progress))
+                return await attempt()
             except NoAnswer:
                 raise
             except ConnectionLost as lost:
-                if sent and not harmless:
+                if not harmless():
                     raise
                 failure = lost
             except ServerError as error:
                 failure, least = error, error.retry_after_ms
                 self._stale = error.code == "server_not_ready" and not self._transport.session
-                if error.code in _UNKNOWN and sent and not renewed and self._renewable():
+                if error.code in _UNKNOWN and not renewed and self._renewable() and self._transport.connected:
                     renewed = True
                     await self._renew()
                 elif not repeatable(error):

@@ -1,0 +1,55 @@
+"""The page about the client is right: its program runs, and its tables have every option and every code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import manglecp.client
+from manglecp import Client
+from manglecp.client.transports.http import HttpTransport
+from manglecp.client.transports.memory import MemoryTransport
+from manglecp.client.transports.stdio import StdioTransport
+from manglecp.client.transports.websocket import WebSocketTransport
+from manglecp.wire.errors import CODES
+from tests.client.scripted import Scripted, condensed, done, tool, tools
+from tests.docs.test_pages import ROOT, fences
+
+PAGE = (ROOT / "docs" / "reference" / "client.md").read_text(encoding="utf-8")
+
+
+def column(heading: str) -> set[str]:
+    """The names in the first column of the tables under a heading."""
+    part = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return {name for row in re.findall(r"^\| (`[^|]*) \|", part, re.MULTILINE) for name in re.findall(r"`(\w+)", row)}
+
+
+async def test_the_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    known: dict[str, Any] = {}
+    exec(fences("reference/client.md")[0], known)  # our own page
+    server = Scripted(tools(condensed()), tools(tool()), done())
+    assert await known["diagnose"](server, [{"pred": "p", "args": [1]}], {"n": 1}) == ({"ok": True}, ())
+    assert capsys.readouterr().out == "['t']\n"
+
+
+@pytest.mark.parametrize("made", [Client, HttpTransport, WebSocketTransport, StdioTransport, MemoryTransport])
+def test_every_option_is_in_the_tables(made: type) -> None:
+    given = inspect.signature(made).parameters.values()
+    assert {one.name for one in given if one.kind is one.KEYWORD_ONLY} <= column("Options")
+
+
+def test_every_error_and_every_code_is_in_the_tables() -> None:
+    assert {name for name in manglecp.client.__all__ if name in column("Errors")} == {
+        "ConnectionLost",
+        "NoAnswer",
+        "Refused",
+        "ServerError",
+        "Unreadable",
+    }
+    sources = Path(manglecp.client.__file__).parent.rglob("*.py")
+    used = {code for path in sources for code in re.findall(r'Refused\(\s*"([a-z_]+)"', path.read_text())}
+    assert used - CODES.keys() == {code for code in column("Errors") if code[0].islower()}
