@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 
+from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.server.pending import Pending
+from manglecp.server.replies import Reply
 from manglecp.server.settings import ServerSettings
-from tests.server.desk import PATIENCE, cancel, desk, encoded, intent, invoke, plain_pack
+from manglecp.wire.messages import InvokeRequest
+from manglecp.wire.messages.invocation import ProgressPayload
+from manglecp.wire.receiving import receive
+from tests.server.desk import PATIENCE, Tokens, cancel, desk, encoded, intent, invoke, plain_pack
 from tests.server.slow import slow_evaluations
 
 
@@ -54,7 +60,8 @@ async def test_a_quick_request_overtakes_a_slow_one_and_the_loop_is_never_blocke
 @pytest.mark.req("WIRE-06", "WIRE-07")
 async def test_the_id_of_an_unanswered_request_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with slow_evaluations(monkeypatch) as gate:
-        async with desk() as d, d.client() as client:
+        # Whatever else could be said about the second: under this id it would be taken for the answer to the first.
+        async with desk(settings=ServerSettings(pending=1, worker=False)) as d, d.client() as client:
             await client.say(intent("a", "slow"), intent("a"))
             error = await client.answer(None)
             assert error["payload"]["code"] == "malformed_message"
@@ -63,6 +70,20 @@ async def test_the_id_of_an_unanswered_request_is_not_taken_again(monkeypatch: p
             assert (await client.answer("a"))["type"] == "intent_response"
             assert sum(one["id"] == "a" for one in client.sent) == 1
             assert (await client.ask(intent("b")))["type"] == "intent_response"
+
+
+async def test_two_requests_with_one_id_at_the_same_moment_are_told_apart() -> None:
+    class Slow(Tokens):
+        async def identify(self, scheme: str, credential: str) -> Identity | None:
+            await asyncio.sleep(0.01)
+            return await super().identify(scheme, credential)
+
+    async with desk(auth=Slow({"good": ANONYMOUS})) as d:
+        session = d.core.session("http")
+        session.present("bearer", "good")
+        replies = await asyncio.gather(*(session.handle(encoded(intent("a"))) for _ in range(2)))
+        answers = [json.loads(reply.data) for reply in replies if reply is not None]
+        assert sorted((one["type"], one["id"] or "") for one in answers) == [("error", ""), ("intent_response", "a")]
 
 
 @pytest.mark.req("ERR-30")
@@ -107,7 +128,8 @@ async def test_an_evaluation_that_waits_for_its_turn_is_cancelled_without_having
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with slow_evaluations(monkeypatch) as gate:
-        async with desk(settings=ServerSettings(evaluations=1, worker=False)) as d, d.client() as client:
+        settings = ServerSettings(evaluations=1, longest_wait=PATIENCE, worker=False)
+        async with desk(settings=settings) as d, d.client() as client:
             await client.say(intent("a", "slow"))
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
             await client.say(intent("b", "slow"))
@@ -115,8 +137,9 @@ async def test_an_evaluation_that_waits_for_its_turn_is_cancelled_without_having
                 await asyncio.sleep(0)
             await client.say(cancel("b"))
             assert (await client.answer("b"))["payload"]["code"] == "cancelled"
-            while d.core.admission.waiting:
+            for _ in range(100):
                 await asyncio.sleep(0)
+            assert d.core.admission.waiting == 0
             gate.open.set()
             await client.answer("a")
             assert gate.count == 1
@@ -248,11 +271,32 @@ async def test_there_is_no_progress_on_http() -> None:
         assert told == []
 
 
+@pytest.mark.req("TRANS-38", "PROG-08")
+async def test_after_the_answer_nothing_more_is_said() -> None:
+    message = receive(encoded(invoke("r", "m-1", {})), 1 << 20)
+    assert isinstance(message, InvokeRequest)
+    said: list[Reply] = []
+    pending = Pending(message, lambda _, reply: said.append(reply), 0)
+    assert pending.progress(ProgressPayload(status="started")) is not None
+    pending.finish(Reply(b"first"))
+    pending.finish(Reply(b"second"))
+    assert pending.progress(ProgressPayload(status="running")) is None
+    assert [one.data for one in said] == [b"first"]
+
+
 async def test_an_answer_that_is_waited_for_comes_after_its_progress() -> None:
     async with desk() as d, d.client() as client:
         tools = await d.tools(client)
-        reply = await client.session.handle(encoded(invoke("r", tools["t"], {"n": 1})))
-        assert reply is not None
+        client.open.clear()
+        waiting = asyncio.create_task(client.session.handle(encoded(invoke("r", tools["t"], {"n": 1}))))
+        async with asyncio.timeout(PATIENCE):
+            while len(d.handled) < 2:
+                await asyncio.sleep(0.001)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        client.open.set()
+        assert await waiting is not None
         assert [one["type"] for one in client.sent if one["id"] == "r"] == ["progress"] * 3
 
 
