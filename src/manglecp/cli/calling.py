@@ -23,7 +23,6 @@ import click
 from manglecp.cli import INTERRUPTED
 from manglecp.cli.asking import LOCAL, bold, message_of
 from manglecp.cli.intent_request import value_of
-from manglecp.cli.intent_text import why_not_lines
 from manglecp.cli.invocation_text import answer_lines, failure_lines
 from manglecp.cli.outputs import Progress, write_lines, write_text
 from manglecp.cli.places import Place
@@ -41,6 +40,7 @@ from manglecp.wire.messages.intent import IntentResponse
 from manglecp.wire.messages.invocation import InvokeResponse, InvokeResult, ProgressPayload
 from manglecp.wire.messages.tools import MacroTool
 from manglecp.wire.sending import encode
+from manglecp.wire.telling import why_not_lines
 from manglecp.wire.texts import read_instant
 
 __all__ = ["Asked", "call", "hearing", "interruptible", "print_answer", "status_of"]
@@ -131,7 +131,7 @@ class _Session:
         hints = answer.payload.proof_hints
         if hints is UNSET or hints.why_not is UNSET:
             return ()
-        return tuple(shown(line) for blocked in hints.why_not for line in why_not_lines(blocked))
+        return tuple(shown(line) for blocked in hints.why_not for line in ("", *why_not_lines(blocked)))
 
     async def _evaluate(self, options: Mapping[str, Any]) -> IntentResponse:
         pack = self._invoker.domain.pack

@@ -14,18 +14,13 @@ import click
 
 from manglecp.cli.files import read, source_name
 from manglecp.cli.outputs import report
-from manglecp.mangle.errors import Diagnostic, MangleError, ParseError, ValueFault
-from manglecp.mangle.matching import head_interval
-from manglecp.mangle.parser import decode, parse
-from manglecp.mangle.source import Source, Span
-from manglecp.mangle.syntax import Clause, term_variables
-from manglecp.mangle.terms import evaluate
+from manglecp.mangle.errors import MangleError
+from manglecp.mangle.parser import decode
 from manglecp.mangle.text import instant_text
-from manglecp.mangle.values import INT_MAX, INT_MIN
 from manglecp.wire.decoding import decode as decode_json
 from manglecp.wire.faults import Fault
+from manglecp.wire.stated import one_fact, stated
 from manglecp.wire.texts import instant_of_milliseconds, read_instant
-from manglecp.wire.values import to_json
 
 __all__ = ["given_facts", "value_of"]
 
@@ -55,9 +50,9 @@ def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> 
     instant = _instant(now or recorded_at or "now")
     try:
         for file in programs:
-            written += _stated(decode(source_name(file), read(file)), instant)
+            written += stated(decode(source_name(file), read(file)), instant)
         for text in facts:
-            written += _stated(Source("--fact", text.strip().removesuffix(".") + " ."), instant)
+            written += one_fact("--fact", text, instant)
     except MangleError as error:
         report(error.diagnostics)
         raise click.exceptions.Exit(2) from None
@@ -86,40 +81,3 @@ def _recorded(file: str) -> tuple[list[Any], Any]:
     if not isinstance(found, list):
         raise click.UsageError(f"{click.format_filename(file)} is neither an array of facts nor an intent_request")
     return found, payload.get("eval_time") if isinstance(payload, dict) else None
-
-
-def _stated(source: Source, now: int) -> list[dict[str, Any]]:
-    """The facts of a text as the protocol writes them."""
-    unit = parse(source)
-    for declaration in unit.decls:
-        raise _wrong("facts have no declarations", declaration.span)
-    return [_fact(clause, now) for clause in unit.clauses]
-
-
-def _fact(clause: Clause, now: int) -> dict[str, Any]:
-    if not clause.is_fact:
-        raise _wrong("this is a rule, and clients state facts", clause.span)
-    try:
-        for arg in clause.head.args:
-            for variable in term_variables(arg):
-                raise ValueFault(f"a fact has no variables, found {variable.name}")
-        args = [to_json(evaluate(arg, {}, now)) for arg in clause.head.args]
-        fact: dict[str, Any] = {"pred": clause.head.predicate, "args": args}
-        if clause.annotation is not None:
-            fact["t"] = _time(*head_interval(clause.annotation, {}, now))
-    except ValueFault as fault:
-        raise _wrong(str(fault), clause.span) from None
-    return fact
-
-
-def _time(start: int, end: int) -> dict[str, str]:
-    if start == end:
-        return {"at": instant_text(start)}
-    return {
-        "start": "_" if start == INT_MIN else instant_text(start),
-        "end": "_" if end == INT_MAX else instant_text(end),
-    }
-
-
-def _wrong(message: str, span: Span | None) -> ParseError:
-    return ParseError([Diagnostic("parse", message, span)])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from manglecp.cli.outputs import count
 from manglecp.intent.definition import Definition
@@ -13,19 +12,14 @@ from manglecp.intent.visible import shown
 from manglecp.mangle.text import instant_text
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import ProofHints, RuleCoverage, WhyNot
+from manglecp.wire.messages.intent import ProofHints
 from manglecp.wire.messages.tools import MacroTool
+from manglecp.wire.telling import Heading, coverage_lines, derivation_lines, error_lines, why_not_lines
 
-__all__ = ["fact_text", "lines", "refusal", "why_not_lines"]
+__all__ = ["lines", "refusal"]
 
 HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 _SCORE: Final = 2
-
-
-class _Heading(str):
-    """A line that people at a terminal see in bold."""
-
-    __slots__ = ()
 
 
 def lines(answer: Answer, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
@@ -34,7 +28,7 @@ def lines(answer: Answer, *, why: bool = False, bold: Callable[[str], str] = str
     Facts may hold what a page wrote to its console, so whatever is not seen is written out.
     """
     for line in _answered(answer, why):
-        yield bold(shown(line)) if isinstance(line, _Heading) else shown(line)
+        yield bold(shown(line)) if isinstance(line, Heading) else shown(line)
 
 
 def _answered(answer: Answer, why: bool) -> Iterator[str]:
@@ -53,11 +47,13 @@ def _answered(answer: Answer, why: bool) -> Iterator[str]:
         if why:
             yield from _why(hints, proven)
         for blocked in hints.why_not if hints.why_not is not UNSET else ():
+            yield ""
             yield from why_not_lines(blocked)
     if result.diagnostics is UNSET:
         return
     if result.diagnostics.rule_coverage is not UNSET:
-        yield from _coverage(result.diagnostics.rule_coverage)
+        yield ""
+        yield from coverage_lines(result.diagnostics.rule_coverage)
     tokens = result.diagnostics.tokens
     cost = f", {tokens['count']:,} tokens by {tokens['by']}" if tokens is not UNSET else ""
     yield ""
@@ -95,13 +91,13 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         ]
         return "  ".join(cells).rstrip()
 
-    yield _Heading(laid_out(HEADINGS))
+    yield Heading(laid_out(HEADINGS))
     yield from map(laid_out, rows)
 
 
 def _described(tool: Definition) -> Iterator[str]:
     """What one needs to know to call it."""
-    yield _Heading(f"{tool.tool}: {tool.description}")
+    yield Heading(f"{tool.tool}: {tool.description}")
     yield from (f"  {line}" for line in tool.instructions.splitlines() if line)
     required = tool.input_schema.get("required", ())
     for name, schema in sorted(tool.input_schema.get("properties", {}).items()):
@@ -118,89 +114,17 @@ def _described(tool: Definition) -> Iterator[str]:
 def _why(hints: ProofHints, proven: Mapping[str, Definition]) -> Iterator[str]:
     for derivation in hints.derivations:
         yield ""
-        name = proven[derivation.macro_id].tool
-        yield _Heading(f"why {name}: {derivation.selected_by}, {derivation.score}")
-        yield f"  by {', '.join(derivation.rule_chain)}"
-        yield from (f"  {fact_text(fact)}" for fact in derivation.supporting_facts)
+        yield from derivation_lines(proven[derivation.macro_id].tool, derivation)
     if hints.excluded:
         yield ""
-        yield _Heading("excluded")
+        yield Heading("excluded")
         yield from (f"  {each.candidate}, {each.excluded_by}: {each.reason}" for each in hints.excluded)
     if hints.unmatched_facts:
         yield ""
-        yield _Heading("facts that were not used")
+        yield Heading("facts that were not used")
         yield from (f"  {fact.pred}: {fact.reason}" for fact in hints.unmatched_facts)
-
-
-def why_not_lines(blocked: WhyNot) -> Iterator[str]:
-    yield ""
-    yield _Heading(f"why not {blocked.tool}")
-    if not blocked.known:
-        yield "  no tool of this name could serve this intent"
-        return
-    if blocked.would_unlock == ((),):
-        yield "  it is there"
-        return
-    yield from (f"  {reason}" for reason in blocked.blocked_by)
-    if blocked.would_unlock:
-        yield "  it would be there with"
-        for facts in blocked.would_unlock:
-            yield "    " + "\n      and ".join(fact_text(fact) for fact in facts)
-        if not blocked.complete:
-            yield "  and maybe otherwise"
-    elif blocked.complete:
-        yield "  no fact that a client may state would bring it"
-    else:
-        yield "  no facts were found that would bring it and may be told"
-
-
-def _coverage(coverage: RuleCoverage) -> Iterator[str]:
-    yield ""
-    yield _Heading(
-        f"rules: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
-        f"{coverage.rules_inapplicable} for other intents"
-    )
-    for rule in coverage.dormant_details:
-        missing = f", without {', '.join(rule.missing_predicates)}" if rule.missing_predicates else ""
-        yield f"  {rule.rule}: {rule.status.replace('_', ' ')}{missing}"
-
-
-def fact_text(fact: Mapping[str, Any]) -> str:
-    """A fact of the protocol, as ``--fact`` takes it; what may be anything is ``_``."""
-    args = ", ".join(_argument(arg) for arg in fact.get("args", ()))
-    return f"{fact['pred']}({args}){_annotation(fact.get('t'))}"
-
-
-def _argument(arg: Any) -> str:
-    if arg is None:
-        return "_"
-    if isinstance(arg, dict):
-        if "_var" in arg:
-            return str(arg["_var"])
-        if set(arg) == {"_type", "value"}:
-            return str(arg["value"])
-    return json.dumps(arg, ensure_ascii=False)
-
-
-def _annotation(t: Any) -> str:
-    if not isinstance(t, dict):
-        return ""
-    return f"@[{t['at']}]" if "at" in t else f"@[{t.get('start')}, {t.get('end')}]"
 
 
 def refusal(error: WireError) -> Iterator[str]:
     """An error of the protocol: what, where, and what would help."""
-    yield from map(shown, _refused(error))
-
-
-def _refused(error: WireError) -> Iterator[str]:
-    yield f"error[{error.code}]: {error.message}"
-    details = error.details or {}
-    for violation in details.get("violations", ()):
-        yield f"  fact {violation['fact_index']}, {violation['predicate']}: {violation['message']}"
-        if "suggestion" in violation:
-            yield f"    {violation['suggestion']}"
-    for name in details.get("missing_facts", ()):
-        yield f"  missing: {name}"
-    if "suggestion" in details:
-        yield f"  {details['suggestion']}"
+    yield from map(shown, error_lines(error.code, error.message, error.details))

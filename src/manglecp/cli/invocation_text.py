@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.cli.intent_text import fact_text, refusal
+from manglecp.cli.intent_text import refusal
 from manglecp.intent.visible import shown
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.invocation import InvokeResult
+from manglecp.wire.telling import fact_text
 
 __all__ = ["answer_lines", "failure_lines", "what_to_decide"]
 

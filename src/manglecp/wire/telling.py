@@ -1,0 +1,96 @@
+"""Parts of answers as lines for people: facts, why a tool is there, why one is not, what an error says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from manglecp.wire.messages.intent import Derivation, RuleCoverage, WhyNot
+
+__all__ = ["Heading", "coverage_lines", "derivation_lines", "error_lines", "fact_text", "why_not_lines"]
+
+
+class Heading(str):
+    """A line that people at a terminal see in bold."""
+
+    __slots__ = ()
+
+
+def fact_text(fact: Mapping[str, Any]) -> str:
+    """A fact of the protocol, as ``--fact`` takes it; what may be anything is ``_``."""
+    args, named = fact.get("args"), fact.get("named_args")
+    if isinstance(args, list | tuple):
+        inside = ", ".join(map(_argument, args))
+    else:  # of a server that writes names
+        inside = ", ".join(f"{name}: {_argument(arg)}" for name, arg in (named or {}).items())
+    return f"{fact.get('pred', '?')}({inside}){_annotation(fact.get('t'))}"
+
+
+def _argument(arg: Any) -> str:
+    if arg is None:
+        return "_"
+    if isinstance(arg, dict):
+        if "_var" in arg:
+            return str(arg["_var"])
+        if set(arg) == {"_type", "value"}:
+            return str(arg["value"])
+    return json.dumps(arg, ensure_ascii=False)
+
+
+def _annotation(t: Any) -> str:
+    if not isinstance(t, dict):
+        return ""
+    return f"@[{t['at']}]" if "at" in t else f"@[{t.get('start')}, {t.get('end')}]"
+
+
+def derivation_lines(name: str, derivation: Derivation) -> Iterator[str]:
+    """Why the tool of this name is there."""
+    yield Heading(f"why {name}: {derivation.selected_by}, {derivation.score}")
+    yield f"  by {', '.join(derivation.rule_chain)}"
+    yield from (f"  {fact_text(fact)}" for fact in derivation.supporting_facts)
+
+
+def why_not_lines(blocked: WhyNot) -> Iterator[str]:
+    yield Heading(f"why not {blocked.tool}")
+    if not blocked.known:
+        yield "  no tool of this name could serve this intent"
+        return
+    if blocked.would_unlock == ((),):
+        yield "  it is there"
+        return
+    yield from (f"  {reason}" for reason in blocked.blocked_by)
+    if blocked.would_unlock:
+        yield "  it would be there with"
+        for facts in blocked.would_unlock:
+            yield "    " + "\n      and ".join(fact_text(fact) for fact in facts)
+        if not blocked.complete:
+            yield "  and maybe otherwise"
+    elif blocked.complete:
+        yield "  no fact that a client may state would bring it"
+    else:
+        yield "  no facts were found that would bring it and may be told"
+
+
+def coverage_lines(coverage: RuleCoverage) -> Iterator[str]:
+    yield Heading(
+        f"rules: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
+        f"{coverage.rules_inapplicable} for other intents"
+    )
+    for rule in coverage.dormant_details:
+        missing = f", without {', '.join(rule.missing_predicates)}" if rule.missing_predicates else ""
+        yield f"  {rule.rule}: {rule.status.replace('_', ' ')}{missing}"
+
+
+def error_lines(code: str, message: str, details: Mapping[str, Any] | None) -> Iterator[str]:
+    """An error of the protocol: what, where, and what would help."""
+    yield f"error[{code}]: {message}"
+    details = details or {}
+    for violation in details.get("violations", ()):
+        yield f"  fact {violation['fact_index']}, {violation['predicate']}: {violation['message']}"
+        if "suggestion" in violation:
+            yield f"    {violation['suggestion']}"
+    for name in details.get("missing_facts", ()):
+        yield f"  missing: {name}"
+    if "suggestion" in details:
+        yield f"  {details['suggestion']}"
