@@ -244,6 +244,67 @@ async def test_an_error_has_all_that_the_server_said() -> None:
     assert len(server.invocations) == 1
 
 
+@pytest.mark.req("ERR-43", "ERR-44", "ERR-46")
+async def test_what_the_server_says_is_wrong_can_be_put_right() -> None:
+    """Whoever asked hears what to change, changes it, and is answered."""
+    violations = [{"fact_index": 1, "predicate": "p", "issue": "policy_violation", "message": "not yours"}]
+    schema_errors = [{"path": "/n", "message": "too large", "keyword": "maximum"}]
+    server = Scripted(
+        WireError("invalid_facts", "1 fact validation error", {"violations": violations}),
+        WireError("too_many_facts", "1 too many", {"limit": 1, "actual": 2}),
+        WireError("evaluation_timeout", "too slow", {"budget": {"limit": 5, "consumed": 5, "unit": "ms"}}),
+        tools(tool()),
+        WireError("schema_validation_failed", "1 schema validation error", {"schema_errors": schema_errors}),
+        done(),
+    )
+    facts = [fact("o", 1), fact("p", 1), fact("q", 1)]
+    constraints = Constraints(max_compute_ms=5)
+
+    async def go() -> None:
+        await client.evaluate("go", facts=facts, constraints=constraints)
+
+    async with server.client() as client:
+        with pytest.raises(ServerError) as wrong:
+            await go()
+        facts = [
+            one for n, one in enumerate(facts) if n not in {v["fact_index"] for v in wrong.value.details["violations"]}
+        ]
+        with pytest.raises(ServerError) as many:
+            await go()
+        facts = facts[: many.value.details["limit"]]
+        with pytest.raises(ServerError) as slow:
+            await go()
+        constraints = Constraints(max_compute_ms=2 * slow.value.details["budget"]["limit"])
+        await go()
+        with pytest.raises(ServerError) as unfit:
+            await client.invoke("t", {"n": 10**9})
+        assert unfit.value.details["schema_errors"] == schema_errors
+        await client.invoke("t", {"n": 1})
+    assert [len(one.payload.facts) for one in server.intents] == [3, 2, 1, 1]
+    assert [one.payload.constraints.max_compute_ms for one in server.intents] == [5, 5, 5, 10]
+    first, second = server.invocations
+    assert first.payload.request_key != second.payload.request_key
+
+
+@pytest.mark.req("TRANS-35")
+async def test_who_waits_for_an_answer_has_asked_nothing_more() -> None:
+    server = Scripted(NOTHING)
+    async with server.client() as client:
+
+        async def one_after_the_other() -> None:
+            await client.evaluate("go", {"n": 1})
+            await client.evaluate("go", {"n": 2})
+
+        asking = asyncio.create_task(one_after_the_other())
+        first = await server.until(IntentRequest)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(server.received) == 1
+        await server.sessions[0].send(encode(wrapped(first, tools())))
+        await server.until(IntentRequest, 2)
+        asking.cancel()
+
+
 # --- progress and cancellation ---------------------------------------------------------------------------------------
 
 

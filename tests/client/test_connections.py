@@ -67,7 +67,7 @@ async def test_reasons_are_counted_together() -> None:
         assert len(await client.evaluate("go")) == 0
 
 
-@pytest.mark.req("ERR-44", "ERR-48")
+@pytest.mark.req("ERR-48")
 @pytest.mark.parametrize("code", ["evaluation_timeout", "invalid_facts", "internal_error", "auth_insufficient"])
 async def test_other_errors_are_the_callers(code: str) -> None:
     server = Scripted(WireError(code, "no", retry_after_ms=5))
