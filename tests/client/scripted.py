@@ -87,6 +87,8 @@ class Scripted:
         self.received: list[ClientMessage] = []
         self.sessions: list[_Session] = []
         self.transport = MemoryTransport(self)
+        self.slow = 0.0
+        """Seconds until it hears what is said."""
         self.unreachable = 0
         """So many attempts to connect fail."""
         self.came = asyncio.Event()
@@ -142,6 +144,7 @@ class _Session:
         pass
 
     async def receive(self, data: bytes) -> None:
+        await asyncio.sleep(self.server.slow)
         message = receive(data, 1 << 24)
         self.server.received.append(message)
         self.server.came.set()

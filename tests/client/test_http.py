@@ -311,6 +311,13 @@ async def test_from_http_to_https_is_followed_and_back_is_not() -> None:
     assert site.requests[-1].url.scheme == "https"
 
 
+async def test_nobody_is_led_from_tls_to_none() -> None:
+    """Not even on the same host and port, and not even where networks without TLS may be used."""
+    site = Site(endpoints={"intent_eval": "http://desk.example:8443/api/evaluate", "macro_invoke": "/api/invoke"})
+    with pytest.raises(Refused, match="from https to http"):
+        await site.client("https://desk.example:8443", insecure=True).connect()
+
+
 def test_addresses_that_are_talked_to() -> None:
     for url in ("http://localhost:1", "http://127.0.0.1", "http://[::1]:8", HOME):
         HttpTransport(url)

@@ -203,6 +203,27 @@ async def test_nobody_is_followed_to_another_place() -> None:
         assert there.connections == []
 
 
+@pytest.mark.req("CLI-06")
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (503, encode(WireError("server_not_ready", "full", retry_after_ms=1_234).answering(None)), ServerError),
+        (503, b"full", ConnectionLost),
+        (429, b"", ConnectionLost),
+        (404, b"nothing here", Refused),
+    ],
+)
+async def test_a_server_that_does_not_open_says_why(status: int, body: bytes, error: type[Exception]) -> None:
+    def refuse(_socket: ServerConnection, _request: Request) -> Response:
+        return Response(status, "No", Headers({"Content-Length": str(len(body))}), body)
+
+    async with listening(Listener(), process_request=refuse) as here:
+        with pytest.raises(error) as raised:
+            await here.client().connect()
+    if isinstance(raised.value, ServerError):
+        assert (raised.value.code, raised.value.retry_after_ms) == ("server_not_ready", 1_234)
+
+
 async def test_nobody_is_there() -> None:
     async with listening(Listener()) as there:
         pass

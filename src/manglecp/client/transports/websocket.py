@@ -7,15 +7,18 @@ sends its own, so that a connection which is dead is found out.
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from manglecp.client.errors import ConnectionLost, Refused, Unreadable
+from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
 from manglecp.client.transports.addresses import checked
+from manglecp.client.transports.conversation import read
 from manglecp.client.transports.protocol import MAX_ANSWER_BYTES
 from manglecp.client.transports.sessions import SessionTransport
+from manglecp.wire.messages import ErrorMessage
 
 __all__ = ["WebSocketTransport"]
 
@@ -64,10 +67,7 @@ class WebSocketTransport(SessionTransport):
                 **options,
             )
         except (OSError, WebSocketException) as error:
-            status = getattr(getattr(error, "response", None), "status_code", None)
-            if status is not None and 300 <= status < 500 and status not in (408, 429):
-                raise Refused("not_manglecp", f"the server does not open a WebSocket here: HTTP {status}") from None
-            raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
+            raise _told(error) from None
 
     async def _read(self) -> bytes:
         assert self._socket is not None
@@ -93,3 +93,16 @@ class WebSocketTransport(SessionTransport):
         socket, self._socket = self._socket, None
         if socket is not None:
             await socket.close()
+
+
+def _told(error: Exception) -> ClientError:
+    """Why there is no connection: the server may say so in a message, and when to come back."""
+    if isinstance(error, InvalidStatus):
+        status, body = error.response.status_code, error.response.body
+        with suppress(ClientError):
+            message = read(bytes(body or b""), MAX_ANSWER_BYTES)
+            if isinstance(message, ErrorMessage):
+                return ServerError.of(message.payload)
+        if status < 500 and status not in (408, 429):
+            return Refused("not_manglecp", f"the server does not open a WebSocket here: HTTP {status}")
+    return ConnectionLost(f"the connection failed: {type(error).__name__}")
