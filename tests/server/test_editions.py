@@ -84,7 +84,7 @@ async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Pat
         store.close()
 
 
-async def test_a_pack_that_was_never_sound_is_not_served(tmp_path: Path) -> None:
+async def test_a_pack_that_was_never_sound_is_served_once_it_is_repaired(tmp_path: Path) -> None:
     folder = pack_folder(tmp_path)
     (folder / "rules" / "tools.mg").write_text("nonsense")
     store = open_store(":memory:")
@@ -92,8 +92,17 @@ async def test_a_pack_that_was_never_sound_is_not_served(tmp_path: Path) -> None
     serving.begin()
     with pytest.raises(PackError):
         await asyncio.wait_for(serving.ready(), PATIENCE)
-    assert serving.status == "booting"
-    await serving.end()
+    assert await serving.reload() == "broken"
+    assert (serving.status, dict(serving.troubles)) == ("booting", {})
+    watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01))
+    async with asyncio.timeout(PATIENCE):
+        edits = 0
+        while serving.edition is None:  # an edit that is made before the first look is none
+            edits += 1
+            (folder / "rules" / "tools.mg").write_text(RULES + "#" * edits)
+            await asyncio.sleep(0.2 * edits)
+        await serving.end()
+        await watching
     store.close()
 
 

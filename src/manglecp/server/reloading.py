@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from manglecp.pack.problems import PackError
 from manglecp.pack.watching import Watched
 from manglecp.server.serving import Reloaded, Serving
 
@@ -17,7 +19,8 @@ async def reload_on_change(
 ) -> None:
     """Until it is cancelled. ``told`` hears of every reload."""
     watched = await asyncio.to_thread(Watched, folder, lambda _: None)
-    await serving.ready()
+    with contextlib.suppress(PackError):  # then it is to be repaired
+        await serving.ready()
     while serving.status != "draining":
         await asyncio.sleep(pause)
         if await asyncio.to_thread(watched.poll) == "swapped":

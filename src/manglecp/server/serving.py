@@ -187,6 +187,8 @@ class Serving:
     def begin(self) -> None:
         """Load the pack; meanwhile the server is booting."""
         self._booting = asyncio.create_task(self._boot())
+        if self._probe is not None:
+            self._probing = asyncio.create_task(self._watch(self._probe))
 
     async def ready(self) -> None:
         """Wait until the pack is loaded; a PackError if it cannot be."""
@@ -196,8 +198,6 @@ class Serving:
     async def _boot(self) -> None:
         async with self._reloading:
             await self._open()
-        if self._probe is not None:
-            self._probing = asyncio.create_task(self._watch(self._probe))
 
     async def _open(self) -> None:
         kept = _Kept(self._opening, self.settings)
@@ -215,10 +215,9 @@ class Serving:
         self._tell()
 
     async def reload(self) -> Reloaded:
-        """Serve the pack as it is now. If it is broken, serve on what was served before, and say so."""
+        """Serve the pack as it is now. If it is broken, serve on what was served before, if anything, and say so."""
         async with self._reloading:
             before = self.edition
-            assert before is not None, "nothing is loaded yet"
             if self._draining:
                 return "same"
             try:
@@ -227,14 +226,17 @@ class Serving:
                 # Whatever it is, what is served now is sound.
                 if isinstance(error, PackError):
                     for problem in error.problems:
-                        _log.error("the pack cannot be loaded: %s", problem)
+                        _log.error("the pack cannot be loaded: %s", problem.render())
                 else:
                     _log.exception("the pack cannot be loaded")
-                self.degrade(_RELOAD, "The newest edition of the pack cannot be loaded; the one before it is served")
+                if before is not None:
+                    how = "The newest edition of the pack cannot be loaded; the one before it is served"
+                    self.degrade(_RELOAD, how)
                 return "broken"
             after = self.edition
             assert after is not None
-            return "same" if after.domain.digest == before.domain.digest else "swapped"
+            same = before is not None and before.domain.digest == after.domain.digest
+            return "same" if same else "swapped"
 
     async def _watch(self, probe: Callable[[], None]) -> None:
         while True:
