@@ -56,8 +56,10 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
     others = {
         "call": "PACK TOOL",
         "intent": "PACK NAME",
+        "dev": "PACK",
         "new": "PACK",
         "schema": "[TYPE]",
+        "serve": "PACK",
         "toolhost": "MODE PLUGIN [AID]",
         "worker": "PACK...",
     }

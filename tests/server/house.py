@@ -13,8 +13,9 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from manglecp.server.app import App
+from manglecp.server.binding import bind
 from manglecp.server.guards import Guards
-from manglecp.server.listening import Listener, Tls, bind
+from manglecp.server.listening import Listener, Tls
 from manglecp.server.metrics import Metrics
 from tests.server.desk import PATIENCE, Desk, desk
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from manglecp.server.guards import Guards, is_loopback
+from manglecp.server.binding import is_loopback
+from manglecp.server.guards import Guards
 from manglecp.wire.errors import WireError
 from tests.server.desk import Tokens, encoded, intent
 from tests.server.house import JSON, house

@@ -23,6 +23,8 @@ VERBS: Final = {
     "new": "Write a small pack to begin with.",
     "intent": "Declare an intent, and see which tools are proven for it.",
     "call": "Invoke a tool that is proven for an intent.",
+    "serve": "Serve a pack over HTTP and WebSocket, or on the standard streams.",
+    "dev": "Serve a pack on this machine, and serve every edit of it.",
     "runs": "Show runs, take them up, and decide where a person has to.",
     "worker": "Carry out runs that nobody carries out any more.",
     "ledger": "Show, verify and export the record of what happened.",

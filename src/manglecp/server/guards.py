@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from manglecp.server.binding import is_loopback
 from manglecp.wire.errors import Code, WireError
 
-__all__ = ["Guards", "is_loopback"]
+__all__ = ["Guards"]
 
 Headers = Mapping[bytes, bytes]
 
@@ -24,16 +25,6 @@ _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY: Final = "*"
 _METHODS: Final = b"GET, HEAD, POST, OPTIONS"
 _HEADERS: Final = b"Accept, Authorization, Content-Type, If-None-Match, X-MangleCP-API-Key"
-
-
-def is_loopback(host: str) -> bool:
-    """Can only this machine reach what listens there?"""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Guards:

@@ -17,11 +17,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from manglecp.server.app import App
 from manglecp.server.websocket import ABORT
 
-__all__ = ["Listener", "Tls", "bind"]
+__all__ = ["Listener", "Tls"]
 
 PING_SECONDS: Final = 20.0
 """An idle connection sees a ping at least every 30 seconds (TRANS-09)."""
-_BACKLOG: Final = 2_048
 _LINGER: Final = 10
 """Seconds that connections have to close once everything is answered."""
 
@@ -38,21 +37,6 @@ class Tls:
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.load_cert_chain(self.certificate, self.key, self.password or "")
         return made
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that several processes may listen on."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(_BACKLOG)
-        made.set_inheritable(True)
-    except OSError:
-        made.close()
-        raise
-    return made
 
 
 class _Protocol(WebSocketsSansIOProtocol):

@@ -10,27 +10,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from manglecp.intent.manifest import CONFORMANCE_LEVEL, manifest
-from manglecp.pack.model import Settings
+from manglecp.intent.manifest import manifest
 from manglecp.server.auth import Auth
+from manglecp.server.outline import outlined
 from manglecp.server.serving import Serving
 from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import (
-    Auth as AuthDescription,
-)
-from manglecp.wire.messages.manifest import (
-    Capabilities,
-    Domain,
-    Endpoints,
-    FactsProfile,
-    IntentDescription,
-    Manifest,
-    ManifestPayload,
-    Protocol,
-    ServerLimits,
-    Status,
-)
-from manglecp.wire.profile import TIME_FORMATS
+from manglecp.wire.messages.manifest import Auth as AuthDescription
+from manglecp.wire.messages.manifest import Endpoints, Status
 from manglecp.wire.sending import encode
 
 __all__ = ["Document", "Manifests"]
@@ -61,7 +47,7 @@ class Manifests:
         base = serving.settings.base
         endpoints = Endpoints(intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke") if http else None
         if edition is None:
-            message = _outline(serving.outline, serving.status, endpoints, self._described())
+            message = outlined(serving.outline, serving.status, endpoints, self._described())
         else:
             more = {"x-degraded": dict(serving.troubles)} if serving.troubles else None
             message = manifest(edition.domain, serving.status, endpoints, self._described(), more)
@@ -73,30 +59,3 @@ class Manifests:
     def _described(self) -> AuthDescription:
         auth = self._auth
         return AuthDescription(required=auth.required, schemes=auth.schemes or UNSET, token_url=auth.token_url or UNSET)
-
-
-def _outline(settings: Settings, status: Status, endpoints: Endpoints | None, auth: AuthDescription) -> Manifest:
-    limits = settings.limits
-    return Manifest(
-        payload=ManifestPayload(
-            server_name=settings.name,
-            server_version=settings.version,
-            protocol=Protocol(conformance_level=CONFORMANCE_LEVEL),
-            status=status,
-            domain=Domain(
-                id=settings.domain.id,
-                description=settings.domain.description or settings.description or settings.name,
-                categories=settings.domain.categories or UNSET,
-            ),
-            endpoints=endpoints or UNSET,
-            intents=tuple(IntentDescription(name=one.name, description=one.description) for one in settings.intents),
-            facts_profile=FactsProfile(time_formats=TIME_FORMATS),
-            capabilities=Capabilities(temporal=True),
-            limits=ServerLimits(
-                max_message_bytes=limits.max_message_bytes,
-                max_facts_per_request=limits.max_facts_per_request,
-                max_derived_facts=limits.max_derived_facts,
-            ),
-            auth=auth,
-        )
-    )

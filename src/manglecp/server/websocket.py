@@ -86,7 +86,7 @@ class WebSocket:
             tasks = (reading, gone, ending)
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
+                if session.lost:
                     _abort(scope)
                 elif ending.done():
                     reading.cancel()
@@ -107,7 +107,10 @@ async def _read(session: Session, receive: Receive) -> int | None:
         text = event.get("text")
         if text is None:
             return _UNSUPPORTED
-        await session.receive(text.encode())
+        try:
+            await session.receive(text.encode())
+        except ConnectionResetError:
+            return None
 
 
 async def _take_leave(session: Session, send: Send) -> None:

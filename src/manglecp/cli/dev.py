@@ -1,0 +1,67 @@
+"""``manglecp dev``: serve a pack while it is being written."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from manglecp.cli.asking import pack_argument
+from manglecp.cli.places import Place, place_options
+from manglecp.cli.serving_options import DEFAULT, address, answering, source_of, started
+from manglecp.server.binding import Listening, Refused, bind, is_loopback
+from manglecp.server.logs import configure
+
+if TYPE_CHECKING:
+    from manglecp.server.core import Core
+
+__all__ = ["command"]
+
+_PAUSE: Final = 0.3
+"""Seconds between two looks at the folder."""
+_SAID: Final = {
+    "swapped": "serving the new edition",
+    "same": "serving the same edition, read again",
+    "broken": "still serving the old edition",
+}
+
+
+@click.command("dev")
+@pack_argument
+@click.option("--http", "at", metavar="HOST:PORT", callback=address, help="Where to listen; 127.0.0.1:8000 by default.")
+@place_options
+def command(folder: Path, at: tuple[str, int] | None, place: Place) -> None:
+    """Serve PACK on this machine, and serve every edit of it as soon as it is saved.
+
+    A broken edit is reported, and what was served before is served on. Clients with a session are told of new editions.
+    """
+    configure("info", as_json=False)
+    answering(lambda: _serve(folder, at or DEFAULT, place))
+
+
+def _serve(folder: Path, at: tuple[str, int], place: Place) -> None:
+    if not is_loopback(at[0]):
+        raise Refused(f"{at[0]} can be reached by others; `manglecp serve` is for that")
+    try:
+        bound = bind(*at)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen at {at[0]}:{at[1]}: {error.strerror}") from None
+
+    import uvloop
+
+    from manglecp.pack.watching import Watched
+    from manglecp.server.running import Who, serve_http
+
+    listening = Listening(host=at[0], port=at[1])
+    # The editions are the server's; only that there is another one is noticed here, from before the first is loaded.
+    watched = Watched(folder, lambda _: None)
+
+    async def watch(core: Core) -> None:
+        while True:
+            await asyncio.sleep(_PAUSE)
+            if await asyncio.to_thread(watched.poll) != "none":
+                click.echo(_SAID[await core.serving.reload()], err=True)
+
+    uvloop.run(serve_http(source_of(folder, place), listening, Who(), bound, watch=watch, started=started))

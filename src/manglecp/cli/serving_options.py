@@ -1,0 +1,130 @@
+"""What ``serve`` and ``dev`` have in common: where to listen, who may ask, and how it is logged."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from manglecp.cli.asking import refuse_pack
+from manglecp.cli.places import Place
+from manglecp.cli.stores import refusing
+from manglecp.server.binding import Refused
+
+if TYPE_CHECKING:
+    from manglecp.server.assembly import Source
+    from manglecp.server.running import Who
+
+__all__ = [
+    "DEFAULT",
+    "address",
+    "answering",
+    "log_options",
+    "shared_figures",
+    "source_of",
+    "started",
+    "status_of",
+    "who_of",
+]
+
+EXTRA: Final = "manglecp[server]"
+DEFAULT: Final = ("127.0.0.1", 8_000)
+
+
+def address(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[str, int] | None:
+    """``HOST:PORT``, ``[::1]:PORT`` or ``:PORT`` of this machine."""
+    if given is None:
+        return None
+    host, colon, port = given.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise click.BadParameter(f"{given!r} is not HOST:PORT.", context, parameter)
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    return host or DEFAULT[0], int(port)
+
+
+def log_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``log_level`` and ``log_format``."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        envvar="MANGLECP_LOG_LEVEL",
+        help="What is logged to standard error; info by default.",
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(["json", "text"]),
+        default="json",
+        envvar="MANGLECP_LOG_FORMAT",
+        help="One JSON object a line, which is the default, or text for people.",
+    )
+    return level(form(function))
+
+
+def source_of(folder: Path, place: Place) -> Source:
+    from manglecp.server.assembly import Source
+
+    return Source(folder=folder, **place)
+
+
+def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
+    from manglecp.server.auth.tokens import TokensError
+    from manglecp.server.running import Who
+
+    try:
+        return Who.of(tokens, jwt)
+    except (TokensError, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+def started(url: str) -> None:
+    click.echo(f"serving at {url}", err=True)
+
+
+def answering(work: Callable[[], None]) -> None:
+    """Whatever keeps the server from serving is told to whoever started it."""
+    from manglecp.pack.problems import PackError
+
+    with refusing():
+        try:
+            work()
+        except PackError as error:
+            refuse_pack(error)
+        except Refused as error:
+            raise click.UsageError(str(error)) from None
+        except ModuleNotFoundError as error:
+            raise click.ClickException(f"{error.name} is missing; install {EXTRA}") from None
+
+
+def status_of(work: Callable[[], None]) -> int:
+    """Of a process that was forked: what went wrong is shown, and becomes its exit status."""
+    try:
+        work()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return 0
+
+
+@contextlib.contextmanager
+def shared_figures() -> Iterator[Callable[[int], None]]:
+    """Processes that serve one address add up their figures in a folder; what is called when one has ended."""
+    variable = "PROMETHEUS_MULTIPROC_DIR"
+    with tempfile.TemporaryDirectory(prefix="manglecp-metrics-") as folder:
+        os.environ[variable] = folder
+
+        def forget(pid: int) -> None:
+            for left in Path(folder).glob(f"gauge_live*_{pid}.db"):
+                left.unlink(missing_ok=True)
+
+        try:
+            yield forget
+        finally:
+            del os.environ[variable]

@@ -1,0 +1,89 @@
+"""A pack in a folder becomes a message core: its store, its editions, who may ask, and who watches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from manglecp.invoke.confirmation import AutoConfirm, Secrets
+from manglecp.invoke.housekeeping import Housekeeping
+from manglecp.invoke.local import local_secrets
+from manglecp.pack.model import Settings
+from manglecp.server.auth import Auth
+from manglecp.server.core import Core, Handled
+from manglecp.server.edition import Edition, open_edition
+from manglecp.server.outline import read_outline
+from manglecp.server.serving import Serving
+from manglecp.server.settings import ServerSettings
+from manglecp.store.opening import Store, open_store
+
+__all__ = ["Source", "open_core"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is served, and with what."""
+
+    folder: Path
+    where: str | None = None
+    """The store, as :func:`open_store` takes it."""
+    key: bytes | None = field(default=None, repr=False)
+    params: Mapping[str, str] = field(default_factory=dict)
+    workspace: Sequence[Path] = ()
+    programs: Sequence[str] = ()
+    degrade: bool = False
+
+
+@asynccontextmanager
+async def open_core(
+    source: Source,
+    *,
+    outline: Settings | None = None,
+    auth: Auth | None = None,
+    secrets: Secrets | None = None,
+    auto_confirm: AutoConfirm | None = None,
+    settings: ServerSettings | None = None,
+    observers: Sequence[Callable[[Handled], None]] = (),
+) -> AsyncIterator[Core]:
+    """A core that is booting. It is drained by whoever leaves, and closed here."""
+    async with AsyncExitStack() as stack:
+        opened: list[Store] = []
+
+        @asynccontextmanager
+        async def opening() -> AsyncIterator[Edition]:
+            if not opened:  # with the first edition, one at a time: the manifest does not wait for it
+                store = await asyncio.to_thread(open_store, source.where, key=source.key)
+                opened.append(store)
+                keeping = Housekeeping(store, time.time_ns)
+                keeping.begin()
+                stack.callback(store.close)
+                stack.push_async_callback(keeping.end)
+            async with open_edition(
+                source.folder,
+                opened[0],
+                params=source.params,
+                workspace=source.workspace,
+                programs=source.programs,
+                degrade=source.degrade,
+                secrets=secrets or local_secrets(),
+                auto_confirm=auto_confirm,
+            ) as edition:
+                yield edition
+
+        def probe() -> None:
+            with opened[0].reading():
+                pass
+
+        if outline is None:
+            outline = await asyncio.to_thread(read_outline, source.folder)
+        serving = Serving(opening, outline, settings, probe=probe)
+        core = Core(serving, auth, auto_confirm=auto_confirm, observers=observers)
+        serving.begin()
+        try:
+            yield core
+        finally:
+            await core.close()

@@ -1,0 +1,209 @@
+"""Access tokens of an authorization server: this one is a resource server and nothing more (OAuth 2.1, RFC 9068).
+
+A token holds if it is signed with a key of the issuer by an algorithm that the settings name, is meant for exactly this
+resource (``aud``), comes from exactly this issuer, and has not expired. Nothing that a token says decides how it is
+checked: addresses of keys in it are not followed, and its ``alg`` is only compared. Tokens are never passed on.
+
+Keys are fetched in a thread, kept, and fetched again when a token names one that is unknown, though not more often than
+every half minute, however many such tokens come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+import threading
+import time
+import urllib.request
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import jwt
+
+from manglecp.intent.identity import Identity
+from manglecp.server.binding import is_loopback
+
+__all__ = ["JwtAuth", "JwtSettings"]
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""With two keys each: nobody who can check a token can make one."""
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
+_OURS: Final = frozenset({"anonymous", "local"})
+_LEEWAY: Final = 30
+_FRESH: Final = 300.0
+_PAUSE: Final = 30.0
+_FETCH_SECONDS: Final = 5.0
+_LARGEST_KEYS: Final = 1 << 20
+_KEPT: Final = 4_096
+_log = logging.getLogger(__name__)
+
+Keys = Mapping[str | None, jwt.PyJWK]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JwtSettings:
+    issuer: str
+    audience: str
+    """The address of this resource, which tokens for it name (RFC 8707)."""
+    keys: str
+    """Where the issuer publishes its keys."""
+    token_url: str
+    """Where clients get tokens; the manifest says so (SEC-11)."""
+    algorithms: Collection[str] = ("RS256", "ES256")
+    permissions: str = "scope"
+    """The claim with the permissions: a list, or a text with spaces in between."""
+    trust: str = "user"
+
+    def __post_init__(self) -> None:
+        unknown = set(self.algorithms) - set(ALGORITHMS)
+        if unknown or not self.algorithms:
+            raise ValueError(f"algorithms of access tokens are some of {', '.join(ALGORITHMS)}")
+        for name in ("issuer", "audience", "keys", "token_url"):
+            parts = urlsplit(getattr(self, name))
+            loopback = parts.scheme == "http" and is_loopback(parts.hostname or "")
+            if not (parts.scheme == "https" or loopback) or not parts.hostname or parts.fragment:
+                raise ValueError(f"{name} of access tokens is an https address, or one of this machine")
+
+    @property
+    def metadata(self) -> tuple[str, bytes]:
+        """The address of the document about this resource, and the document (RFC 9728)."""
+        parts = urlsplit(self.audience)
+        document = {
+            "resource": self.audience,
+            "authorization_servers": [self.issuer],
+            "bearer_methods_supported": ["header"],
+        }
+        address = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
+        return address, json.dumps(document, separators=(",", ":")).encode()
+
+
+class JwtAuth:
+    """Knows credentials by who signed them (:class:`manglecp.server.auth.Auth`)."""
+
+    required: Final = True
+    schemes: Final[tuple[str, ...]] = ("oauth2", "bearer")
+
+    def __init__(
+        self,
+        settings: JwtSettings,
+        *,
+        taken: Collection[str] = (),
+        clock: Callable[[], float] = time.time,
+        fetch: Callable[[str], bytes] | None = None,
+    ) -> None:
+        """``taken`` are names of others, which no token gives."""
+        self._settings = settings
+        self._taken = _OURS | set(taken)
+        self._clock = clock
+        self._fetch = fetch or _fetched
+        self._keys: Keys = {}
+        self._fetched_at = float("-inf")
+        self._tried_at = float("-inf")
+        self._fetching = threading.Lock()
+        self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
+        """Tokens that held, by their hashes, until they expire or the keys are looked at again."""
+
+    @property
+    def token_url(self) -> str | None:
+        return self._settings.token_url
+
+    async def identify(self, scheme: str, credential: str) -> Identity | None:
+        if scheme not in self.schemes or credential.count(".") != 2:
+            return None
+        digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
+        until, identity = self._known.get(digest, (0.0, None))
+        if identity is not None and self._clock() < until:
+            return identity
+        found = await asyncio.to_thread(self._check, credential)
+        if found is None:
+            return None
+        self._known[digest] = found
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return found[1]
+
+    def _check(self, token: str) -> tuple[float, Identity] | None:
+        settings = self._settings
+        try:
+            header = jwt.get_unverified_header(token)
+            if str(header.get("typ", "JWT")).lower() not in _TYPES or header.get("alg") not in settings.algorithms:
+                return None
+            key = self._key(header.get("kid"))
+            if key is None:
+                return None
+            claims = jwt.decode(
+                token,
+                key=key,
+                algorithms=list(settings.algorithms),
+                audience=settings.audience,
+                issuer=settings.issuer,
+                leeway=_LEEWAY,
+                options={"require": ["exp", "iss", "aud", "sub"], "verify_exp": False, "verify_nbf": False},
+            )
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+            return None
+        return self._identity(claims)
+
+    def _identity(self, claims: Mapping[str, Any]) -> tuple[float, Identity] | None:
+        now, name = self._clock(), claims["sub"]
+        expires, begins = claims["exp"], claims.get("nbf", 0)
+        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in (expires, begins)):
+            return None
+        if now >= expires + _LEEWAY or now < begins - _LEEWAY:
+            return None
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in self._taken:
+            return None
+        given = claims.get(self._settings.permissions, ())
+        listed = given.split() if isinstance(given, str) else given
+        if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed):
+            return None
+        until = min(float(expires) + _LEEWAY, now + _FRESH)
+        return until, Identity(name, frozenset(listed), self._settings.trust)
+
+    # --- keys --------------------------------------------------------------------------------------------------------
+
+    def _key(self, kid: Any) -> jwt.PyJWK | None:
+        if kid is not None and not isinstance(kid, str):
+            return None
+        with self._fetching:
+            now = self._clock()
+            stale = now - self._fetched_at >= _FRESH
+            if (stale or kid not in self._keys) and now - self._tried_at >= _PAUSE:
+                self._tried_at = now
+                self._renew(now)
+            return self._keys.get(kid)
+
+    def _renew(self, now: float) -> None:
+        try:
+            whole = json.loads(self._fetch(self._settings.keys))
+            keys = {}
+            for one in whole["keys"]:
+                if one.get("use", "sig") == "sig" and one.get("kty") != "oct":
+                    keys[one.get("kid")] = jwt.PyJWK(one)
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, jwt.PyJWTError) as error:
+            _log.warning("the issuer's keys could not be fetched: %s", type(error).__name__)
+            return
+        self._keys, self._fetched_at = keys, now
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Keys are where the settings say."""
+        return
+
+
+def _fetched(url: str) -> bytes:
+    opener = urllib.request.build_opener(_NoRedirects)
+    with opener.open(url, timeout=_FETCH_SECONDS) as answer:
+        data: bytes = answer.read(_LARGEST_KEYS + 1)
+    if len(data) > _LARGEST_KEYS:
+        raise ValueError("the document of keys is too long")
+    return data

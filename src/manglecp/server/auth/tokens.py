@@ -1,0 +1,224 @@
+"""Bearer tokens and API keys that whoever runs the server has given out: a file with their hashes.
+
+    [[token]]
+    sha256 = "…"                      # of the token, in hexadecimal digits
+    identity = "ann"
+    permissions = ["explain_policy"]  # optional, as the rest is
+    trust = "user"
+    scheme = "api_key"                # "bearer" unless it says so; a bearer token is no API key
+    expires = 2027-01-01T00:00:00Z
+    confirmation_secret = "…"         # hexadecimal, 32 bytes or more
+    auto_confirm_effects = ["network"]
+
+Whoever reads the file can use no token, for each has so much chance in it that its hash gives nothing away; the
+confirmation secrets are secrets, so the file is nobody else's. It is read again when it has changed: a token that was
+taken out holds no longer. A broken edit leaves what held before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import stat
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from manglecp.intent.identity import Identity
+from manglecp.invoke.confirmation import AutoConfirm, Secrets
+from manglecp.wire.messages.tools import SIDE_EFFECTS
+
+__all__ = ["TokensError", "TokensFile"]
+
+MOST: Final = 1_000
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
+_OURS: Final = frozenset({"anonymous", "local"})
+"""Names and trust that nobody gets by a credential."""
+_SCHEMES: Final = frozenset({"bearer", "api_key"})
+_KEYS: Final = frozenset(
+    {
+        *("sha256", "identity", "permissions", "trust", "scheme", "expires"),
+        *("confirmation_secret", "auto_confirm_effects"),
+    }
+)
+_LEAST_SECRET: Final = 32
+_LOOK: Final = 1.0
+"""Seconds between two looks at whether the file has changed."""
+_log = logging.getLogger(__name__)
+
+
+class TokensError(Exception):
+    """What is wrong with the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    digest: bytes
+    scheme: str
+    identity: Identity
+    expires: float | None
+    secret: bytes | None = field(repr=False)
+    effects: frozenset[str]
+
+
+class TokensFile:
+    """Knows credentials by what stands in a file (:class:`manglecp.server.auth.Auth`)."""
+
+    required: Final = True
+    token_url: Final[str | None] = None
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._seen = _fingerprint(path)
+        self._tokens = _read(path)
+        self._looked = time.monotonic()
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """A server that takes API keys takes bearer tokens too (SEC-12)."""
+        keys = any(token.scheme == "api_key" for token in self._tokens)
+        return ("bearer", "api_key") if keys else ("bearer",)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(token.identity.name for token in self._tokens)
+
+    def secrets(self) -> Secrets:
+        """As the file is now."""
+        return Secrets({one.identity.name: one.secret for one in self._tokens if one.secret is not None})
+
+    def auto_confirm(self) -> AutoConfirm:
+        return AutoConfirm({one.identity.name: one.effects for one in self._tokens if one.effects})
+
+    async def identify(self, scheme: str, credential: str) -> Identity | None:
+        self._look()
+        given = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
+        found: _Token | None = None
+        for token in self._tokens:  # all of them, however early one fits
+            if hmac.compare_digest(token.digest, given):
+                found = token
+        if found is None or found.scheme != scheme:
+            return None
+        return None if found.expires is not None and self._clock() >= found.expires else found.identity
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        try:
+            seen = _fingerprint(self._path)
+            if seen == self._seen:
+                return
+            self._seen = seen
+            self._tokens = _read(self._path)
+            _log.info("the file of tokens was read again: it has %d", len(self._tokens))
+        except TokensError as error:
+            _log.error("the file of tokens is not read again: %s", error)
+
+
+def _fingerprint(path: Path) -> tuple[int, int, int]:
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise TokensError(f"{path.name} cannot be read: {error.strerror}") from None
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _read(path: Path) -> tuple[_Token, ...]:
+    try:
+        mode = path.stat().st_mode
+        whole = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TokensError(f"{path.name} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise TokensError(f"{path.name} is no TOML: {error}") from None
+    entries = whole.pop("token", [])
+    if whole or not isinstance(entries, list):
+        raise TokensError(f"{path.name} holds entries [[token]] and nothing else")
+    if len(entries) > MOST:
+        raise TokensError(f"{path.name} has more than {MOST} tokens")
+    tokens = tuple(_token(entry, f"{path.name}, token {number}") for number, entry in enumerate(entries, 1))
+    if stat.S_IMODE(mode) & 0o077 and any(token.secret is not None for token in tokens):
+        raise TokensError(f"{path.name} holds secrets and is open to others; chmod 600 closes it")
+    if len({token.digest for token in tokens}) < len(tokens):
+        raise TokensError(f"{path.name} has the same token twice")
+    _agree(tokens, path.name)
+    return tokens
+
+
+def _agree(tokens: tuple[_Token, ...], name: str) -> None:
+    """Several tokens may be of one identity, which has one secret and one set of effects."""
+    for wanted in ("secret", "effects"):
+        found: dict[str, Any] = {}
+        for token in tokens:
+            value = getattr(token, wanted)
+            if value and found.setdefault(token.identity.name, value) != value:
+                raise TokensError(f"{name} gives {token.identity.name} two values of {wanted}")
+
+
+def _token(entry: Any, where: str) -> _Token:
+    if not isinstance(entry, dict):
+        raise TokensError(f"{where} is no table")
+    if unknown := sorted(entry.keys() - _KEYS):
+        raise TokensError(f"{where}: {unknown[0]} is unknown; known are {', '.join(sorted(_KEYS))}")
+    digest, name = entry.get("sha256"), entry.get("identity")
+    if not isinstance(digest, str) or not _HASH.fullmatch(digest):
+        raise TokensError(f"{where}: sha256 has 64 hexadecimal digits in small letters")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OURS:
+        raise TokensError(f"{where}: identity is a name of at most 128 characters, other than {_listed(_OURS)}")
+    trust, scheme = entry.get("trust", "user"), entry.get("scheme", "bearer")
+    if not isinstance(trust, str) or not _NAME.fullmatch(trust) or trust in _OURS:
+        raise TokensError(f"{where}: trust is a name, other than {_listed(_OURS)}")
+    if scheme not in _SCHEMES:
+        raise TokensError(f"{where}: scheme is one of {_listed(_SCHEMES)}")
+    effects = _texts(entry, "auto_confirm_effects", where)
+    if unknown := sorted(one for one in effects if one not in SIDE_EFFECTS and not one.startswith("x-")):
+        raise TokensError(f"{where}: {unknown[0]} is no effect; effects are {', '.join(SIDE_EFFECTS)}")
+    return _Token(
+        digest=bytes.fromhex(digest),
+        scheme=scheme,
+        identity=Identity(name, _texts(entry, "permissions", where), trust),
+        expires=_instant(entry.get("expires"), where),
+        secret=_secret(entry.get("confirmation_secret"), where),
+        effects=effects,
+    )
+
+
+def _texts(entry: dict[str, Any], key: str, where: str) -> frozenset[str]:
+    given = entry.get(key, [])
+    if not isinstance(given, list) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in given):
+        raise TokensError(f"{where}: {key} is a list of names")
+    return frozenset(given)
+
+
+def _instant(given: Any, where: str) -> float | None:
+    if given is None:
+        return None
+    if not isinstance(given, datetime):
+        raise TokensError(f"{where}: expires is a date and time such as 2027-01-01T00:00:00Z")
+    return (given if given.tzinfo is not None else given.replace(tzinfo=UTC)).timestamp()
+
+
+def _secret(given: Any, where: str) -> bytes | None:
+    if given is None:
+        return None
+    try:
+        secret = bytes.fromhex(given)
+    except (TypeError, ValueError):
+        secret = b""
+    if len(secret) < _LEAST_SECRET:
+        raise TokensError(f"{where}: confirmation_secret has at least {2 * _LEAST_SECRET} hexadecimal digits")
+    return secret
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))

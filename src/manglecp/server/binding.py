@@ -1,0 +1,74 @@
+"""Where a server listens, and what has to be so before it does. Needs nothing that takes long to load.
+
+What everybody can reach asks who they are, unless that is waived in so many words (OPEN-03).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Listening", "Refused", "bind", "is_loopback", "refuse_open"]
+
+_BACKLOG: Final = 2_048
+
+
+class Refused(Exception):
+    """What cannot be served like this, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    host: str = "127.0.0.1"
+    port: int = 8_000
+    hosts: Sequence[str] = ()
+    """Names that clients know the server by."""
+    origins: Sequence[str] = ()
+    """Whose web pages may ask."""
+    certificate: Path | None = None
+    key: Path | None = None
+    """Of the certificate, if it is in a file of its own."""
+    open_demo: bool = False
+    """Everybody may ask who can reach the address."""
+    max_age: int | None = None
+    """Seconds that the manifest may be kept."""
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach what listens there?"""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def refuse_open(listening: Listening, *, auth: bool) -> None:
+    """Nothing is open to everybody by mistake."""
+    if not auth and not is_loopback(listening.host) and not listening.open_demo:
+        raise Refused(
+            f"{listening.host} can be reached by others, and nobody is asked for a credential; "
+            "give --tokens or --jwt-issuer, or --open-demo if everybody may ask"
+        )
+    if auth and "*" in listening.origins:
+        raise Refused("a server that asks for credentials lets in named origins only, not *")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that several processes may listen on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(_BACKLOG)
+        made.set_inheritable(True)
+    except OSError:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,49 @@
+"""Logs as JSON lines on standard error: one object for each record, with the ids that belong to it.
+
+Only fields that this server sets are written, never a message or a credential.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+__all__ = ["JsonLines", "configure"]
+
+FIELDS: Final = ("session", "request_id", "identity", "code", "milliseconds", "run_id", "action")
+_LONGEST: Final = 4_096
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage()[:_LONGEST],
+        }
+        for name in FIELDS:
+            value = getattr(record, name, None)
+            if value is not None:
+                line[name] = round(value, 3) if isinstance(value, float) else value
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)[-_LONGEST:]
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+class ForPeople(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+
+
+def configure(level: str = "info", *, as_json: bool = True, stream: TextIO | None = None) -> None:
+    """Everything that this process has to say goes there, and nowhere else."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else ForPeople())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("manglecp").setLevel(level.upper())

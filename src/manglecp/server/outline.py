@@ -1,0 +1,75 @@
+"""What is known of a pack before it is loaded: its settings, and the manifest that says ``booting`` with them.
+
+Nothing here needs the engine, so that whoever starts a server hears from it at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from manglecp.pack.folder import Folder
+from manglecp.pack.model import Settings
+from manglecp.pack.problems import PackError, Problem, Problems
+from manglecp.pack.settings import FILE, read_settings
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.manifest import Auth as AuthDescription
+from manglecp.wire.messages.manifest import (
+    Capabilities,
+    Domain,
+    Endpoints,
+    FactsProfile,
+    IntentDescription,
+    Manifest,
+    ManifestPayload,
+    Protocol,
+    ServerLimits,
+    Status,
+)
+from manglecp.wire.profile import TIME_FORMATS
+
+__all__ = ["outlined", "read_outline"]
+
+CONFORMANCE_LEVEL: Final = 3
+"""As in the manifest of a loaded pack."""
+_LARGEST: Final = 65_536
+
+
+def read_outline(folder: Path) -> Settings:
+    """What ``pack.toml`` says; a PackError if it cannot be read."""
+    problems = Problems()
+    if not folder.is_dir():
+        raise PackError([Problem("", f"there is no folder {str(folder)[:300]!r}")])
+    root = folder.resolve()
+    text = Folder(root, problems).text(FILE, _LARGEST) if (root / FILE).exists() else None
+    settings = read_settings(text or "", root.name, problems)
+    problems.refuse()
+    return settings
+
+
+def outlined(settings: Settings, status: Status, endpoints: Endpoints | None, auth: AuthDescription) -> Manifest:
+    """Name, intents and limits."""
+    limits = settings.limits
+    return Manifest(
+        payload=ManifestPayload(
+            server_name=settings.name,
+            server_version=settings.version,
+            protocol=Protocol(conformance_level=CONFORMANCE_LEVEL),
+            status=status,
+            domain=Domain(
+                id=settings.domain.id,
+                description=settings.domain.description or settings.description or settings.name,
+                categories=settings.domain.categories or UNSET,
+            ),
+            endpoints=endpoints or UNSET,
+            intents=tuple(IntentDescription(name=one.name, description=one.description) for one in settings.intents),
+            facts_profile=FactsProfile(time_formats=TIME_FORMATS),
+            capabilities=Capabilities(temporal=True),
+            limits=ServerLimits(
+                max_message_bytes=limits.max_message_bytes,
+                max_facts_per_request=limits.max_facts_per_request,
+                max_derived_facts=limits.max_derived_facts,
+            ),
+            auth=auth,
+        )
+    )

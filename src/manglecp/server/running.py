@@ -1,0 +1,185 @@
+"""Running a server: from the command line to the last answer.
+
+One process listens, or several on one socket, which share the store and know nothing of each other. SIGTERM and SIGINT
+drain: nothing new is taken, what is under way is answered, everybody is told. A second one ends at once. SIGHUP reads
+the pack again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from manglecp.invoke.confirmation import AutoConfirm, Secrets
+from manglecp.invoke.local import local_secrets
+from manglecp.pack.model import Settings
+from manglecp.server.assembly import Source, open_core
+from manglecp.server.auth import Auth
+from manglecp.server.auth.several import Several
+from manglecp.server.auth.tokens import TokensFile
+from manglecp.server.binding import Listening, refuse_open
+from manglecp.server.core import Core
+from manglecp.server.guards import Guards
+from manglecp.server.settings import ServerSettings
+from manglecp.server.stdio import serve_stdio
+from manglecp.server.streams import Streams
+
+__all__ = ["Who", "serve_http", "serve_streams"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who may ask, and what that brings with it."""
+
+    auth: Auth | None = None
+    secrets: Secrets | None = field(default=None, repr=False)
+    auto_confirm: AutoConfirm | None = None
+    metadata: tuple[str, bytes] | None = None
+
+    @classmethod
+    def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> Who:
+        ways: list[Auth] = []
+        file = None if tokens is None else TokensFile(tokens)
+        if file is not None:
+            ways.append(file)
+        metadata = None
+        if jwt is not None:
+            from manglecp.server.auth.jwt import JwtAuth, JwtSettings
+
+            settings = JwtSettings(**jwt)  # type: ignore[arg-type]
+            metadata = settings.metadata
+            ways.append(JwtAuth(settings, taken=() if file is None else file.names))
+        if not ways:
+            return cls()
+        return cls(
+            ways[0] if len(ways) == 1 else Several(ways),
+            # Whoever comes over a network confirms with a secret of their own, or not at all.
+            Secrets() if file is None else file.secrets(),
+            None if file is None else file.auto_confirm(),
+            metadata,
+        )
+
+
+async def serve_http(
+    source: Source,
+    listening: Listening,
+    who: Who,
+    bound: socket.socket,
+    *,
+    settings: ServerSettings | None = None,
+    watch: Callable[[Core], Awaitable[None]] | None = None,
+    started: Callable[[str], None] | None = None,
+) -> None:
+    """Until a signal; PackError, StoreError or Refused if it cannot be begun. ``watch`` runs beside it."""
+    from manglecp.server.app import App
+    from manglecp.server.listening import Listener, Tls
+    from manglecp.server.metrics import Metrics
+    from manglecp.server.tracing import Tracing
+
+    required = who.auth is not None
+    refuse_open(listening, auth=required)
+    guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth=required)
+    metrics = Metrics()
+    tls = None
+    if listening.certificate is not None:
+        tls = Tls(listening.certificate, listening.key or listening.certificate)
+    async with open_core(
+        source,
+        auth=who.auth,
+        secrets=who.secrets or local_secrets(),
+        auto_confirm=who.auto_confirm,
+        settings=settings,
+        observers=(metrics, Tracing()),
+    ) as core:
+        app = App(core, guards, metrics=metrics, metadata=who.metadata, max_age=listening.max_age)
+        listener = Listener(app, bound, tls=tls)
+        stop = _stop_on_signals(core)
+        await listener.begin()
+        host, port = listener.address
+        if started is not None:
+            started(f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}")
+        try:
+            await _until(stop, core, watch)
+        finally:
+            over = await listener.end()
+            _log.info("drained" if over else "some requests did not end in time")
+
+
+async def serve_streams(
+    source: Source,
+    who: Who,
+    streams: Streams,
+    *,
+    outline: Settings | None = None,
+    said: bytes | None = None,
+    settings: ServerSettings | None = None,
+) -> None:
+    """``said`` is the manifest that was written already."""
+    async with open_core(
+        source,
+        outline=outline,
+        auth=who.auth,
+        secrets=who.secrets or local_secrets(),
+        auto_confirm=who.auto_confirm,
+        settings=settings,
+    ) as core:
+        await serve_stdio(core, streams, said=said, stop=_stop_on_signals(core))
+
+
+async def _until(stop: asyncio.Event, core: Core, watch: Callable[[Core], Awaitable[None]] | None) -> None:
+    """The signal, or what keeps the pack from being loaded at all."""
+
+    async def beside() -> None:
+        await core.serving.ready()
+        if watch is not None:
+            await watch(core)
+        else:
+            await stop.wait()
+
+    work, stopping = asyncio.create_task(beside()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        for task in (work, stopping):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+def _stop_on_signals(core: Core) -> asyncio.Event:
+    """The first signal asks, the second is obeyed as usual."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    asking = (signal.SIGTERM, signal.SIGINT)
+    reloading: set[asyncio.Task[None]] = set()
+
+    def ask() -> None:
+        for one in asking:
+            loop.remove_signal_handler(one)
+            signal.signal(one, signal.SIG_DFL)
+        stop.set()
+
+    def reload() -> None:
+        task = asyncio.create_task(_reload(core))
+        reloading.add(task)
+        task.add_done_callback(reloading.discard)
+
+    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: nobody sends signals there
+        for one in asking:
+            loop.add_signal_handler(one, ask)
+        loop.add_signal_handler(signal.SIGHUP, reload)
+    return stop
+
+
+async def _reload(core: Core) -> None:
+    await core.serving.ready()
+    _log.info("the pack was read again: %s", await core.serving.reload())

@@ -1,0 +1,299 @@
+"""Credentials: what holds, what does not, and what a file or a token may not say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from manglecp.intent.identity import Identity
+from manglecp.server.auth import tokens as tokens_module
+from manglecp.server.auth.jwt import JwtAuth, JwtSettings
+from manglecp.server.auth.several import Several
+from manglecp.server.auth.tokens import TokensError, TokensFile
+from tests.server.desk import encoded, intent
+from tests.server.house import JSON, house
+
+SECRET = "ab" * 32
+
+
+def entry(token: str, identity: str = "ann", **more: str) -> str:
+    lines = [f'sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"', f'identity = "{identity}"']
+    return "\n".join(["[[token]]", *lines, *(f"{key} = {value}" for key, value in more.items()), ""])
+
+
+def written(folder: Path, *entries: str, mode: int = 0o600) -> Path:
+    path = folder / "tokens.toml"
+    path.write_text("\n".join(entries))
+    path.chmod(mode)
+    return path
+
+
+# --- files of tokens -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SEC-09", "SEC-10", "SEC-12")
+async def test_tokens_and_keys_are_known_by_their_hashes(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        entry("t-1", permissions='["look", "touch"]', trust='"operator"'),
+        entry("k-1", "robot", scheme='"api_key"'),
+    )
+    auth = TokensFile(path)
+    assert (auth.required, auth.schemes) == (True, ("bearer", "api_key"))
+    assert await auth.identify("bearer", "t-1") == Identity("ann", frozenset({"look", "touch"}), "operator")
+    assert await auth.identify("api_key", "k-1") == Identity("robot", frozenset(), "user")
+    hashed = hashlib.sha256(b"t-1").hexdigest()
+    for scheme, wrong in (
+        ("bearer", "t-2"),
+        ("bearer", "k-1"),
+        ("api_key", "t-1"),
+        ("bearer", hashed),
+        ("bearer", ""),
+        ("oauth2", "t-1"),
+        ("bearer", "t\udc80"),
+    ):
+        assert await auth.identify(scheme, wrong) is None
+
+
+async def test_a_token_expires(tmp_path: Path) -> None:
+    now = [1_000_000_000.0]
+    auth = TokensFile(written(tmp_path, entry("t", expires="2001-09-09T01:46:41Z")), clock=lambda: now[0])
+    assert await auth.identify("bearer", "t") is not None
+    now[0] += 1
+    assert await auth.identify("bearer", "t") is None
+
+
+async def test_a_token_that_was_taken_out_holds_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens_module, "_LOOK", 0.0)
+    path = written(tmp_path, entry("t-1"), entry("t-2", "bob"))
+    auth = TokensFile(path)
+    assert await auth.identify("bearer", "t-1") is not None
+    path.write_text("[[token]]\nbroken")
+    assert await auth.identify("bearer", "t-1") is not None
+    path.write_text(entry("t-2", "bob"))
+    assert await auth.identify("bearer", "t-1") is None
+    assert await auth.identify("bearer", "t-2") is not None
+
+
+@pytest.mark.req("SEC-22")
+def test_secrets_and_waivers_come_with_the_credential(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, entry("t", confirmation_secret=f'"{SECRET}"', auto_confirm_effects='["network"]'), entry("u", "bob")
+    )
+    auth = TokensFile(path)
+    assert auth.secrets().of("ann") == bytes.fromhex(SECRET)
+    assert auth.secrets().of("bob") is None
+    assert auth.auto_confirm().approval("ann", ("network",)) is not None
+    assert auth.auto_confirm().approval("ann", ("network", "filesystem")) is None
+    assert auth.auto_confirm().approval("bob", ("network",)) is None
+    assert SECRET not in repr(auth.secrets())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[token]]\nsha256 = 'x'\nidentity = 'a'", "64 hexadecimal"),
+        (entry("t", "anonymous"), "identity"),
+        (entry("t", "local"), "identity"),
+        (entry("t", trust="'local'"), "trust"),
+        (entry("t", scheme="'basic'"), "scheme"),
+        (entry("t", text="'t'"), "text is unknown"),
+        (entry("t", permissions="'all'"), "list"),
+        (entry("t", auto_confirm_effects="['everything']"), "no effect"),
+        (entry("t", confirmation_secret="'short'"), "hexadecimal"),
+        (entry("t", expires="'soon'"), "expires"),
+        (entry("t") + entry("t", "bob"), "twice"),
+        (
+            entry("t", auto_confirm_effects="['network']") + entry("u", auto_confirm_effects="['filesystem']"),
+            "two values",
+        ),
+        ("other = 1", "nothing else"),
+        ("[[", "no TOML"),
+    ],
+)
+def test_what_a_file_may_not_say(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(TokensError, match=said):
+        TokensFile(written(tmp_path, text))
+
+
+def test_secrets_are_nobody_elses(tmp_path: Path) -> None:
+    path = written(tmp_path, entry("t", confirmation_secret=f'"{SECRET}"'), mode=0o644)
+    with pytest.raises(TokensError, match="chmod 600"):
+        TokensFile(path)
+    assert TokensFile(written(tmp_path, entry("t"), mode=0o644)).schemes == ("bearer",)
+    with pytest.raises(TokensError, match="cannot be read"):
+        TokensFile(tmp_path / "nothing.toml")
+
+
+# --- access tokens ---------------------------------------------------------------------------------------------------
+
+ISSUER, AUDIENCE = "https://login.example", "https://tools.example/pack"
+RSA = rsa.generate_private_key(65_537, 2_048)
+EC = ec.generate_private_key(ec.SECP256R1())
+STRANGER = rsa.generate_private_key(65_537, 2_048)
+
+
+def keys(**kept: Any) -> bytes:
+    made = []
+    for kid, key in kept.items():
+        algorithm: Any = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+        made.append({**algorithm.to_jwk(key.public_key(), as_dict=True), "kid": kid, "use": "sig"})
+    return json.dumps({"keys": made}).encode()
+
+
+def settings(**more: Any) -> JwtSettings:
+    given = {"issuer": ISSUER, "audience": AUDIENCE, "keys": f"{ISSUER}/keys", "token_url": f"{ISSUER}/token"}
+    return JwtSettings(**{**given, **more})
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    found = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ann", "exp": time.time() + 600, "scope": "look touch", **more}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "a", typ: str = "at+jwt", **more: Any) -> str:
+    return jwt.encode(claims(**more), key, algorithm, headers={"kid": kid, "typ": typ} if kid else {"typ": typ})
+
+
+def checker(*, taken: tuple[str, ...] = (), clock: Callable[[], float] = time.time, **more: Any) -> JwtAuth:
+    return JwtAuth(settings(**more), fetch=lambda _: keys(a=RSA, b=EC), taken=taken, clock=clock)
+
+
+@pytest.mark.req("SEC-09", "SEC-11")
+async def test_access_tokens_of_the_issuer_for_this_resource_hold() -> None:
+    auth = checker()
+    assert (auth.required, auth.token_url) == (True, f"{ISSUER}/token")
+    assert "oauth2" in auth.schemes
+    assert await auth.identify("bearer", token()) == Identity("ann", frozenset({"look", "touch"}), "user")
+    assert await auth.identify("oauth2", token(EC, "ES256", "b", scope=None)) == Identity("ann", frozenset(), "user")
+    assert await auth.identify("bearer", token(aud=["https://other.example", AUDIENCE])) is not None
+    assert await checker(permissions="roles").identify("bearer", token(roles=["x"])) == Identity(
+        "ann", frozenset({"x"}), "user"
+    )
+    assert await auth.identify("api_key", token()) is None
+
+
+PUBLIC = RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _hs256_with_the_public_key() -> str:
+    import base64
+    import hmac
+
+    def part(data: bytes) -> bytes:
+        return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+    said = part(b'{"alg":"HS256","kid":"a"}') + b"." + part(json.dumps(claims()).encode())
+    return (said + b"." + part(hmac.digest(PUBLIC, said, "sha256"))).decode()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(lambda: token(aud="https://other.example"), id="for somebody else"),
+        pytest.param(lambda: token(aud=AUDIENCE + "/"), id="for nearly us"),
+        pytest.param(lambda: token(aud=None), id="for nobody"),
+        pytest.param(lambda: token(iss="https://evil.example"), id="of somebody else"),
+        pytest.param(lambda: token(iss=None), id="of nobody"),
+        pytest.param(lambda: token(exp=time.time() - 60), id="expired"),
+        pytest.param(lambda: token(exp=None), id="for ever"),
+        pytest.param(lambda: token(nbf=time.time() + 600), id="not yet"),
+        pytest.param(lambda: token(sub=None), id="of no subject"),
+        pytest.param(lambda: token(sub="local"), id="of a subject that is ours"),
+        pytest.param(lambda: token(sub="line\nbreak"), id="of a subject with a line break"),
+        pytest.param(lambda: token(scope={"a": 1}), id="with strange permissions"),
+        pytest.param(lambda: token(STRANGER), id="signed by a stranger"),
+        pytest.param(lambda: token(STRANGER, kid="z"), id="with an unknown key"),
+        pytest.param(lambda: token(kid=None), id="with no key"),
+        pytest.param(lambda: token(algorithm="RS512"), id="by another algorithm"),
+        pytest.param(lambda: token(typ="refresh+jwt"), id="to refresh"),
+        pytest.param(lambda: jwt.encode(claims(), "", "none"), id="unsigned"),
+        pytest.param(_hs256_with_the_public_key, id="signed with what is public"),
+        pytest.param(lambda: token()[:-4] + "AAAA", id="changed"),
+        pytest.param(lambda: "a.b.c", id="nonsense"),
+        pytest.param(lambda: "opaque", id="opaque"),
+    ],
+)
+async def test_whatever_else_does_not_hold(bad: Callable[[], str]) -> None:
+    assert await checker().identify("bearer", bad()) is None
+
+
+async def test_a_token_that_held_is_looked_at_again_when_it_expires() -> None:
+    now = [time.time()]
+    auth, good = checker(clock=lambda: now[0]), token()
+    assert await auth.identify("bearer", good) is not None
+    now[0] += 631
+    assert await auth.identify("bearer", good) is None
+
+
+async def test_keys_are_fetched_again_but_not_for_every_stranger() -> None:
+    now, fetched, current = [1_000_000.0], [], [keys(a=RSA)]
+
+    def fetch(url: str) -> bytes:
+        fetched.append(url)
+        return current[0]
+
+    auth = JwtAuth(settings(), fetch=fetch, clock=lambda: now[0])
+    assert await auth.identify("bearer", token(exp=now[0] + 9_999)) is not None
+    current[0] = keys(b=EC)
+    for _ in range(5):
+        assert await auth.identify("bearer", token(EC, "ES256", "b", exp=now[0] + 9_999)) is None
+    assert len(fetched) == 1
+    now[0] += 31
+    assert await auth.identify("bearer", token(EC, "ES256", "b", exp=now[0] + 9_999)) is not None
+    assert len(fetched) == 2
+    now[0] += 301  # the key was withdrawn
+    assert await auth.identify("bearer", token(exp=now[0] + 9_999)) is None
+
+
+async def test_keys_that_cannot_be_fetched_let_nobody_in() -> None:
+    for answer in (b"{", b"[]", b'{"keys": [{"kty": "oct", "k": "AAAA", "kid": "a"}]}', b'{"keys": 3}'):
+        auth = JwtAuth(settings(), fetch=lambda _, answer=answer: answer)  # type: ignore[misc]
+        assert await auth.identify("bearer", token()) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"algorithms": ("HS256",)},
+        {"algorithms": ("none",)},
+        {"algorithms": ()},
+        {"keys": "http://login.example/keys"},
+        {"issuer": "login.example"},
+        {"token_url": "file:///etc/passwd"},
+    ],
+)
+def test_settings_that_would_not_be_safe(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="of access tokens"):
+        settings(**more)
+
+
+@pytest.mark.req("SEC-11", "TRANS-17")
+async def test_a_resource_server_over_http(tmp_path: Path) -> None:
+    file = TokensFile(written(tmp_path, entry("t-1", "bob")))
+    jwts = checker(taken=tuple(file.names))
+    async with house(auth=Several([file, jwts]), metadata=settings().metadata) as h:
+        auth = (await h.http.get("/.well-known/manglecp/manifest.json")).json()["payload"]["auth"]
+        assert auth == {"required": True, "schemes": ["bearer", "oauth2"], "token_url": f"{ISSUER}/token"}
+        about = await h.http.get("/.well-known/oauth-protected-resource/pack")
+        assert about.json()["resource"] == AUDIENCE
+        assert about.json()["authorization_servers"] == [ISSUER]
+        for good in ("t-1", token()):
+            headers = {**JSON, "authorization": f"Bearer {good}"}
+            assert (await h.http.post("/evaluate", content=encoded(intent()), headers=headers)).status_code == 200
+        for bad in (token(aud="https://other.example"), token(sub="bob"), "t-2"):
+            headers = {**JSON, "authorization": f"Bearer {bad}"}
+            answer = await h.http.post("/evaluate", content=encoded(intent()), headers=headers)
+            assert (answer.status_code, answer.json()["payload"]["code"]) == (401, "auth_invalid")
+            assert "/.well-known/oauth-protected-resource/pack" in answer.headers["www-authenticate"]
+        assert [one.identity for one in h.desk.handled if one.code is None] == ["bob", "ann"]

@@ -1,0 +1,291 @@
+"""``manglecp serve`` and ``manglecp dev`` as processes: signals, several processes on one socket, streams, logs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from manglecp.cli import cli
+from tests.server.desk import PATIENCE, encoded, intent
+
+MANIFEST = "/.well-known/manglecp/manifest.json"
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    folder = tmp_path / "pack"
+    (folder / "rules").mkdir(parents=True)
+    (folder / "pack.toml").write_text(
+        '[pack]\nname = "small"\nversion = "1.0.0"\n[[intents]]\nname = "go"\ndescription = "Go"\n'
+    )
+    (folder / "rules" / "a.mg").write_text("seen(X) :- intent(X).\n")
+    return folder
+
+
+class Process:
+    def __init__(self, folder: Path, *args: str) -> None:
+        self.log = folder / "stderr"
+        with self.log.open("wb") as stderr:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "manglecp", *args],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**os.environ, "MANGLECP_STATE_DIR": str(folder / "state")},
+                # A test run in the background ignores interrupts, and its children would inherit that.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.said().splitlines() if line.startswith("{")]
+
+    def url(self) -> str:
+        """Once it serves."""
+        self.until(lambda: "serving at " in self.said())
+        url = self.said().split("serving at ")[1].split()[0]
+
+        def ready() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"{url}/ready", timeout=PATIENCE, trust_env=False).status_code == 200
+            return False
+
+        self.until(ready)
+        return url
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        limit = time.monotonic() + PATIENCE
+        while not reached():
+            assert self.popen.poll() is None, self.said()
+            assert time.monotonic() < limit, self.said()
+            time.sleep(0.02)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.popen.send_signal(number)
+        return self.popen.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def process(folder: Path, *args: str) -> Iterator[Process]:
+    made = Process(folder, *args)
+    try:
+        yield made
+    finally:
+        if made.popen.poll() is None:
+            made.popen.kill()
+            made.popen.wait(PATIENCE)
+        for stream in (made.popen.stdin, made.popen.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(cli, args)
+
+
+def evaluated(url: str, **headers: str) -> httpx.Response:
+    return httpx.post(
+        f"{url}/evaluate",
+        content=encoded(intent("r-1")),
+        headers={**JSON, **headers},
+        timeout=PATIENCE,
+        trust_env=False,
+    )
+
+
+@pytest.mark.req("TRANS-24", "SEC-35")
+def test_a_server_on_this_machine_until_a_signal(pack: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "serve", str(pack), "--http", "127.0.0.1:0", "--store", ":memory:") as p:
+        url = p.url()
+        answer = evaluated(url)
+        assert (answer.status_code, answer.json()["type"]) == (200, "intent_response")
+        with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as kept:  # a connection that stays open
+            assert kept.get("/health").status_code == 200
+            assert p.end() == 0
+        assert p.popen.stdout is not None
+        assert p.popen.stdout.read() == b""
+        [logged] = [one for one in p.lines() if one.get("request_id") == "r-1"]
+        assert (logged["level"], logged["session"], logged["identity"]) == ("info", "http-2", "anonymous") or logged[
+            "session"
+        ]
+        assert logged["milliseconds"] > 0
+        assert p.lines()[-1]["message"] == "drained"
+
+
+@pytest.mark.req("SEC-08")
+def test_nothing_is_open_to_others_by_mistake(pack: Path, tmp_path: Path) -> None:
+    for at in ("0.0.0.0:0", "[::]:0", "192.0.2.1:0"):
+        refused = run("serve", str(pack), "--http", at)
+        assert refused.exit_code == 2
+        assert "--open-demo" in refused.stderr
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[[token]]\nsha256 = "{hashlib.sha256(b"good").hexdigest()}"\nidentity = "ann"\n')
+    starred = run("serve", str(pack), "--http", "0.0.0.0:0", "--tokens", str(tokens), "--origin", "*")
+    assert starred.exit_code == 2
+    assert "named origins" in starred.stderr
+    with process(
+        tmp_path, "serve", str(pack), "--http", "0.0.0.0:0", "--tokens", str(tokens), "--store", ":memory:"
+    ) as p:
+        url = p.url().replace("0.0.0.0", "127.0.0.1")
+        assert evaluated(url).status_code == 401
+        assert evaluated(url, authorization="Bearer good").status_code == 200
+        assert evaluated(url, authorization="Bearer good", host="evil.example").status_code == 421
+        assert "good" not in p.said()
+        assert p.end(signal.SIGINT) == 0
+    with process(tmp_path, "serve", str(pack), "--http", "0.0.0.0:0", "--open-demo", "--store", ":memory:") as p:
+        assert evaluated(p.url().replace("0.0.0.0", "127.0.0.1")).status_code == 200
+        assert p.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--http", "nowhere"), "HOST:PORT"),
+        (("--http", "127.0.0.1:99999"), "HOST:PORT"),
+        (("--stdio", "--http", "127.0.0.1:0"), "--stdio"),
+        (("--stdio", "--workers", "2"), "--stdio"),
+        (("--workers", "2", "--store", ":memory:"), "share"),
+        (("--jwt-issuer", "https://login.example"), "--jwt-audience"),
+    ],
+)
+def test_command_lines_that_make_no_sense(pack: Path, args: tuple[str, ...], said: str) -> None:
+    refused = run("serve", str(pack), *args)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_a_broken_pack_is_not_served(pack: Path, tmp_path: Path) -> None:
+    (pack / "rules" / "a.mg").write_text("p(X) :- q(Y).")
+    for args in (("--http", "127.0.0.1:0", "--store", ":memory:"), ("--http", "127.0.0.1:0", "--workers", "2")):
+        with process(tmp_path, "serve", str(pack), *args) as p:
+            assert p.popen.wait(PATIENCE) == 1
+            assert "a.mg:1" in p.said()
+    (pack / "pack.toml").write_text("[pack]\nnames = 3\n")
+    with process(tmp_path, "serve", str(pack), "--stdio") as p:
+        assert p.popen.wait(PATIENCE) == 1
+        assert p.popen.stdout is not None
+        assert p.popen.stdout.read() == b""
+        assert "names" in p.said()
+
+
+def test_several_processes_share_an_address(pack: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "store.db")
+    with process(tmp_path, "serve", str(pack), "--http", "127.0.0.1:0", "--workers", "2", "--store", store) as p:
+        url = p.url()
+        p.until(lambda: p.said().count("serving at") == 2)
+        children = Path(f"/proc/{p.popen.pid}/task/{p.popen.pid}/children")
+        first = [int(one) for one in children.read_text().split()]
+        assert len(first) == 2
+        p.until(lambda: all(evaluated(url).status_code == 200 for _ in range(8)))
+        os.kill(first[0], signal.SIGKILL)
+        p.until(lambda: p.said().count("serving at") == 3)
+        second = [int(one) for one in children.read_text().split()]
+        assert first[1] in second
+        assert len(second) == 2
+
+        def counted() -> bool:
+            shown = httpx.get(f"{url}/metrics", timeout=PATIENCE, trust_env=False).text
+            return (
+                'manglecp_server_operation_duration_seconds_count{error_type="",message_type="intent_request",transport="http"}'
+                in shown
+            )
+
+        p.until(counted)
+        assert p.end() == 0
+        assert not any(Path(f"/proc/{one}").exists() for one in second)
+
+
+def test_an_edit_is_served_on_a_signal_and_a_broken_one_is_not(pack: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "serve", str(pack), "--http", "127.0.0.1:0", "--store", ":memory:") as p:
+        url = p.url()
+
+        def manifest() -> dict[str, Any]:
+            payload: dict[str, Any] = httpx.get(f"{url}{MANIFEST}", timeout=PATIENCE, trust_env=False).json()["payload"]
+            return payload
+
+        settings = (pack / "pack.toml").read_text()
+        (pack / "pack.toml").write_text(settings.replace("1.0.0", "2.0.0"))
+        p.popen.send_signal(signal.SIGHUP)
+        p.until(lambda: manifest()["server_version"] == "2.0.0")
+        (pack / "pack.toml").write_text("[pack")
+        p.popen.send_signal(signal.SIGHUP)
+        p.until(lambda: manifest()["status"] == "degraded")
+        assert manifest()["server_version"] == "2.0.0"
+        assert evaluated(url).status_code == 200
+        assert p.end() == 0
+
+
+def test_dev_serves_every_edit(pack: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "dev", str(pack), "--http", "127.0.0.1:0", "--store", ":memory:") as p:
+        url = p.url()
+        settings = (pack / "pack.toml").read_text()
+        (pack / "pack.toml").write_text(settings.replace("1.0.0", "2.0.0"))
+        p.until(lambda: "serving the new edition" in p.said())
+        shown = httpx.get(f"{url}{MANIFEST}", timeout=PATIENCE, trust_env=False).json()["payload"]
+        assert shown["server_version"] == "2.0.0"
+        (pack / "rules" / "a.mg").write_text("p(X) :- q(Y).")
+        p.until(lambda: "still serving the old edition" in p.said())
+        assert evaluated(url).status_code == 200
+        assert p.end(signal.SIGINT) == 0
+    with process(tmp_path, "dev", str(pack), "--http", "0.0.0.0:0") as p:
+        assert p.popen.wait(PATIENCE) == 2
+
+
+@pytest.mark.req("TRANS-24", "TRANS-25", "TRANS-26", "TRANS-27", "TRANS-31", "CONF-13")
+def test_the_standard_streams_of_a_process(pack: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "serve", str(pack), "--stdio", "--store", ":memory:") as p:
+        assert p.popen.stdout is not None
+        assert p.popen.stdin is not None
+        booting = json.loads(p.popen.stdout.readline())  # nothing was said yet
+        assert (booting["type"], booting["payload"]["status"]) == ("manifest", "booting")
+        p.popen.stdin.write(encoded(intent("a")) + b"\n")
+        p.popen.stdin.close()
+        rest = [json.loads(line) for line in p.popen.stdout.read().splitlines()]
+        assert [(one["type"], one["id"]) for one in rest] == [("manifest", None), ("intent_response", "a")]
+        ready = rest[0]["payload"]
+        assert ready["status"] == "ready"
+        assert ready["protocol"]["conformance_level"] == booting["payload"]["protocol"]["conformance_level"]
+        assert p.popen.wait(PATIENCE) == 0
+        assert any(one.get("request_id") == "a" for one in p.lines())
+
+
+@pytest.mark.req("TRANS-28")
+def test_streams_may_ask_for_a_credential_too(pack: Path, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[[token]]\nsha256 = "{hashlib.sha256(b"good").hexdigest()}"\nidentity = "ann"\n')
+    said = b"\n".join(
+        encoded(one)
+        for one in (
+            intent("a"),
+            {
+                "type": "authenticate",
+                "id": "b",
+                "manglecp": "2026-02-draft",
+                "payload": {"scheme": "bearer", "token": "good"},
+            },
+            intent("c"),
+        )
+    )
+    with process(tmp_path, "serve", str(pack), "--stdio", "--store", ":memory:", "--tokens", str(tokens)) as p:
+        heard, _ = p.popen.communicate(said, timeout=PATIENCE)
+        told = {one["id"]: one for one in map(json.loads, heard.splitlines())}
+        assert told["a"]["payload"]["code"] == "auth_required"
+        assert told["b"]["payload"]["identity"] == "ann"
+        assert told["c"]["type"] == "intent_response"

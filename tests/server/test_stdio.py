@@ -1,0 +1,188 @@
+"""Standard streams: one message a line, nothing else, and an end that answers what is pending."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from manglecp.server.stdio import serve_stdio
+from manglecp.server.streams import Streams
+from tests.server.desk import PATIENCE, Desk, desk, encoded, intent, invoke
+from tests.server.slow import slow_evaluations
+
+
+class Ends:
+    """What whoever started the server has in their hands."""
+
+    def __init__(self, d: Desk, stdin: int, reader: asyncio.StreamReader, task: asyncio.Task[None]) -> None:
+        self.desk = d
+        self.stdin = stdin
+        self.reader = reader
+        self.task = task
+
+    async def say(self, *messages: dict[str, Any] | bytes) -> None:
+        lines = [one if isinstance(one, bytes) else encoded(one) + b"\n" for one in messages]
+        await asyncio.to_thread(_write, self.stdin, b"".join(lines))
+
+    async def hear(self) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE):
+            line = await self.reader.readline()
+        assert line.endswith(b"\n")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def close(self) -> None:
+        if self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1
+
+    async def rest(self) -> list[dict[str, Any]]:
+        """Everything up to the end."""
+        async with asyncio.timeout(PATIENCE):
+            await self.task
+            return [json.loads(line) for line in (await self.reader.read()).splitlines()]
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+@asynccontextmanager
+async def ends(*, said: bytes | None = None, stop: asyncio.Event | None = None, **more: Any) -> AsyncIterator[Ends]:
+    async with desk(**more) as d:
+        source, stdin = os.pipe()
+        stdout, sink = os.pipe()
+        reader = asyncio.StreamReader(limit=1 << 26)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(stdout, "rb")
+        )
+
+        async def serve() -> None:
+            try:
+                await serve_stdio(d.core, Streams(source, sink), said=said, stop=stop)
+            finally:
+                os.close(sink)
+
+        them = Ends(d, stdin, reader, asyncio.create_task(serve()))
+        try:
+            yield them
+        finally:
+            them.close()
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(them.task, return_exceptions=True)
+            transport.close()
+
+
+@pytest.mark.req("TRANS-23", "TRANS-25", "TRANS-31", "MANI-01")
+async def test_the_manifest_is_the_first_line_before_anything_is_said() -> None:
+    async with ends() as e:
+        manifest = await e.hear()
+        assert (manifest["type"], manifest["payload"]["status"]) == ("manifest", "ready")
+        await e.say(intent("a"))
+        told = await e.hear()
+        assert (told["type"], told["id"]) == ("intent_response", "a")
+        tools = {one["name"]: one["macro_id"] for one in told["payload"]["macro_tools"]}
+        await e.say(invoke("b", tools["t"], {"n": 2}))
+        while (told := await e.hear())["type"] == "progress":
+            assert told["id"] == "b"
+        assert told["payload"]["result"] == {"n": 2}
+
+
+@pytest.mark.req("TRANS-28", "SEC-36", "SEC-18")
+async def test_whoever_started_it_is_the_user_of_this_machine() -> None:
+    async with ends() as e:
+        await e.hear()
+        await e.say(intent("a"))
+        await e.hear()
+        assert e.desk.handled[0].identity == "local"
+
+
+async def test_a_manifest_that_was_written_already_is_not_written_again() -> None:
+    hold = asyncio.Event()
+    async with desk(boot=False, hold=hold) as d:
+        said = d.core.manifest().data
+        hold.set()
+    hold = asyncio.Event()
+    async with ends(said=said, boot=False, hold=hold) as e:
+        await e.say(intent("a"))  # too early, and answered all the same
+        hold.set()
+        assert (await e.hear())["payload"]["status"] == "ready"
+        assert (await e.hear())["id"] == "a"
+
+
+@pytest.mark.req("TRANS-26", "TRANS-27")
+async def test_at_the_end_of_the_input_only_what_is_pending_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with slow_evaluations(monkeypatch) as gate:
+        async with ends() as e:
+            await e.hear()
+            await e.say(intent("a", "slow"), encoded(intent("b")))  # the last line has no end
+            assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
+            e.close()
+            assert (await e.hear())["id"] == "b"
+            e.desk.serving.degrade("disk", "It is full")
+            gate.open.set()
+            assert [(one["type"], one["id"]) for one in await e.rest()] == [("intent_response", "a")]
+
+
+@pytest.mark.req("MANI-31")
+async def test_a_signal_drains_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = asyncio.Event()
+    with slow_evaluations(monkeypatch) as gate:
+        async with ends(stop=stop) as e:
+            await e.hear()
+            await e.say(intent("a", "slow"))
+            assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
+            stop.set()
+            assert (await e.hear())["payload"]["status"] == "draining"
+            gate.open.set()
+            assert [one["id"] for one in await e.rest()] == ["a"]
+
+
+@pytest.mark.req("TRANS-23", "TRANS-33")
+async def test_lines_in_any_pieces_and_nonsense_in_between() -> None:
+    async with ends() as e:
+        await e.hear()
+        data = b"\n \r\n" + b"".join(encoded(intent(f"i-{n}")) + b"\r\n" for n in range(3)) + b"{]\n\xff\xfe\n[1]\n"
+        for at in range(0, len(data), 7):
+            await e.say(data[at : at + 7])
+        told = [await e.hear() for _ in range(6)]
+        assert {one["id"] for one in told if one["type"] == "intent_response"} == {"i-0", "i-1", "i-2"}
+        assert [one["payload"]["code"] for one in told if one["type"] == "error"] == ["malformed_message"] * 3
+
+
+async def test_a_line_that_is_too_long_is_refused_and_not_kept() -> None:
+    async with ends() as e:
+        await e.hear()
+        limit = e.desk.core.max_message_bytes
+        for length, told in ((limit + 1, limit + 1), (6 * limit, 4 * limit)):
+            await e.say(b"x" * length + b"\n")
+            assert (await e.hear())["payload"]["details"] == {"limit": limit, "actual": told}
+        await e.say(intent("a"))
+        assert (await e.hear())["id"] == "a"
+
+
+async def test_a_client_that_reads_late_gets_everything() -> None:
+    async with ends() as e:
+        asked = [intent(f"i-{n}") for n in range(200)]
+        writing = asyncio.create_task(e.say(*asked))
+        await e.hear()
+        assert {(await e.hear())["id"] for _ in range(200)} == {one["id"] for one in asked}
+        await writing
+
+
+async def test_a_client_that_is_gone_ends_it() -> None:
+    async with ends() as e:
+        await e.hear()
+        e.reader._transport.close()  # type: ignore[attr-defined]
+        await e.say(intent("a"))
+        async with asyncio.timeout(PATIENCE):
+            await e.task
