@@ -49,6 +49,8 @@ def main(what: str) -> None:
     manifest()
     if what == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if what == "asked to go":
+        signal.signal(signal.SIGTERM, lambda *_: (Path(os.environ["MARK"]).write_text("went"), os._exit(0)))
     for line in sys.stdin:
         message = json.loads(line)
         if message["type"] == "cancel":
@@ -60,7 +62,7 @@ def main(what: str) -> None:
             say("invoke_response", message["id"], {"result": {"env": os.environ.get("MARK", "")}})
         else:
             say("intent_response", message["id"], {"eval_time_used": "2026-03-02T09:20:00Z", "macro_tools": [TOOL]})
-    if what == "stubborn":
+    if what in ("stubborn", "asked to go"):
         time.sleep(600)
     if what == "talkative":
         for _ in range(50):

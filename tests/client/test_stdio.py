@@ -68,6 +68,13 @@ async def test_a_server_that_does_not_end_is_ended(what: str) -> None:
     assert gone(pid)
 
 
+async def test_a_server_is_asked_to_go_before_it_is_killed(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    async with Client(command("asked to go"), env={"MARK": str(mark)}, close_seconds=3.0):
+        pass
+    assert mark.read_text() == "went"
+
+
 async def test_a_server_that_fails_to_start_says_why() -> None:
     transport = StdioTransport(command("die"))
     with pytest.raises(ConnectionLost):

@@ -105,7 +105,7 @@ class StdioTransport(SessionTransport):
             process.stdin.close()
             if not await _ended(process, self._close_seconds):
                 _signal(process, signal.SIGTERM)
-                if not await _ended(process, self._close_seconds / 2):
+                if not await _ended(process, self._close_seconds):
                     _signal(process, signal.SIGKILL)
             await process.wait()
         except BaseException:
