@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -35,7 +35,6 @@ PATIENCE = 60.0
 RULES = """
 macro("t", "A tool."). mandatory("t") :- intent("go"). macro_step("t", 1, "look"). macro_step("t", 2, "look").
 macro("w", "Writes."). mandatory("w") :- intent("go"). macro_step("w", 1, "write").
-who(N) :- client(N).
 """
 
 
@@ -171,7 +170,7 @@ async def desk(
         ended.append(one)
 
     settings = settings or ServerSettings(worker=False)
-    serving = Serving(lambda: _typed(opening()), packs[0].settings, settings, probe=probe)
+    serving = Serving(opening, packs[0].settings, settings, probe=probe)
     timing = {} if clock is None else {"clock": clock}
     admission = Admission(settings, **timing)
     core = Core(serving, auth, admission, auto_confirm=auto_confirm, observers=[handled.append], **timing)
@@ -184,10 +183,6 @@ async def desk(
         async with asyncio.timeout(PATIENCE):
             await core.close()
         store.close()
-
-
-def _typed(opening: AbstractAsyncContextManager[Edition]) -> AbstractAsyncContextManager[Edition]:
-    return opening
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
