@@ -13,11 +13,15 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness.policy import observe
 from manglecp.store.errors import StoreError
 from manglecp.store.issues.stored import StoredIssues
-from manglecp.store.opening import open_database
+from manglecp.store.opening import open_database, open_store
 from tests.cli.conftest import Run
+from tests.store.postgres import postgres_url
 from tests.store.turns import POLICY, turn
+
+__all__ = ["postgres_url"]
 
 Write = Callable[[str, str | bytes], Path]
 Evidence = Callable[..., str]
@@ -27,7 +31,8 @@ Evidence = Callable[..., str]
 def somebody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANGLECP_ACTOR", "kim")
     monkeypatch.delenv("MANGLECP_ISSUES", raising=False)
-    monkeypatch.delenv("MANGLECP_ACTIVE_POLICY", raising=False)
+    monkeypatch.delenv("MANGLECP_PIN", raising=False)
+    monkeypatch.setenv("MANGLECP_ACTIVE_POLICY", POLICY)
 
 
 @pytest.fixture
@@ -233,6 +238,18 @@ class TestEvidence:
         assert message.startswith("error[mutation_evidence_spent]: ")
         assert answer(run, "show", "a")["notes"] == "once"
 
+    def test_a_turn_that_is_told_otherwise_is_used_as_well(self, run: Run, write: Write) -> None:
+        add(run, "a")
+        document = turn("issue.update", "issue://a")
+        write("turn.json", json.dumps(document))
+        assert run("issue", "update", "a", "--evidence", "turn.json", "--note", "once").exit_code == 0
+        document["evidence"]["sessionRefs"] = ["session://orchard/13"]
+        write("turn.json", json.dumps(document))
+        message = refusal(run, "update", "a", "--evidence", "turn.json", "--note", "twice")
+        assert message.startswith("error[mutation_evidence_spent]: ")
+        assert answer(run, "show", "a")["notes"] == "once"
+        assert answer(run, "verify")["ok"]
+
     def test_it_is_for_one_issue(self, run: Run, evidence: Evidence) -> None:
         add(run, "a", "b")
         message = refusal(run, "close", "b", "--evidence", evidence("issue.close", "issue://a"))
@@ -263,9 +280,28 @@ class TestEvidence:
         other = "sha256:" + "0" * 64
         message = refusal(run, "close", "a", "--evidence", file, "--active-policy", other)
         assert "mutation.policy_digest_mismatch" in message
+        monkeypatch.delenv("MANGLECP_ACTIVE_POLICY")
+        message = refusal(run, "close", "a", "--evidence", file, status=2)
+        assert "say which mutation policy is in force" in message, "evidence does not speak for itself"
         monkeypatch.setenv("MANGLECP_ACTIVE_POLICY", other)
         assert "mutation.policy_digest_mismatch" in refusal(run, "close", "a", "--evidence", file)
         assert run("issue", "close", "a", "--evidence", file, "--active-policy", POLICY).exit_code == 0
+
+    def test_the_policy_in_force_is_that_of_a_pin(
+        self, run: Run, write: Write, evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        add(run, "a")
+        monkeypatch.delenv("MANGLECP_ACTIVE_POLICY")
+        assert run("policy", "pin", "observe", "--pin", "pin.json").exit_code == 0
+        file = evidence("issue.close", "issue://a")
+        assert "mutation.policy_digest_mismatch" in refusal(run, "close", "a", "--evidence", file, "--pin", "pin.json")
+        document = turn("issue.close", "issue://a")
+        document["evidence"]["callSpec"]["mutationPolicyDigest"] = observe().digests["mutation"]
+        write("turn.json", json.dumps(document))
+        monkeypatch.setenv("MANGLECP_PIN", "pin.json")
+        assert answer(run, "close", "a", "--evidence", "turn.json")["status"] == "closed"
+        write("pin.json", "{}")
+        assert "Error: " in refusal(run, "close", "a", "--evidence", "turn.json", status=2)
 
     @pytest.mark.parametrize("content", ["", "{", "null", "[]", "{}", '{"evidence": []}', '{"a": 1, "a": 1}', b"\xff"])
     def test_what_is_none(self, run: Run, write: Write, content: str | bytes) -> None:
@@ -277,6 +313,20 @@ class TestEvidence:
         add(run, "a")
         document = json.dumps(turn("issue.close", "issue://a"))
         assert run("issue", "close", "a", "--evidence", "-", stdin=document).exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_memory_may_be_part_of_any_store(run: Run, kind: str, request: pytest.FixtureRequest, folder: Path) -> None:
+    where = request.getfixturevalue("postgres_url") if kind == "postgresql" else f"sqlite:///{folder / 'store.db'}"
+    open_store(where).close()
+    assert run("issue", "add", "t", "--id", "a", "--db", where).exit_code == 0
+    assert [one["id"] for one in answer(run, "list", "--db", where)] == ["a"]
+    assert answer(run, "verify", "--db", where)["events"] == 1
+    assert not (folder / ".manglecp").exists()
+
+
+def test_there_is_no_store_of_every_kind(run: Run) -> None:
+    assert "error[store]: there is no store of the kind redis://" in refusal(run, "list", "--db", "redis://here")
 
 
 class TestLog:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from io import BytesIO
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,7 +69,7 @@ def test_evidence_stays_spent(bench: Workbench, other: Workbench) -> None:
     bench.memory.update(right, "kim", "a", Update(title="x"))
     import_log(other.store, export_log(bench.store))
     with other.store.reading() as tables:
-        assert tables.is_spent(witness)
+        assert tables.is_spent(witness, msgspec.UNSET)
 
 
 def test_only_into_an_empty_memory(other: Workbench, lines: list[bytes]) -> None:

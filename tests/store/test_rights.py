@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from manglecp.harness.replay import ready_from
@@ -76,7 +77,7 @@ def test_a_right_is_good_for_its_change(memory: IssueMemory, bench: Workbench, a
     assert (event.mutation.before is None) == (action == "issue.discover")
     assert event.mutation.before != event.mutation.after
     with bench.store.reading() as tables:
-        assert tables.is_spent(witness)
+        assert tables.is_spent(witness, msgspec.UNSET)
 
 
 @actions

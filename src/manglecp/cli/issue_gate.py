@@ -35,7 +35,15 @@ _active_policy = click.option(
     "--active-policy",
     metavar="DIGEST",
     envvar="MANGLECP_ACTIVE_POLICY",
-    help="The mutation policy in force, whatever the evidence says of it.",
+    help="The digest of the mutation policy in force.",
+)
+_pin = click.option(
+    "--pin",
+    "pin_file",
+    metavar="FILE",
+    envvar="MANGLECP_PIN",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The pin of the policy package in force, instead of --active-policy.",
 )
 
 
@@ -52,21 +60,50 @@ def gated(change: Callable[..., Issue]) -> Callable[..., None]:
 
     @_evidence
     @_active_policy
+    @_pin
     @actor
     @as_json
     @database
     @wraps(change)
     def verb(
-        *, evidence_file: str, active_policy: str | None, actor: str, as_json: bool, db: Path | None, **given: Any
+        *,
+        evidence_file: str,
+        active_policy: str | None,
+        pin_file: Path | None,
+        actor: str,
+        as_json: bool,
+        db: str | None,
+        **given: Any,
     ) -> None:
+        in_force = _in_force(active_policy, pin_file)
         with opened(db) as memory:
-            changed = change(Gate(memory, _right(evidence_file, active_policy), actor), **given)
+            changed = change(Gate(memory, _right(evidence_file, in_force), actor), **given)
         text.print_issue(changed, as_json)
 
     return verb
 
 
-def _right(file: str, active_policy: str | None) -> MutationReady:
+def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
+    """The mutation policy that a turn has to be made under. Evidence is not asked: it would speak for itself."""
+    from manglecp.cli.policy_files import load_pin
+    from manglecp.harness.policy import PolicyError
+
+    if active_policy is not None:
+        return active_policy
+    if pin_file is None:
+        raise click.UsageError(
+            "say which mutation policy is in force: --pin FILE (MANGLECP_PIN) names the pin of the policy package, "
+            "--active-policy DIGEST (MANGLECP_ACTIVE_POLICY) the policy itself"
+        )
+    try:
+        pin = load_pin(pin_file)
+    except PolicyError as error:
+        raise click.UsageError(str(error)) from None
+    assert pin is not None  # the file is there
+    return pin.package.digests["mutation"]
+
+
+def _right(file: str, active_policy: str) -> MutationReady:
     """The right that a turn's evidence carries, or the end of the command with everything that it lacks."""
     from manglecp.cli import files
     from manglecp.harness.errors import InvalidEvidence

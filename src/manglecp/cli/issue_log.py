@@ -20,7 +20,7 @@ __all__ = ["export", "import_", "verify"]
 @click.command("export")
 @click.argument("file", metavar="[FILE]", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @database
-def export(file: str, db: Path | None) -> None:
+def export(file: str, db: str | None) -> None:
     """Write the events to FILE, one per line; - is standard output."""
     from manglecp.store.issues.jsonl import export_log
 
@@ -36,7 +36,7 @@ def export(file: str, db: Path | None) -> None:
 @click.argument("file", metavar="FILE", type=files.FILE)
 @as_json
 @database
-def import_(file: str, as_json: bool, db: Path | None) -> None:
+def import_(file: str, as_json: bool, db: str | None) -> None:
     """Fill an empty memory with the events that were exported to FILE.
 
     All of them, or none: then everything that is wrong with the file is said.
@@ -61,7 +61,7 @@ def import_(file: str, as_json: bool, db: Path | None) -> None:
 @click.option("--head", metavar="N:HASH", help="An event that the log has to have, as an earlier run printed it.")
 @as_json
 @database
-def verify(head: str | None, as_json: bool, db: Path | None) -> None:
+def verify(head: str | None, as_json: bool, db: str | None) -> None:
     """Compute the hash chain and the state again from the events, and say what differs.
 
     Rows that were cut off at the end are found with --head only.

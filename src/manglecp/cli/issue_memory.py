@@ -13,7 +13,7 @@ import click
 from manglecp.store.errors import Invalid, Refused, StoreError
 from manglecp.store.instants import system_clock
 from manglecp.store.issues.stored import StoredIssues
-from manglecp.store.opening import open_database
+from manglecp.store.opening import open_database, place_of
 
 if TYPE_CHECKING:
     from manglecp.store.issues import IssueMemory
@@ -25,7 +25,7 @@ _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look li
 
 
 @contextmanager
-def opened_store(db: Path | None, *, create: bool = False) -> Iterator[StoredIssues]:
+def opened_store(db: str | None, *, create: bool = False) -> Iterator[StoredIssues]:
     """The store of a command. Whatever the store refuses ends the command, with status 1 or 2."""
     try:
         store = StoredIssues(open_database(_locate(db, create=create)))
@@ -42,18 +42,20 @@ def opened_store(db: Path | None, *, create: bool = False) -> Iterator[StoredIss
 
 
 @contextmanager
-def opened(db: Path | None, *, create: bool = False) -> Iterator[IssueMemory]:
+def opened(db: str | None, *, create: bool = False) -> Iterator[IssueMemory]:
     from manglecp.store.issues import IssueMemory
 
     with opened_store(db, create=create) as store:
         yield IssueMemory(store, clock=system_clock, new_id=_new_id)
 
 
-def _locate(db: Path | None, *, create: bool) -> Path:
+def _locate(db: str | None, *, create: bool) -> str | Path:
     if db is not None:
-        if not create and not db.exists():
-            raise click.UsageError(f"there is no issue memory {click.format_filename(db)}")
-        path = db
+        path = place_of(db)
+        if not isinstance(path, Path):
+            return db
+        if not create and not path.exists():
+            raise click.UsageError(f"there is no issue memory {click.format_filename(path)}")
     else:
         here = Path.cwd()
         path = next((place for folder in (here, *here.parents) if (place := folder / PLACE).is_file()), here / PLACE)

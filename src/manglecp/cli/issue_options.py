@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-from pathlib import Path
 
 import click
 
@@ -34,10 +33,10 @@ def _default_actor() -> str:
 
 database = click.option(
     "--db",
-    metavar="PATH",
-    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="STORE",
     envvar="MANGLECP_ISSUES",
-    help="The issue memory; by default .manglecp/issues.db here or in the nearest folder above.",
+    help="The issue memory: a path, sqlite:///PATH or postgresql://…; by default .manglecp/issues.db here or in the "
+    "nearest folder above.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON document.")
 actor = click.option(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import msgspec
 
@@ -25,7 +23,7 @@ __all__ = ["blocked", "history", "list_", "ready", "show"]
 @as_json
 @database
 def list_(
-    status: str | None, label: str | None, assignee: str | None, as_of: int | None, as_json: bool, db: Path | None
+    status: str | None, label: str | None, assignee: str | None, as_of: int | None, as_json: bool, db: str | None
 ) -> None:
     """Print issues in the order in which they were added."""
     with opened(db) as memory, memory.view(as_of) as view:
@@ -36,7 +34,7 @@ def list_(
 @options.as_of
 @as_json
 @database
-def ready(as_of: int | None, as_json: bool, db: Path | None) -> None:
+def ready(as_of: int | None, as_json: bool, db: str | None) -> None:
     """Print what can be claimed, in the order of claiming.
 
     Issues that are open, or whose lease ran out, and that wait for no other.
@@ -49,7 +47,7 @@ def ready(as_of: int | None, as_json: bool, db: Path | None) -> None:
 @options.as_of
 @as_json
 @database
-def blocked(as_of: int | None, as_json: bool, db: Path | None) -> None:
+def blocked(as_of: int | None, as_json: bool, db: str | None) -> None:
     """Print what cannot be begun, and why."""
     with opened(db) as memory, memory.view(as_of) as view:
         found = view.blocked()
@@ -64,7 +62,7 @@ def blocked(as_of: int | None, as_json: bool, db: Path | None) -> None:
 @options.as_of
 @as_json
 @database
-def show(issue: str, as_of: int | None, as_json: bool, db: Path | None) -> None:
+def show(issue: str, as_of: int | None, as_json: bool, db: str | None) -> None:
     """Print everything about one issue."""
     with opened(db) as memory, memory.view(as_of) as view:
         detail = view.show(issue)
@@ -78,7 +76,7 @@ def show(issue: str, as_of: int | None, as_json: bool, db: Path | None) -> None:
 @click.argument("issue", metavar="[ID]", required=False)
 @as_json
 @database
-def history(issue: str | None, as_json: bool, db: Path | None) -> None:
+def history(issue: str | None, as_json: bool, db: str | None) -> None:
     """Print what happened, to one issue or to all."""
     with opened(db) as memory, memory.view() as view:
         events = view.history(issue)

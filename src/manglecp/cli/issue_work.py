@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from manglecp.cli import issue_options as options
@@ -32,7 +30,7 @@ def add(
     labels: tuple[str, ...],
     actor: str,
     as_json: bool,
-    db: Path | None,
+    db: str | None,
 ) -> None:
     """Add an issue. The first one makes the memory."""
     change = Add(title=title, description=description, priority=priority, labels=tuple(sorted(set(labels))))
@@ -48,7 +46,7 @@ def add(
 @actor
 @as_json
 @database
-def claim(issue: str | None, next_: bool, ttl: int, actor: str, as_json: bool, db: Path | None) -> None:
+def claim(issue: str | None, next_: bool, ttl: int, actor: str, as_json: bool, db: str | None) -> None:
     """Become the only one who works on an issue, for a time.
 
     A lease that ran out is taken over. The fencing token that is printed has to be shown to change the issue.
@@ -70,7 +68,7 @@ def claim(issue: str | None, next_: bool, ttl: int, actor: str, as_json: bool, d
 @actor
 @as_json
 @database
-def renew(issue: str, fence: int, ttl: int, actor: str, as_json: bool, db: Path | None) -> None:
+def renew(issue: str, fence: int, ttl: int, actor: str, as_json: bool, db: str | None) -> None:
     """Make a lease last longer, from now on."""
     with opened(db) as memory:
         lease = memory.renew(actor, issue, fence, ttl)
@@ -83,7 +81,7 @@ def renew(issue: str, fence: int, ttl: int, actor: str, as_json: bool, db: Path 
 @actor
 @as_json
 @database
-def release(issue: str, fence: int, actor: str, as_json: bool, db: Path | None) -> None:
+def release(issue: str, fence: int, actor: str, as_json: bool, db: str | None) -> None:
     """Give an issue back."""
     with opened(db) as memory:
         released = memory.release(actor, issue, fence)

@@ -27,7 +27,7 @@ from manglecp.store.sealing import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.urls import PostgresUrl, is_postgres
 
-__all__ = ["FILE_NAME", "PARTS", "Store", "open_database", "open_store", "state_directory"]
+__all__ = ["FILE_NAME", "PARTS", "Store", "open_database", "open_store", "place_of", "state_directory"]
 
 PARTS: Final[Sequence[Part]] = (LEDGER, REGISTRY, NONCES, RUNS, ISSUES)
 """Everything that a store has tables for."""
@@ -84,7 +84,7 @@ def open_database(
     parts: Sequence[Part] = PARTS,
 ) -> Database:
     """The database alone, with the tables of these parts. ``synchronous``: by default as the environment says."""
-    place = _place(where)
+    place = place_of(where)
     synchronous = synchronous or _synchronous()
     if isinstance(place, PostgresUrl):
         return PostgresDatabase(place, parts=parts, synchronous=synchronous, patience=patience)
@@ -121,8 +121,8 @@ def _synchronous() -> Synchronous:
     raise Unusable("MANGLECP_STORE_SYNCHRONOUS is normal or full")
 
 
-def _place(where: str | Path | None) -> Path | PostgresUrl | None:
-    """None is memory."""
+def place_of(where: str | Path | None) -> Path | PostgresUrl | None:
+    """Where a store is that somebody names; None is memory."""
     if where is None:
         return state_directory() / FILE_NAME
     if isinstance(where, Path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from manglecp.store.chain import EMPTY, Head
 from manglecp.store.instants import Instant
 from manglecp.store.issues.events import Event, write_event
@@ -22,6 +24,7 @@ class Folded:
         self._edges: dict[str, set[Edge]] = {}
         self._edges_to: dict[str, set[Edge]] = {}
         self._mutations: dict[str, tuple[int, str, Mutation]] = {}
+        self._calls: set[str | msgspec.UnsetType] = set()
         self._events: list[Event] = []
 
     def issue(self, issue: str) -> Issue | None:
@@ -53,11 +56,12 @@ class Folded:
         self._edges[edge.issue].remove(edge)
         self._edges_to[edge.depends_on].remove(edge)
 
-    def is_spent(self, witness_id: str) -> bool:
-        return witness_id in self._mutations
+    def is_spent(self, witness_id: str, call_id: str | msgspec.UnsetType) -> bool:
+        return witness_id in self._mutations or (call_id is not msgspec.UNSET and call_id in self._calls)
 
     def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None:
         self._mutations[mutation.witness_id] = (seq, issue, mutation)
+        self._calls.add(mutation.call_id)
 
     def mutations(self) -> Iterable[tuple[int, str, Mutation]]:
         return self._mutations.values()

@@ -59,7 +59,7 @@ def replay(tables: IssueTables, event: Event) -> list[str]:
     wrong: list[str] = []
     evidence = None
     if (known := event.mutation) is not None:
-        evidence = Evidence(known.witness_id, known.intent, known.session_refs, known.trajectory_refs)
+        evidence = Evidence(known.witness_id, known.call_id, known.intent, known.session_refs, known.trajectory_refs)
     try:
         again = _carry_out(tables, event.at, event.actor, event.issue, event.change, evidence)
     except StoreError as error:

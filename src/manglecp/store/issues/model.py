@@ -81,7 +81,9 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Why a change was allowed: the evidence, what it was a right to, and what the change did."""
 
     witness_id: str
-    """Of the turn. One turn mutates once."""
+    """Of the turn, as it is told."""
+    call_id: str | msgspec.UnsetType = msgspec.UNSET
+    """Of the turn, however it is told: one turn mutates once. Events of older memories do not have it."""
     intent: Intent
     """The mutation that was authorised: action, inputs, instruction, claims."""
     session_refs: tuple[str, ...]

@@ -14,7 +14,7 @@ inputs may stand beside it.
 
 The right is looked at first and spent last (:func:`manglecp.harness.states.redeem`), inside the transaction: what is
 refused does not use it up. That its evidence was used is part of the same transaction, so it is used up in every
-process and for ever.
+process and for ever. Used up is the turn, by its call: told again under another session it is still the same turn.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Evidence(NamedTuple):
     """What stays of a turn that mutated something."""
 
     witness_id: str
+    call_id: str | msgspec.UnsetType
     intent: Intent
     session_refs: tuple[str, ...]
     trajectory_refs: tuple[str, ...]
@@ -74,7 +75,8 @@ def evidence_of(ready: MutationReady) -> Evidence:
     judgement = ready.judgement  # of a forged right there is none
     turn = judgement.turn.evidence
     assert turn.mutation is not None  # or there were no right
-    return Evidence(judgement.witness_id, turn.mutation, turn.session_refs, turn.trajectory_refs)
+    call_id = judgement.turn.call.call_id
+    return Evidence(judgement.witness_id, call_id, turn.mutation, turn.session_refs, turn.trajectory_refs)
 
 
 def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: GatedChange) -> None:
@@ -83,7 +85,7 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
     kind, action = _demanded(change)
     if (intent.kind, intent.action) != (kind, action):
         raise Refused("mutation_other", f"the evidence is no right to {action}")
-    if tables.is_spent(evidence.witness_id):
+    if tables.is_spent(evidence.witness_id, evidence.call_id):
         raise Refused("mutation_evidence_spent", "this evidence has mutated something already; a turn mutates once")
     _check_size(evidence)
     named = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
@@ -115,6 +117,6 @@ def _demanded(change: GatedChange) -> tuple[str, str]:
 
 
 def _check_size(evidence: Evidence) -> None:
-    size = len(msgspec.json.encode(evidence))
+    size = len(msgspec.json.encode((evidence.witness_id, *evidence[2:])))  # older evidence has no call
     if size > LARGEST_EVIDENCE:
         raise Refused("mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_EVIDENCE:,} are allowed")

@@ -106,7 +106,13 @@ _V1: Final = (
     """,
 )
 
-ISSUES: Final = Part("issues", (_V1,))
+# A turn that is told again, under another session say, has another witness and the same call.
+_V2: Final = (
+    "ALTER TABLE mutation ADD COLUMN call_id TEXT",
+    "CREATE UNIQUE INDEX mutation_of_call ON mutation (call_id)",
+)
+
+ISSUES: Final = Part("issues", (_V1, _V2))
 
 _ISSUE: Final = (
     *("id", "title", "description", "status", "priority", "labels", "assignee", "notes"),
@@ -114,8 +120,9 @@ _ISSUE: Final = (
 )
 _LEASE: Final = ("issue", "owner", "fence", "acquired_at", "expires_at", "renewed_at")
 _LEASE_COLUMNS: Final = ("issue_id", *_LEASE[1:])
-_MUTATION: Final = ("witness_id", "intent", "session_refs", "trajectory_refs", "before", "after")
+_MUTATION: Final = ("witness_id", "call_id", "intent", "session_refs", "trajectory_refs", "before", "after")
 _MUTATION_JSON: Final = ("intent", "session_refs", "trajectory_refs")
+_SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
 _SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE)} FROM issue"
 _PUT_ISSUE: Final = _upsert("issue", _ISSUE)
 _PUT_LEASE: Final = _upsert("lease", _LEASE_COLUMNS)
@@ -196,11 +203,11 @@ class StoredTables:
             (edge.issue, edge.type, edge.depends_on),
         )
 
-    def is_spent(self, witness_id: str) -> bool:
-        return self._execute("SELECT 1 FROM mutation WHERE witness_id = ?", (witness_id,)).fetchone() is not None
+    def is_spent(self, witness_id: str, call_id: str | msgspec.UnsetType) -> bool:
+        return self._execute(_SPENT, (witness_id, _or_null(call_id))).fetchone() is not None
 
     def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None:
-        values = {name: getattr(mutation, name) for name in _MUTATION}
+        values = {name: _or_null(getattr(mutation, name)) for name in _MUTATION}
         values |= {name: _json(values[name]) for name in _MUTATION_JSON}
         self._execute(
             f"INSERT INTO mutation (seq, issue_id, {', '.join(_MUTATION)}) VALUES (?, ?{', ?' * len(_MUTATION)})",
@@ -213,6 +220,8 @@ class StoredTables:
             values = dict(zip(_MUTATION, row, strict=True))
             try:
                 values |= {name: msgspec.json.decode(values[name]) for name in _MUTATION_JSON}
+                if values["call_id"] is None:
+                    del values["call_id"]
                 mutation = msgspec.convert(values, Mutation)
             except ValueError:
                 raise Unusable(f"the mutation of event {seq} is damaged: it is none any more") from None
@@ -242,6 +251,10 @@ class StoredTables:
 
     def frontier(self, now: Instant) -> Iterator[Issue]:
         return map(_issue, self._execute(_FRONTIER, (now,)))
+
+
+def _or_null(value: Any) -> Any:
+    return None if value is msgspec.UNSET else value
 
 
 def _json(value: Any) -> str:

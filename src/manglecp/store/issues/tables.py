@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from manglecp.store.chain import Head
 from manglecp.store.instants import Instant
 from manglecp.store.issues.events import Event
@@ -55,8 +57,8 @@ class IssueTables(Protocol):
 
     def drop_edge(self, edge: Edge) -> None: ...
 
-    def is_spent(self, witness_id: str) -> bool:
-        """Whether this evidence has mutated something."""
+    def is_spent(self, witness_id: str, call_id: str | msgspec.UnsetType) -> bool:
+        """Whether this evidence, or the same turn told otherwise, has mutated something."""
         ...
 
     def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None: ...
