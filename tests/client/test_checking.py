@@ -133,6 +133,8 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert refused.value.code == "invalid_facts"
     assert [one["fact_index"] for one in refused.value.details["violations"]] == [0, 0, 1]
     assert refused.value.details["missing_facts"] == ["build"]
+    first, second, third = (one["message"] for one in refused.value.details["violations"])
+    assert str(refused.value) == (f"invalid_facts: 4 fact validation errors ({first}; {second}; {third}; and 1 more)")
 
 
 def test_facts_that_an_intent_needs_must_be_there() -> None:

@@ -24,6 +24,7 @@ __all__ = ["ClientError", "ConnectionLost", "NoAnswer", "Refused", "ServerError"
 
 _LONGEST: Final = 2_000
 """Characters of a server's text that are repeated."""
+_FIRST: Final = 3
 
 
 class ClientError(Exception):
@@ -89,4 +90,8 @@ class Refused(ClientError):
         return cls(error.code, error.message, error.details)
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.message}"
+        """With the first of what is wrong, so that whoever sees only this text can begin."""
+        told = [str(one["message"]) for kind in ("violations", "schema_errors") for one in self.details.get(kind, ())]
+        told += [f"Predicate '{name}' is needed" for name in self.details.get("missing_facts", ())]
+        more = f"; and {len(told) - _FIRST} more" if len(told) > _FIRST else ""
+        return f"{self.code}: {self.message}" + (f" ({'; '.join(told[:_FIRST])}{more})" if told else "")
