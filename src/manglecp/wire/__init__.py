@@ -18,6 +18,8 @@ conditions    what has to hold between the members of a message
 misfits       all that keeps an object from being a message
 receiving     bytes to messages, or one error
 sending       messages to bytes
+stated        facts as people write them, to fact objects
+telling       parts of answers as lines for people
 clauses       rules and facts as JSON, an extension
 json_schemas  JSON Schema of every message
 """

@@ -1,0 +1,267 @@
+"""What an intent is answered with, and assertions about it that explain themselves when they fail.
+
+An assertion raises ``AssertionError``, with the reasons for or against the tool as whoever owns the pack may know them,
+and returns what it found: ``answer.offers("x")`` alone is enough, and ``assert answer.offers("x")`` says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from manglecp.intent.definition import Definition, Flaw
+from manglecp.mangle.text import instant_text
+from manglecp.pack.problems import meant
+from manglecp.testing.messages import Now, instant
+from manglecp.testing.refusal import Refused, explained
+from manglecp.testing.runs import Run
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages.envelope import UNSET, Level
+from manglecp.wire.messages.intent import Derivation, IntentRequest, IntentResult, ProofTree, WhyNot
+from manglecp.wire.telling import derivation_lines, fact_text, why_not_lines
+
+if TYPE_CHECKING:
+    from manglecp.testing.packs import Pack
+
+__all__ = ["Answer", "OfferedTool", "Proof"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OfferedTool:
+    """A tool as the rules prove it, whatever of it a client is shown; ``level`` says how much that is."""
+
+    definition: Definition
+    level: Level
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}, {self.level}, {self.score}>"
+
+    @property
+    def name(self) -> str:
+        return self.definition.tool
+
+    @property
+    def description(self) -> str:
+        return self.definition.description
+
+    @property
+    def score(self) -> int:
+        return self.definition.score
+
+    @property
+    def phase(self) -> str:
+        """``skeleton`` (mandatory), ``flesh`` (relevant) or ``dependency``."""
+        return self.definition.phase
+
+    @property
+    def effects(self) -> tuple[str, ...]:
+        return self.definition.safety.side_effects
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return self.definition.safety.requires_user_confirmation
+
+    @property
+    def reversible(self) -> bool:
+        return self.definition.safety.reversible
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """What whoever calls it gives: the schema of each argument by its name."""
+        properties: Mapping[str, Any] = self.definition.input_schema.get("properties", {})
+        return properties
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return tuple(self.definition.input_schema.get("required", ()))
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The actions of its chain."""
+        return tuple(step.action for step in self.definition.steps)
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        return self.definition.skills
+
+    @property
+    def instructions(self) -> str:
+        return self.definition.instructions
+
+    @property
+    def expires_at(self) -> str | None:
+        return None if self.definition.expires_at is None else instant_text(self.definition.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Why a tool is there. As text it is what ``manglecp intent --why`` prints."""
+
+    tool: str
+    derivation: Derivation
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The predicates that it goes through, from the tool down."""
+        return self.derivation.rule_chain
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it rests on, as text."""
+        return tuple(map(fact_text, self.derivation.supporting_facts))
+
+    @property
+    def tree(self) -> ProofTree | None:
+        return None if self.derivation.tree is UNSET else self.derivation.tree
+
+    def uses(self, fact: str) -> bool:
+        """Is a fact with this text, or of this predicate, part of it? Fails with the proof if not."""
+        __tracebackhide__ = True
+        if fact in self.rules or any(fact == one or one.startswith(f"{fact}(") for one in self.facts):
+            return True
+        raise AssertionError(f"the proof does not use {fact}\n{self}")
+
+    def __str__(self) -> str:
+        return explained(derivation_lines(self.tool, self.derivation))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Made by :meth:`manglecp.testing.Pack.intent`."""
+
+    pack: Pack = field(repr=False)
+    request: IntentRequest = field(repr=False)
+    now: int
+    result: IntentResult = field(repr=False)
+    """The answer as it would travel."""
+    definitions: tuple[Definition, ...] = field(repr=False)
+    flaws: tuple[Flaw, ...] = field(default=(), repr=False)
+    """Why proven tools are missing: what the rules say about them makes no tool."""
+
+    @property
+    def intent(self) -> str:
+        return self.request.payload.intent.name
+
+    @property
+    def tools(self) -> tuple[OfferedTool, ...]:
+        """The best first, as clients get them."""
+        shown = {one.macro_id: one.disclosure_level for one in self.result.macro_tools}
+        return tuple(OfferedTool(one, shown[one.macro_id]) for one in self.definitions)
+
+    @property
+    def names(self) -> list[str]:
+        return [tool.name for tool in self.tools]
+
+    def __iter__(self) -> Iterator[OfferedTool]:
+        return iter(self.tools)
+
+    def __len__(self) -> int:
+        return len(self.definitions)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    # --- assertions ------------------------------------------------------------------------------------------------
+
+    def offers(self, *names: str) -> tuple[OfferedTool, ...]:
+        """All of these tools are offered; if not, it says what blocks the first that is missing."""
+        __tracebackhide__ = True
+        return tuple(map(self.tool, names))
+
+    def offers_only(self, *names: str) -> tuple[OfferedTool, ...]:
+        """These tools are offered, in whatever order, and no others."""
+        __tracebackhide__ = True
+        found = self.offers(*names)
+        more = [name for name in self.names if name not in names]
+        if more:
+            raise AssertionError(
+                explained(
+                    [f"the intent {self.intent} also offers {', '.join(more)}", *str(self.proof(more[0])).split("\n")]
+                )
+            )
+        return found
+
+    def tool(self, name: str) -> OfferedTool:
+        """The tool, which has to be there."""
+        __tracebackhide__ = True
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        raise AssertionError(explained([self._without(name), *self._missing(name)]))
+
+    def lacks(self, name: str, because: str | None = None) -> WhyNot:
+        """The tool is not offered; with ``because``, one of the reasons has to hold this text."""
+        __tracebackhide__ = True
+        if name in self:
+            raise AssertionError(f"the intent {self.intent} offers {name}\n{self.proof(name)}")
+        known = self.pack.tool_names
+        if known is not None and name not in known:
+            raise AssertionError(f"no rule of the pack defines a tool {name}; {meant(name, known)}")
+        blocked = self.why_not(name)
+        reasons = [*blocked.blocked_by, *self._flaws(name)]
+        if because is not None and not any(because in reason for reason in reasons):
+            raise AssertionError(
+                explained([f"{name} is missing, but not because of {because!r}", *self._missing(name)])
+            )
+        return blocked
+
+    # --- reasons ---------------------------------------------------------------------------------------------------
+
+    def proof(self, name: str) -> Proof:
+        """Why the tool is there."""
+        __tracebackhide__ = True
+        tool = self.tool(name)
+        hints = self.pack.explain(self, include_proof_hints=True).proof_hints
+        assert hints is not UNSET
+        for derivation in hints.derivations:
+            if derivation.macro_id == tool.definition.macro_id:
+                return Proof(name, derivation)
+        raise AssertionError(f"{name} is there only as long as nobody may have policy explained")
+
+    def why_not(self, name: str) -> WhyNot:
+        """What blocks the tool, and which facts would bring it."""
+        hints = self.pack.explain(self, why_not=(name,)).proof_hints
+        assert hints is not UNSET
+        assert hints.why_not is not UNSET
+        return hints.why_not[0]
+
+    def _missing(self, name: str) -> Iterable[str]:
+        return [*self._flaws(name), *why_not_lines(self.why_not(name))]
+
+    def _flaws(self, name: str) -> list[str]:
+        return [flaw.message for flaw in self.flaws if name in flaw.message]
+
+    def _without(self, name: str) -> str:
+        return f"the intent {self.intent} does not offer {name}, but {', '.join(self.names) or 'nothing'}"
+
+    # --- going on --------------------------------------------------------------------------------------------------
+
+    def invoke(
+        self,
+        name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        confirm: bool = False,
+        now: Now = None,
+        request_key: str | None = None,
+    ) -> Run:
+        """Run the tool; :class:`manglecp.testing.Refused` if it is refused or fails.
+
+        ``confirm`` agrees where a person has to. ``now`` is when it is invoked, by default when it was proven.
+        """
+        __tracebackhide__ = True
+        tool = self.tool(name)
+        answer, calls = self.pack.stage.invoke(
+            self.request,
+            self.pack.identity,
+            tool.definition.macro_id,
+            args or {},
+            confirm=confirm,
+            evaluated_at=self.now,
+            now=self.now if now is None else instant(now),
+            request_key=request_key,
+        )
+        if isinstance(answer, WireError):
+            raise Refused(answer, (f"  {one.action}: {one.error}" for one in calls if one.error is not None))
+        return Run(self.pack, name, answer, calls, self.now if now is None else instant(now))

@@ -1,0 +1,62 @@
+"""What a test says, as messages: it goes through the same door as everybody's, and is refused for the same reasons."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from manglecp.mangle.parser import decode
+from manglecp.pack.model import Pack
+from manglecp.wire.decoding import decode as decode_json
+from manglecp.wire.messages import VERSION
+from manglecp.wire.receiving import receive
+from manglecp.wire.stated import one_fact, stated
+from manglecp.wire.texts import read_instant
+
+__all__ = ["Fact", "Now", "as_facts", "facts_of_file", "instant", "message"]
+
+Fact: TypeAlias = str | Mapping[str, Any]
+"""In Mangle, such as ``'p("a", 1)@[now]'``, or as it travels: ``{"pred": "p", "args": ["a", 1]}``."""
+Now: TypeAlias = str | datetime | None
+"""RFC 3339, a datetime with its zone, or the clock."""
+_MILLISECOND: Final = 1_000_000
+
+
+def instant(now: Now) -> int:
+    """In nanoseconds since 1970; ``ValueError`` if it is no time."""
+    if now is None:
+        return time.time_ns() // _MILLISECOND * _MILLISECOND
+    if isinstance(now, datetime):
+        if now.tzinfo is None:
+            raise ValueError("a time of a test has a zone: datetime(…, tzinfo=UTC)")
+        now = now.isoformat()
+    return read_instant(now)
+
+
+def as_facts(facts: Iterable[Fact], now: int) -> list[Any]:
+    """As they travel. ``now`` in a fact is the time of the intent."""
+    found: list[Any] = []
+    for fact in facts:
+        found += one_fact("facts", fact, now) if isinstance(fact, str) else [dict(fact)]
+    return found
+
+
+def facts_of_file(file: Path, now: int) -> list[dict[str, Any]]:
+    """Of ``.mg``, a JSON array of facts, or a recorded request."""
+    if file.suffix == ".mg":
+        return stated(decode(file.name, file.read_bytes()), now)
+    document: Any = decode_json(file.read_bytes())
+    found = document["payload"].get("facts", []) if isinstance(document, dict) else document
+    return [dict(fact) for fact in found]
+
+
+def message(kind: str, payload: Mapping[str, Any], pack: Pack) -> Any:
+    """The message, or the :class:`manglecp.wire.errors.WireError` that answers it."""
+    envelope = {"type": kind, "id": "test", "manglecp": VERSION, "payload": payload}
+    limit = pack.settings.limits.max_message_bytes
+    data = json.dumps(envelope, ensure_ascii=False).encode(errors="surrogatepass")
+    return receive(data, limit, structured_facts=pack.settings.structured_facts)

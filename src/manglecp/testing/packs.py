@@ -1,0 +1,184 @@
+"""A pack under test. Loaded once; what a test changes about it is another object over the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Self
+
+from msgspec.structs import replace as replace_parts
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent.redaction import EXPLAIN_POLICY
+from manglecp.intent.responding import respond
+from manglecp.mangle.syntax import Apply, Variable
+from manglecp.mangle.text import instant_text
+from manglecp.pack.reading import read_pack
+from manglecp.testing.actions import Function, checked
+from manglecp.testing.answers import Answer
+from manglecp.testing.messages import Fact, Now, as_facts, facts_of_file, instant, message
+from manglecp.testing.refusal import Refused
+from manglecp.testing.stages import Stage
+from manglecp.testing.watching import PackCoverage, watched
+from manglecp.toolhost.externals import serve_externals
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages.intent import IntentRequest, IntentResult
+
+__all__ = ["Pack", "load_pack"]
+
+OWNER: Final = Identity("local", frozenset({EXPLAIN_POLICY}), "local")
+_MACRO: Final = ("macro", 2)
+
+
+def load_pack(
+    folder: Path | str,
+    params: Mapping[str, str] | None = None,
+    *,
+    degrade: bool = False,
+    coverage: PackCoverage | None = None,
+) -> Pack:
+    """The pack in a folder, with the values of its params; :class:`manglecp.pack.problems.PackError` if it is wrong.
+
+    ``degrade`` also takes a machine that cannot lock the pack's Python files in completely. ``coverage`` is told which
+    rules fire. Close the pack when it is no longer needed, or use it in a ``with`` block.
+    """
+    hosts = ExitStack()
+    try:
+        pack = read_pack(folder, params, degrade=degrade)
+        externals = hosts.enter_context(serve_externals(pack, degrade=degrade)) if pack.externals else {}
+        domain = Domain.load(pack, externals=externals, development=True)
+    except BaseException:
+        hosts.close()
+        raise
+    if coverage is not None:
+        domain = watched(domain, coverage)
+    return Pack(domain, hosts=hosts, degrade=degrade)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Intents are asked as ``local``, who may see everything, unless :meth:`asking` says otherwise."""
+
+    domain: Domain = field(repr=False)
+    identity: Identity = OWNER
+    functions: Mapping[str, Function] = field(default_factory=dict, repr=False)
+    workspace: tuple[Path | str, ...] = ()
+    programs: tuple[str, ...] = ()
+    degrade: bool = False
+    hosts: ExitStack = field(default_factory=ExitStack, repr=False)
+    """What is ended when the pack is closed. What :meth:`asking` and the like return is closed with it."""
+
+    @property
+    def name(self) -> str:
+        return self.domain.pack.name
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.domain.pack.folder)
+
+    # --- what a test changes ---------------------------------------------------------------------------------------
+
+    def asking(self, who: str, *permissions: str, trust: str = "user") -> Pack:
+        """The same pack, asked by somebody with exactly these permissions; ``anonymous`` has none."""
+        if who == ANONYMOUS.name:
+            if permissions:
+                raise ValueError("nobody in particular has no permissions")
+            return replace(self, identity=ANONYMOUS)
+        return replace(self, identity=Identity(who, frozenset(permissions), trust))
+
+    def with_actions(self, **functions: Function) -> Pack:
+        """The same pack with these functions in place of the actions of their names.
+
+        A function takes what the action takes, by name, and returns what the action would return. Rights, schemas and
+        policy are those of the action.
+        """
+        return replace(self, functions={**self.functions, **checked(self.domain.pack, functions)})
+
+    def with_workspace(self, *folders: Path | str, programs: Iterable[str] = ()) -> Pack:
+        """The same pack, with folders that its actions may write; they work in the first."""
+        return replace(self, workspace=folders, programs=tuple(programs))
+
+    def fresh(self) -> Pack:
+        """The same pack with runs and hosts of its own, to be closed on its own."""
+        return replace(self, hosts=ExitStack())
+
+    # --- asking ----------------------------------------------------------------------------------------------------
+
+    def intent(
+        self,
+        name: str,
+        *,
+        facts: Iterable[Fact] = (),
+        params: Mapping[str, Any] | None = None,
+        now: Now = None,
+        level: str = "adaptive",
+        budget: int | None = None,
+        max_tools: int | None = None,
+    ) -> Answer:
+        """The answer to an intent at a time; :class:`manglecp.testing.Refused` if it is refused.
+
+        ``now`` in a fact is that time. ``level``, ``budget`` and ``max_tools`` are wishes of the client.
+        """
+        __tracebackhide__ = True
+        at = instant(now)
+        limits = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
+        payload = {
+            "intent": {"name": name, "params": None if params is None else dict(params)},
+            "facts": as_facts(facts, at),
+            "eval_time": instant_text(at),
+            "constraints": {key: most for key, most in limits.items() if most is not None},
+            "options": {"disclosure_preference": level},
+        }
+        try:
+            request: IntentRequest = message("intent_request", payload, self.domain.pack)
+            answer = respond(self.domain, request, self.identity, clock=lambda: at)
+        except WireError as error:
+            raise Refused(error) from None
+        return Answer(self, request, at, answer.response.payload, answer.definitions, answer.flaws)
+
+    def facts(self, file: Path | str, now: Now = None) -> list[dict[str, Any]]:
+        """The facts of a file, seen from the pack's folder: ``.mg``, a JSON array, or a recorded request."""
+        return facts_of_file(self.folder / file, instant(now))
+
+    def explain(self, answer: Answer, **options: Any) -> IntentResult:
+        """The same question with these options besides its own, and whoever asks may have policy explained."""
+        asked = answer.request.payload
+        about = replace_parts(asked, options=replace_parts(asked.options, **options))
+        who = self.identity
+        sees = Identity(who.name, who.permissions | {EXPLAIN_POLICY}, who.trust)
+        request = IntentRequest(id=answer.request.id, payload=about)
+        return respond(self.domain, request, sees, clock=lambda: answer.now).response.payload
+
+    @cached_property
+    def tool_names(self) -> frozenset[str] | None:
+        """The tools that the rules define; None if some rule defines tools whose names only facts tell."""
+        program = self.domain.program
+        heads = [rule.head for rule in program.rules if rule.head.key == _MACRO]
+        heads += [fact.clause.head for fact in program.facts if fact.key == _MACRO]
+        if any(isinstance(head.args[0], Variable | Apply) for head in heads):
+            return None
+        return frozenset(str(head.args[0]) for head in heads)
+
+    # --- running ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def stage(self) -> Stage:
+        """Where invocations run, from the first one on."""
+        stage = Stage(
+            self.domain, self.functions, workspace=self.workspace, programs=self.programs, degrade=self.degrade
+        )
+        self.hosts.callback(stage.close)
+        return stage
+
+    def close(self) -> None:
+        self.hosts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,148 @@
+"""The pytest side: a fixture ``pack``, and which rules no test ever fired.
+
+    pytest --pack examples/incident --pack-coverage
+
+The pack is that of ``--pack``, of ``manglecp_pack`` in the configuration of pytest, or of the nearest folder above the
+test that has a ``pack.toml``. It is loaded once for all tests; runs, functions and hosts are those of one test. With
+several workers, each tells the first process what it saw.
+
+pytest imports this module wherever manglecp is installed, so everything else is imported when a test needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from manglecp.testing.packs import Pack
+    from manglecp.testing.watching import PackCoverage
+
+__all__ = [
+    "pack",
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
+]
+
+_FILE: Final = "pack.toml"
+_TOLD: Final = "manglecp_pack_coverage"
+
+
+class _Packs:
+    """The packs of a test session by their folders, and what became of their rules."""
+
+    def __init__(self, *, watch: bool, degrade: bool) -> None:
+        self._watch = watch
+        self._degrade = degrade
+        self._loaded: dict[Path, Pack] = {}
+        self.coverage: dict[str, PackCoverage] = {}
+
+    def load(self, folder: Path) -> Pack:
+        if folder not in self._loaded:
+            from manglecp.testing.packs import load_pack
+
+            coverage = self.of(str(folder)) if self._watch else None
+            self._loaded[folder] = load_pack(folder, degrade=self._degrade, coverage=coverage)
+        return self._loaded[folder]
+
+    def of(self, folder: str) -> PackCoverage:
+        from manglecp.testing.watching import PackCoverage
+
+        return self.coverage.setdefault(folder, PackCoverage(folder))
+
+    def close(self) -> None:
+        while self._loaded:
+            self._loaded.popitem()[1].close()
+
+
+_PACKS: Final = pytest.StashKey[_Packs]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("manglecp", "packs")
+    group.addoption("--pack", metavar="DIR", help="the pack that the fixture `pack` is")
+    group.addoption("--pack-coverage", action="store_true", help="say which rules of packs no test ever fired")
+    group.addoption(
+        "--pack-coverage-fail-under",
+        metavar="PERCENT",
+        type=int,
+        help="fail if fewer of the rules of a pack fired; implies --pack-coverage",
+    )
+    parser.addini("manglecp_pack", "the pack that the fixture `pack` is, seen from the configuration file")
+    parser.addini(
+        "manglecp_degrade", "also on a machine that cannot lock a pack's Python files in", type="bool", default=False
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    watch = config.getoption("--pack-coverage") or config.getoption("--pack-coverage-fail-under") is not None
+    config.stash[_PACKS] = _Packs(watch=bool(watch), degrade=bool(config.getini("manglecp_degrade")))
+
+
+@pytest.fixture
+def pack(request: pytest.FixtureRequest) -> Iterator[Pack]:
+    """The pack under test: ``pack.intent("diagnose_error", facts=[…])``."""
+    with request.config.stash[_PACKS].load(_folder(request)).fresh() as fresh:
+        yield fresh
+
+
+def _folder(request: pytest.FixtureRequest) -> Path:
+    config = request.config
+    given = config.getoption("--pack")
+    if given:
+        return Path(config.invocation_params.dir, given).resolve()
+    said = config.getini("manglecp_pack")
+    if said:
+        return Path(config.rootpath if config.inipath is None else config.inipath.parent, said).resolve()
+    for folder in request.path.resolve().parents:
+        if (folder / _FILE).is_file():
+            return folder
+    raise pytest.UsageError(f"no {_FILE} above {request.path}: give --pack DIR, or set manglecp_pack")
+
+
+# --- coverage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    packs = session.config.stash[_PACKS]
+    packs.close()
+    worker: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if worker is not None:
+        worker[_TOLD] = {folder: seen.as_json() for folder, seen in packs.coverage.items()}
+    elif _low(session.config) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Of pytest-xdist: a worker has ended."""
+    packs: _Packs = node.config.stash[_PACKS]
+    for folder, rules in getattr(node, "workeroutput", {}).get(_TOLD, {}).items():
+        packs.of(folder).add(rules)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    from manglecp.intent.visible import shown
+
+    seen = config.stash[_PACKS].coverage
+    if not seen:
+        return
+    terminalreporter.section("pack coverage")
+    for _, coverage in sorted(seen.items()):
+        for line in coverage.lines():
+            terminalreporter.line(shown(line))
+    for coverage in _low(config):
+        least = config.getoption("--pack-coverage-fail-under")
+        terminalreporter.line(f"FAIL {shown(coverage.pack)}: {coverage.percent} % is less than {least} %", red=True)
+
+
+def _low(config: pytest.Config) -> list[PackCoverage]:
+    least = config.getoption("--pack-coverage-fail-under")
+    return [] if least is None else [one for one in config.stash[_PACKS].coverage.values() if one.percent < least]

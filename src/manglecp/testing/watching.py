@@ -1,0 +1,102 @@
+"""Which rules of a pack never fired, over all that a test session asked.
+
+Every evaluation goes through the base of a domain: that of an intent, and those that a run makes before a step and at
+its end. A base that is watched tells what became of each rule. Rules of the kernel are not counted, nor facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from manglecp.intent.domain import Domain
+from manglecp.intent.redaction import trust_of
+from manglecp.mangle.engine import Base
+from manglecp.mangle.explain.shape import rule_ref
+from manglecp.mangle.model import Result
+from manglecp.mangle.source import Trust
+
+__all__ = ["PackCoverage", "RuleSeen", "watched"]
+
+
+@dataclass(slots=True)
+class RuleSeen:
+    """One rule: where it stands, and whether it ever fired. ``missing`` is what it missed when it missed least."""
+
+    place: str
+    text: str
+    fired: bool = False
+    missing: tuple[str, ...] | None = None
+
+    def take(self, fired: bool, missing: tuple[str, ...] | None) -> None:
+        self.fired = self.fired or fired
+        if missing is not None and (self.missing is None or len(missing) < len(self.missing)):
+            self.missing = missing
+
+
+@dataclass(slots=True)
+class PackCoverage:
+    """The rules of one pack by their place and text, in their order."""
+
+    pack: str
+    rules: dict[tuple[str, str], RuleSeen] = field(default_factory=dict)
+
+    @property
+    def fired(self) -> int:
+        return sum(rule.fired for rule in self.rules.values())
+
+    @property
+    def percent(self) -> int:
+        """Rounded down: 100 means all of them."""
+        return 100 * self.fired // len(self.rules) if self.rules else 100
+
+    def never(self) -> Iterator[RuleSeen]:
+        return (rule for rule in self.rules.values() if not rule.fired)
+
+    def take(self, result: Result) -> None:
+        for covered in result.coverage().rules:
+            if trust_of(covered.rule.clause) is not Trust.KERNEL:
+                key = (covered.rule.place, covered.rule.text)
+                self.rules[key].take(covered.status == "fired", covered.missing)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """For another process, which adds it to what it knows."""
+        return [
+            {"place": one.place, "text": one.text, "fired": one.fired, "missing": one.missing}
+            for one in self.rules.values()
+        ]
+
+    def add(self, rules: list[Mapping[str, Any]]) -> None:
+        for rule in rules:
+            missing = None if rule["missing"] is None else tuple(rule["missing"])
+            key = (str(rule["place"]), str(rule["text"]))
+            self.rules.setdefault(key, RuleSeen(*key)).take(bool(rule["fired"]), missing)
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.pack}: {self.fired} of {len(self.rules)} rules fired ({self.percent} %)"
+        for rule in self.never():
+            yield f"  never fired: {rule.place}"
+            yield from (f"    {line}" for line in rule.text.splitlines())
+            if rule.missing:
+                yield f"    without {', '.join(rule.missing)}"
+
+
+def watched(domain: Domain, coverage: PackCoverage) -> Domain:
+    """The same domain, and ``coverage`` is told of every evaluation."""
+    for rule in domain.program.rules:
+        if trust_of(rule.clause) is not Trust.KERNEL:
+            named = rule_ref(rule.clause)
+            coverage.rules.setdefault((named.place, named.text), RuleSeen(named.place, named.text))
+    return replace(domain, base=_Watched(domain.base, coverage))
+
+
+class _Watched(Base):
+    def __init__(self, base: Base, coverage: PackCoverage) -> None:
+        super().__init__(base.compiled, base.layer, base.externals)
+        self._coverage = coverage
+
+    def evaluate(self, *args: Any, **options: Any) -> Result:
+        result = super().evaluate(*args, **options)
+        self._coverage.take(result)
+        return result
