@@ -36,6 +36,8 @@ _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas"
 _ELSEWHERE: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"})
 _IN_PLACE: Final = ("not", "if", "then", "else")
 _DEEPEST: Final = 100
+_MOST_LOOKS: Final = 1_000
+"""How often definitions may be asked about one value."""
 _ARGUMENT: Final = "argument "
 """Begins the owner of what a declared argument defines; the name of an action has no space."""
 
@@ -184,6 +186,7 @@ def _checked(schema: dict[str, Any]) -> dict[str, Any]:
     if problem is not None:
         raise Flaw(f"a schema is no JSON Schema: {problem}")
     _refuse_circles(schema.get("$defs", {}))
+    _refuse_bombs(schema)
     return schema
 
 
@@ -202,6 +205,27 @@ def _refuse_circles(definitions: Mapping[str, Any]) -> None:
             if one not in seen:
                 seen.add(one)
                 work += reached.get(one, ())
+
+
+def _refuse_bombs(schema: Mapping[str, Any]) -> None:
+    """Definitions that refer twice to one that refers twice to another, and so on: a few lines, and no end of work."""
+    definitions: Mapping[str, Any] = schema.get("$defs", {})
+    reached = {name: list(_same_value(one)) for name, one in definitions.items()}
+    weights: dict[str, int] = {}
+    work = list(reached)
+    while work:
+        name = work[-1]
+        missing = [one for one in reached[name] if one in reached and one not in weights]
+        if missing:
+            work += missing
+            continue
+        work.pop()
+        weights[name] = 1 + sum(weights.get(one, 1) for one in reached[name])
+        if weights[name] > _MOST_LOOKS:
+            raise Flaw(
+                f"the definition {name!r} of a schema refers to others more than {_MOST_LOOKS:,} times in all",
+                "describe the value in fewer ways",
+            )
 
 
 def _same_value(schema: Any) -> Iterator[str]:
