@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ from tests.invoke.workshop import SECRETS
 from tests.server.desk import PATIENCE, Tokens
 from tests.server.house import House, house
 
+ROOT = Path(__file__).resolve().parents[2]
 WAYS = ("memory", "websocket", "http")
 ADA = Identity("ada", frozenset({"explain_policy"}), "user")
 CHAIN = (
@@ -169,3 +173,22 @@ async def test_an_invocation_survives_a_lost_connection_and_happens_once() -> No
             outcome = await asyncio.wait_for(running, PATIENCE)
             assert outcome.result == {"n": 1}
         assert len(h.desk.shop.bench.ran) == 1
+
+
+@pytest.mark.req("TRANS-25", "TRANS-31", "MANI-28", "CLI-14")
+async def test_a_server_that_is_started_boots_answers_and_ends(tmp_path: Path) -> None:
+    """The manifest comes before the pack is loaded; the client waits for the next one."""
+    recorded = json.loads((ROOT / "examples" / "incident" / "recorded" / "diagnose_error.json").read_bytes())
+    words = [
+        "serve",
+        str(ROOT / "examples" / "incident"),
+        "--stdio",
+        "--degrade",
+        "--store",
+        str(tmp_path / "store.db"),
+    ]
+    async with Client([sys.executable, "-m", "manglecp", *words], connect_seconds=PATIENCE) as client:
+        found = await asyncio.wait_for(client.evaluate("diagnose_error", facts=recorded["payload"]["facts"]), PATIENCE)
+        assert client.manifest.status != "booting"
+        assert "list_failures" in found
+        assert (await client.upgrade("list_failures")).level == "full"
