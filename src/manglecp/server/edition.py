@@ -19,7 +19,7 @@ from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.reading import read_pack
 from manglecp.store.opening import Store
 from manglecp.toolhost.externals import serve_externals
-from manglecp.toolhost.packs import serve_actions
+from manglecp.toolhost.packs import profile_of, serve_actions
 
 __all__ = ["Edition", "open_edition"]
 
@@ -62,6 +62,13 @@ async def open_edition(
         actions = serve_actions(pack, workspace=workspace, programs=programs, degrade=degrade)
         dispatcher = await stack.enter_async_context(actions)
         invoker = Invoker(
-            domain, store, dispatcher, secrets=secrets, auto_confirm=auto_confirm, settings=settings, clock=clock
+            domain,
+            store,
+            dispatcher,
+            secrets=secrets,
+            auto_confirm=auto_confirm,
+            settings=settings,
+            sandbox=profile_of(pack, programs=programs),
+            clock=clock,
         )
         yield Edition(domain, await stack.enter_async_context(invoker))

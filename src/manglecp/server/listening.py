@@ -9,13 +9,12 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from manglecp.server.app import App
-from manglecp.server.websocket import ABORT
+from manglecp.server.protocols import HttpProtocol, WebSocketProtocol
 
 __all__ = ["Listener", "Tls"]
 
@@ -39,16 +38,6 @@ class Tls:
         return made
 
 
-class _Protocol(WebSocketsSansIOProtocol):
-    """A client that does not read would keep a connection half closed for ever: its application may cut it."""
-
-    def handle_connect(self, event: Any) -> None:
-        super().handle_connect(event)
-        if hasattr(self, "scope"):  # not if the handshake was refused
-            extensions: dict[str, Any] = {**(self.scope["extensions"] or {}), ABORT: self.transport.abort}
-            self.scope["extensions"] = extensions
-
-
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -66,8 +55,8 @@ class Listener:
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http="httptools",
-            ws=_Protocol,
+            http=HttpProtocol,
+            ws=WebSocketProtocol,
             # What is a little too long is answered; what is much longer closes the connection (code 1009).
             ws_max_size=4 * app.core.max_message_bytes,
             ws_ping_interval=ping,
@@ -75,7 +64,7 @@ class Listener:
             ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            log_level="error",
             access_log=False,
             server_header=False,
             proxy_headers=False,

@@ -1,0 +1,82 @@
+"""uvicorn's protocols, with what they lack for clients that mean harm: an end to slow and to endless beginnings of
+requests, a message also for what is no HTTP (TRANS-14), and a way to cut a connection that nobody reads from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from manglecp.server.replies import failure
+from manglecp.server.websocket import ABORT
+from manglecp.wire.errors import malformed
+
+__all__ = ["HttpProtocol", "WebSocketProtocol"]
+
+HEADER_SECONDS: Final = 20.0
+"""In which a request has begun, once there is a connection, or another one on it."""
+_LONGEST_HEADERS: Final = 65_536
+
+
+class HttpProtocol(HttpToolsProtocol):
+    _late: asyncio.TimerHandle | None = None
+    _length = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._length = 0
+        if self._late is None:
+            self._expect()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(name)
+        self._count(value)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._settle()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._settle()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        body = failure(malformed("This is no HTTP request", "$"), None).data
+        head = (b"HTTP/1.1 400 Bad Request", b"content-type: application/json", b"connection: close")
+        self.transport.write(b"\r\n".join((*head, b"content-length: %d" % len(body), b"", body)))
+        self.transport.close()
+
+    def _expect(self) -> None:
+        self._late = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+
+    def _settle(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _count(self, part: bytes) -> None:
+        self._length += len(part)
+        if self._length > _LONGEST_HEADERS:
+            raise ValueError("the request has too many headers")  # the parser stops, and the request is refused
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """A client that does not read would keep a connection half closed for ever: its application may cut it."""
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):  # not if the handshake was refused
+            extensions: dict[str, Any] = {**(self.scope["extensions"] or {}), ABORT: self.transport.abort}
+            self.scope["extensions"] = extensions

@@ -1,0 +1,148 @@
+"""Clients that mean harm, over real sockets: whatever they send, everybody else is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import pytest
+
+from manglecp.intent.identity import Identity
+from manglecp.server import protocols
+from tests.server.desk import PATIENCE, Tokens, encoded, intent, invoke
+from tests.server.house import JSON, House, house
+
+HEAD = b"POST /evaluate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+DEEP = b'{"a":' * 100_000
+BOMBS = [
+    pytest.param(DEEP, id="deep objects"),
+    pytest.param(b"[" * 100_000, id="deep arrays"),
+    pytest.param(b'{"type":"' + b"x" * 900_000 + b'"}', id="a long word"),
+    pytest.param(b'{"type":"intent_request","id":"\xff"}', id="no UTF-8"),
+    pytest.param(b'{"n":NaN}', id="not a number"),
+    pytest.param(b'{"n":' + b"9" * 5_000 + b"}", id="a long number"),
+    pytest.param(b'{"id":"a","id":"b"}', id="a key twice"),
+    pytest.param(b"\xef\xbb\xbf{}", id="a byte order mark"),
+    pytest.param(b"null", id="nothing"),
+]
+
+
+async def fine(h: House) -> None:
+    answer = await h.http.post("/evaluate", content=encoded(intent("z")), headers=JSON)
+    assert (answer.status_code, answer.json()["id"]) == (200, "z")
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_bombs_for_the_parser(bomb: bytes) -> None:
+    async with house() as h, h.websocket() as ws:
+        answer = await h.http.post("/evaluate", content=bomb, headers=JSON)
+        assert (answer.status_code, answer.json()["payload"]["code"]) == (400, "malformed_message")
+        await ws.recv()
+        if bomb.isascii():
+            await ws.send(bomb.decode())
+            async with asyncio.timeout(PATIENCE):
+                assert json.loads(await ws.recv())["payload"]["code"] == "malformed_message"
+        await fine(h)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00", id="TLS"),
+        pytest.param(b"GET\r\n\r\n", id="no request line"),
+        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", id="HTTP/2"),
+        pytest.param(HEAD + b"content-length: -1\r\n\r\n", id="a negative length"),
+        pytest.param(HEAD + b"content-length: 1\r\ncontent-length: 2\r\n\r\nab", id="two lengths"),
+        pytest.param(HEAD + b"transfer-encoding: chunked\r\n\r\nZZ\r\n", id="a broken chunk"),
+        pytest.param(HEAD + b"x: " + b"y" * 100_000 + b"\r\n\r\n", id="a long header"),
+        pytest.param(HEAD + b"x: y\r\n" * 20_000 + b"\r\n", id="many headers"),
+        pytest.param(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n", id="a long path"),
+    ],
+)
+@pytest.mark.req("TRANS-14")
+async def test_what_is_no_request_is_refused_with_a_message(sent: bytes) -> None:
+    async with house() as h:
+        reader, writer = await h.raw(sent)
+        async with asyncio.timeout(PATIENCE):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(body)["payload"]["code"] == "malformed_message"
+        writer.close()
+        await fine(h)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"\xff\xff\xff\xff", id="a reserved frame"),
+        pytest.param(b"\x81\x05hello", id="a frame without its mask"),
+        pytest.param(b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", id="an endless frame"),
+        pytest.param(b"\x81\x82\0\0\0\0\xff\xfe", id="text that is no UTF-8"),
+        pytest.param(b"\x80\x80\0\0\0\0", id="a continuation of nothing"),
+        pytest.param(b"\x89\xfe\x01\x00\0\0\0\0" + b"x" * 256, id="a long ping"),
+    ],
+)
+async def test_frames_that_are_none_end_their_connection_only(sent: bytes) -> None:
+    async with house() as h, h.websocket() as other:
+        await other.recv()
+        reader, writer = await h.raw(UPGRADE)
+        async with asyncio.timeout(PATIENCE):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(sent)
+            heard = await reader.read()
+        assert b"\x88" in heard  # it is closed, and told why
+        writer.close()
+        await other.send(encoded(intent("a")).decode())
+        async with asyncio.timeout(PATIENCE):
+            assert json.loads(await other.recv())["id"] == "a"
+            while h.desk.core.sessions > 1:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_request_that_never_begins_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "HEADER_SECONDS", 0.2)
+    async with house() as h:
+        silent, quiet = await h.raw(b"")
+        slow, writer = await h.raw(b"POST /evaluate HTTP/1.1\r\n")
+
+        async def drip() -> None:
+            while True:
+                writer.write(b"x: y\r\n")
+                await asyncio.sleep(0.02)
+
+        dripping = asyncio.create_task(drip())
+        async with asyncio.timeout(PATIENCE):
+            for reader in (silent, slow):
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        dripping.cancel()
+        for one in (quiet, writer):
+            one.close()
+        await fine(h)
+
+
+async def test_nobody_is_told_of_the_tools_of_others() -> None:
+    """A tool that was proven for one client is no tool for another: the same answer as for one that never was."""
+    known = {"a": Identity("ann", frozenset(), "user"), "b": Identity("bob", frozenset(), "user")}
+    async with house(auth=Tokens(known)) as h:
+
+        async def ask(token: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
+            headers = {**JSON, "authorization": f"Bearer {token}"}
+            told: dict[str, Any] = (await h.http.post(path, content=encoded(message), headers=headers)).json()
+            return told
+
+        mine = await ask("a", "/evaluate", intent("i"))
+        [tool] = [one for one in mine["payload"]["macro_tools"] if one["name"] == "t"]
+        foreign = await ask("b", "/invoke", invoke("x", tool["macro_id"], {"n": 1}))
+        unknown = await ask("b", "/invoke", invoke("x", "m-0000000000000000", {"n": 1}))
+        assert foreign["payload"]["code"] == "macro_not_found"
+        assert json.dumps(foreign).replace(tool["macro_id"], "m") == json.dumps(unknown).replace(
+            "m-0000000000000000", "m"
+        )
+        assert (await ask("a", "/invoke", invoke("y", tool["macro_id"], {"n": 1})))["type"] == "invoke_response"
