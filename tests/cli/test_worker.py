@@ -67,6 +67,16 @@ def test_once_carries_out_what_is_there(run: Run, store: Path, pack: str, work: 
     assert run("worker", pack, "--once").stderr.endswith("0 runs carried out\n")
 
 
+def test_once_says_what_is_left_to_a_decision(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
+    """The same accident once more: whoever owns the machine is told of it, and a person has to say again."""
+    (work / "box.txt").unlink()
+    shown = run("worker", pack, "--workspace", str(work), "--once")
+    assert shown.exit_code == 0
+    assert shown.stderr.endswith(f"0 runs carried out\n1 run left to a decision: {left}\n"), shown.stderr
+    assert "WARNING post: " in shown.stderr
+    assert state_of(store, left) == RunState.NEEDS_DECISION
+
+
 def test_runs_of_other_editions_are_left_alone(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
     shown = run("worker", pack, "--workspace", str(work), "--once", "--set", "carrier=dove")
     assert shown.stderr.endswith("0 runs carried out\n")

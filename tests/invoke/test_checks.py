@@ -15,6 +15,9 @@ from manglecp.wire.receiving import receive
 from tests.intent.packs import NOW, NOW_TEXT, action, request
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import ME, SECRETS, Fails, Shop, invocation, shop, token_for
+from tests.store.postgres import postgres_url
+
+__all__ = ["postgres_url"]
 
 SECOND = 10**9
 OTHER = Identity("somebody", frozenset(), "user")
@@ -278,3 +281,23 @@ async def test_a_failure_is_an_error_and_no_response() -> None:
     assert error.details is not None
     assert error.details["reason"] == "step_failed"
     assert "nothing was changed" in error.message
+
+
+@pytest.mark.req("INVK-03")
+@pytest.mark.parametrize("time", ["nonsense", "", "2026-02-30T00:00:00Z", 10**30, -(10**17)])
+async def test_a_time_that_is_none(time: Any) -> None:
+    async with shop(chain(steps("look"))) as s:
+        error = await s.refused("t", {"n": 1}, eval_time=time)
+        assert (error.code, (error.details or {})["path"]) == ("malformed_message", "$.payload.eval_time")
+        nothing_happened(s)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_texts_that_not_every_store_can_hold(kind: str, request: pytest.FixtureRequest) -> None:
+    store = open_store(request.getfixturevalue("postgres_url") if kind == "postgresql" else ":memory:")
+    async with shop(chain(steps("write")), store=store) as s:
+        assert (await s.refused("m-\0", {"n": 1}, evaluate=False)).code == "macro_not_found"
+        error = await s.refused("t", {"n": 1}, request_key="a\0b")
+        assert (error.code, (error.details or {})["path"]) == ("malformed_message", "$.payload.x-request_key")
+        nothing_happened(s)
+    store.close()

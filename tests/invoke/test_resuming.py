@@ -211,3 +211,21 @@ async def test_a_cancelled_run_is_not_begun_again() -> None:
         assert names(s) == ["erase"]
         assert (await answer(s)).code == "cancelled"
     store.close()
+
+
+async def test_whoever_cannot_read_a_run_leaves_it_to_others() -> None:
+    pack, store = chain(steps("write", "write")), open_store(":memory:")
+    await begun(pack, store, "finished:s1")
+    with store.writing() as tx:
+        (plan,) = tx.execute("SELECT plan FROM run_values").fetchone()
+        tx.execute("UPDATE run_values SET plan = ?", (b"\0{}",))
+    await asyncio.sleep(2 * SHORT.claim_ms / 1_000)  # the claim has lapsed
+    async with shop(pack, store=store, settings=SHORT) as unable:
+        with pytest.raises(ValueError, match="definition"):
+            await unable.invoker.take_over()
+        with store.writing() as tx:
+            tx.execute("UPDATE run_values SET plan = ?", (plan,))
+        async with gone_on(pack, store) as s:
+            assert names(s) == ["write"]
+    assert the_run(store).state == RunState.SUCCEEDED
+    store.close()

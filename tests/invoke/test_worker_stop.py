@@ -30,3 +30,20 @@ async def test_a_worker_ends_after_the_run_under_way(how: str) -> None:
     endless = Endless()
     await getattr(endless.worker, how)()
     assert endless.taken == 3
+
+
+class Unable(Endless):
+    """The second run cannot be taken over."""
+
+    async def take_over(self) -> str:
+        run = await super().take_over()
+        if self.taken == 2:
+            raise KeyError(run)
+        return run
+
+
+async def test_one_run_that_cannot_be_taken_over_keeps_no_others_from_it() -> None:
+    unable = Unable()
+    async with asyncio.timeout(60):
+        await unable.worker.run()
+    assert unable.taken == 3

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,7 +16,13 @@ from manglecp.cli.asking import refuse_pack
 from manglecp.cli.places import Place, place_options
 from manglecp.cli.stores import refusing
 
+if TYPE_CHECKING:
+    from manglecp.store.opening import Store
+
 __all__ = ["command"]
+
+_LONGEST: Final = 2_000
+"""Of what an action said; its end says most."""
 
 
 @click.command("worker")
@@ -71,16 +78,35 @@ async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: 
     from manglecp.invoke.local import open_packs
     from manglecp.invoke.worker import Worker
 
-    async with open_packs(folders, **place) as opened:
+    async with open_packs(folders, on_failure=_tell, **place) as opened:
         worker = Worker(opened.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)
         if once:
-            done = await asyncio.gather(*(worker.drain() for _ in range(at_once)))
-            click.echo(f"{count(sum(done), 'run')} carried out", err=True)
+            drained = await asyncio.gather(*(worker.drain() for _ in range(at_once)))
+            taken = {run for runs in drained for run in runs}
+            waiting = await asyncio.to_thread(_undecided, opened.store, taken)
+            click.echo(f"{count(len(taken - waiting), 'run')} carried out", err=True)
+            if waiting:
+                click.echo(f"{count(len(waiting), 'run')} left to a decision: {', '.join(sorted(waiting))}", err=True)
             return
         names = ", ".join(f"{one.domain.pack.name} {one.domain.digest}" for one in opened.invokers)
         click.echo(f"waiting for runs of {names}", err=True)
         await worker.run()
+
+
+def _tell(action: str, detail: str) -> None:
+    """What an action said when it failed: clients are not told, but whoever owns the machine may know."""
+    from manglecp.intent.visible import shown
+
+    logging.getLogger("manglecp.worker").warning("%s: %s", action, shown(" ".join(detail.split())[-_LONGEST:]))
+
+
+def _undecided(store: Store, runs: Collection[str]) -> set[str]:
+    from manglecp.store.runs.model import RunState
+
+    with store.reading() as tx:
+        found = [store.runs.show(tx, run) for run in runs]
+    return {one.run.run_id for one in found if one is not None and one.run.state == RunState.NEEDS_DECISION}
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:

@@ -25,7 +25,7 @@ from manglecp.intent.secret_settings import hiding
 from manglecp.invoke.accepting import Accepted, Accepting, Asked
 from manglecp.invoke.answers import Answer, decoded
 from manglecp.invoke.carrying import CarryingOut
-from manglecp.invoke.checking import Checks, args_digest
+from manglecp.invoke.checking import Checks, args_digest, not_found
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents, Proven, question_digest
@@ -41,6 +41,7 @@ from manglecp.store.runs.model import Claimed, Run, RunState
 from manglecp.store.runs.waiting import pauses
 from manglecp.toolhost.dispatch import Dispatcher
 from manglecp.wire.errors import WireError, malformed
+from manglecp.wire.faults import Fault
 from manglecp.wire.messages.intent import IntentRequest, IntentResponse
 from manglecp.wire.messages.invocation import (
     InvokeRequest,
@@ -52,6 +53,8 @@ __all__ = ["Invoker"]
 
 T = TypeVar("T")
 _LONGEST_KEY = 128
+_UNKEEPABLE = "\0"
+"""PostgreSQL has no text with it. Nothing of ours has it in its name."""
 _log = logging.getLogger(__name__)
 
 
@@ -166,7 +169,9 @@ class Invoker:
 
         ``progress`` is told how far it is. ``cancel`` asks to stop, which happens between steps.
         """
-        key = _request_key(request)
+        key, now_ns = _request_key(request), _eval_time(request, self._clock)
+        if _UNKEEPABLE in request.payload.macro_id:
+            raise not_found()
         asked = digest({"macro_id": request.payload.macro_id, "args": args_digest(request.payload.args)})
         # Nothing is awaited between looking and registering: of two at the same time the second finds the first.
         known = None if key is None else self._under_way.get((identity.name, key))
@@ -176,7 +181,7 @@ class Invoker:
             task = known[1]
         else:
             watch = Watch(cancelled=cancel or asyncio.Event(), progress=telling(progress), point=self._point)
-            task = asyncio.create_task(self._answer(request, identity, key, asked, watch))
+            task = asyncio.create_task(self._answer(request, Asked(identity, key, asked, now_ns), watch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             if key is not None:
@@ -188,26 +193,24 @@ class Invoker:
             raise answer
         return InvokeResponse(id=request.id, payload=answer)
 
-    async def _answer(
-        self, request: InvokeRequest, identity: Identity, key: str | None, asked: str, watch: Watch
-    ) -> Answer:
-        if key is not None:
-            run = await self._in_thread(self._by_key, identity, key)
+    async def _answer(self, request: InvokeRequest, asked: Asked, watch: Watch) -> Answer:
+        identity = asked.identity
+        if asked.key is not None:
+            run = await self._in_thread(self._by_key, identity, asked.key)
             if run is not None:
-                return await self._of_another(run.run_id, run.request_digest, asked)
+                return await self._of_another(run.run_id, run.request_digest, asked.digest)
         try:
             kept = await self._in_thread(self._find, identity, request.payload.macro_id)
             checked = self._checks.check(kept, request.payload, identity, self._now_ms())
-            now_ns = _eval_time(request, self._clock)
-            accepted = await self._accepting.accept(checked, Asked(identity, key, asked, now_ns))
+            accepted = await self._accepting.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
-            return await self._of_another(taken.run_id, taken.request_digest, asked)
+            return await self._of_another(taken.run_id, taken.request_digest, asked.digest)
         except WireError as error:
             return error
         self._point("accepted")
         answer = await self._carry_out(accepted, watch)
         if accepted.first:  # a chain without effects that ran twice has one answer all the same
-            return await self._of_another(accepted.first[0].run_id, accepted.first[0].request_digest, asked)
+            return await self._of_another(accepted.first[0].run_id, accepted.first[0].request_digest, asked.digest)
         return answer
 
     def _find(self, identity: Identity, macro_id: str) -> Kept | None:
@@ -273,9 +276,12 @@ class Invoker:
         if claimed is None:
             return None
         self._claims.hold(claimed.run.run_id, claimed.run.fence, since)
-        self._point("claimed")
-        accepted = await self._in_thread(self._accepting.accepted_before, claimed)
-        await self._carry_out(accepted, Watch(point=self._point))
+        try:
+            self._point("claimed")
+            accepted = await self._in_thread(self._accepting.accepted_before, claimed)
+            await self._carry_out(accepted, Watch(point=self._point))
+        finally:
+            self._claims.drop(claimed.run.run_id)  # whoever cannot read it does not keep it from others
         return claimed.run.run_id
 
     # --- small things ------------------------------------------------------------------------------------------------
@@ -293,8 +299,10 @@ def _conflict() -> WireError:
 
 def _request_key(request: InvokeRequest) -> str | None:
     key = request.payload.request_key
-    if key is not None and not 1 <= len(key) <= _LONGEST_KEY:
-        raise malformed(f"x-request_key has 1 to {_LONGEST_KEY} characters", "$.payload.x-request_key")
+    if key is not None and (not 1 <= len(key) <= _LONGEST_KEY or _UNKEEPABLE in key):
+        raise malformed(
+            f"x-request_key has 1 to {_LONGEST_KEY} characters, none of them NUL", "$.payload.x-request_key"
+        )
     return key
 
 
@@ -303,4 +311,7 @@ def _eval_time(request: InvokeRequest, clock: Callable[[], int]) -> int:
     given = request.payload.eval_time
     if given is None:
         return clock()
-    return read_instant(given) if isinstance(given, str) else instant_of_milliseconds(given)
+    try:
+        return read_instant(given) if isinstance(given, str) else instant_of_milliseconds(given)
+    except Fault as fault:
+        raise malformed(fault.message, "$.payload.eval_time") from None

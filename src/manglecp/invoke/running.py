@@ -92,7 +92,8 @@ class Execution:
         self._events = events
         self._secrets = secret_names(plan.definition.input_schema)
         self._outcomes: list[Outcome] = list(history.outcomes) if history else []
-        self._doubted: dict[tuple[str, int], Outcome] = {}
+        unfinished = history.unfinished if history else ()
+        self._doubted = {(call.kind, call.number): in_doubt(call) for call in unfinished}
         """By kind and number: sent, nobody knows how it ended, and to be repeated."""
         self._unsaved: list[Outcome] = []
         self._slots: Slots = dict(history.slots) if history else {}
@@ -120,8 +121,8 @@ class Execution:
     def left(self, code: str) -> Ended:
         """How a run stands that nobody carries out until a person has decided; ``code`` says why."""
         assert self._history is not None  # somebody began it
-        unknown = [in_doubt(call) for call in self._history.unfinished]
-        self._outcomes.extend(unknown)
+        unknown = list(self._doubted.values())
+        self._leave_doubts()
         self._turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=self._history.resumption)
         stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
         return self._ended("needs_decision", stuck[0] if stuck else stuck_at(self._plan, self._outcomes, code))
@@ -177,16 +178,14 @@ class Execution:
         for outcome in history.carried:
             assert outcome.call is not None  # it was sent
             turn.effects([outcome.call], [outcome])
-        unknown = [(call, in_doubt(call)) for call in history.unfinished]
+        unknown = list(zip(history.unfinished, self._doubted.values(), strict=True))
         stuck = [outcome for call, outcome in unknown if not call.action.idempotent]
         if not stuck:
             for call, outcome in unknown:
                 turn.retried(call, outcome)
-                self._doubted[call.kind, call.number] = outcome
             return
         for call, outcome in unknown:
             turn.effects([call], [outcome])
-            self._outcomes.append(outcome)
         self._turn = turn
         raise _Undecided(stuck[0])
 

@@ -37,28 +37,31 @@ class Worker:
         """Until :meth:`stop`."""
         await asyncio.gather(*(self._loop() for _ in range(self._at_once)))
 
-    async def drain(self) -> int:
-        """Carry out what there is to claim now, until :meth:`stop`; how many runs that were."""
-        count = 0
-        while not self._stopped.is_set() and await self._one():
-            count += 1
-        return count
+    async def drain(self) -> list[str]:
+        """Take over what there is to claim now, until :meth:`stop`; the ids of the runs."""
+        taken = []
+        while not self._stopped.is_set() and (run := await self._one()) is not None:
+            taken.append(run)
+        return taken
 
     async def _loop(self) -> None:
         while not self._stopped.is_set():
+            run = None
             try:
-                busy = await self._one()
+                run = await self._one()
             except StoreError as error:
                 _log.warning("the journal cannot be read: %s", error)
-                busy = False
-            if not busy:
+            except Exception:  # of one run; the others are not to wait for somebody who looks
+                _log.exception("a run could not be taken over")
+            if run is None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), self._pause)
 
-    async def _one(self) -> bool:
+    async def _one(self) -> str | None:
+        """The run that was taken over, if there was one."""
         for invoker in self._invokers:
             run = await invoker.take_over()
             if run is not None:
                 _log.info("run %s was taken over", run)
-                return True
-        return False
+                return run
+        return None

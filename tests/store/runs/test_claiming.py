@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.store.database import Transaction
+from manglecp.store.errors import Unusable
 from manglecp.store.opening import open_database
 from manglecp.store.runs import POISONED, Claimed, Fenced, Run, RunState, Values
 from tests.store.runs.bench import HOUR, PACK, PARTS, Bench, ending, read, start
@@ -92,6 +93,29 @@ def test_the_longest_lapsed_first(bench: Bench) -> None:
             tx.execute("UPDATE runs SET claim_until_ms = ? WHERE run_id = ?", (until, run_id))
     claims = [bench.claim() for _ in range(4)]
     assert [claim and claim.run.run_id for claim in claims] == ["b", "c", "a", None]
+
+
+def test_one_that_cannot_be_read_is_in_nobodys_way(bench: Bench) -> None:
+    """Somebody with another key can go on with it, and it is not taken to be poison."""
+    for run_id, until in (("a", 1), ("b", 2), ("c", 3)):
+        bench.accept(run_id)
+        with bench.database.writing() as tx:
+            tx.execute("UPDATE runs SET claim_until_ms = ? WHERE run_id = ?", (until, run_id))
+    with bench.database.writing() as tx:
+        (plan,) = tx.execute("SELECT plan FROM run_values WHERE run_id = 'a'").fetchone()
+        tx.execute("UPDATE run_values SET plan = ? WHERE run_id = 'a'", (b"\x02",))
+    claims = [bench.claim() for _ in range(2)]
+    assert [claim and claim.run.run_id for claim in claims] == ["b", "c"]
+    for _ in range(10):
+        with pytest.raises(Unusable, match="a/plan is damaged"):
+            bench.claim()
+    with pytest.raises(Unusable, match="a/plan is damaged"):
+        bench.claim(run_id="a")
+    with bench.database.writing() as tx:
+        tx.execute("UPDATE run_values SET plan = ? WHERE run_id = 'a'", (plan,))
+    claimed = bench.claim()
+    assert claimed is not None
+    assert (claimed.run.run_id, claimed.run.fence) == ("a", 2)
 
 
 def test_a_heartbeat_keeps_all_runs_of_an_owner(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeAlias
 
 from manglecp.store.database import Database, Dialect, Transaction
+from manglecp.store.errors import Unusable
 from manglecp.store.runs.errors import Fenced
 from manglecp.store.runs.model import Claimed, Run
 from manglecp.store.runs.reading import find_run, load
@@ -22,6 +23,8 @@ from manglecp.store.runs.steps import doubt, first_in_doubt
 __all__ = ["POISONED", "OnPoisoned", "claim", "release", "renew"]
 
 POISONED: Final = "poisoned"
+_MOST_UNREADABLE: Final = 100
+"""Runs that are passed over in one search."""
 
 OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
 """Told of a run that was set aside, in the transaction that does so: the place for a ledger entry."""
@@ -71,27 +74,47 @@ def claim(
 ) -> Claimed | None:
     if not pack_digests:
         return None
-    digests = ", ".join("?" for _ in pack_digests)
-    lapsed = _LAPSED.format(digests=digests, which="" if run_id is None else "AND run_id = ?")
-    which = (*pack_digests, *(() if run_id is None else (run_id,)))
+    unreadable: dict[str, Unusable] = {}
     while True:
+        lapsed, which = _asked(pack_digests, run_id, unreadable)
         # Most of the time there is nothing to claim. To find that out must not keep anybody from writing.
         with database.reading() as tx:
             if tx.execute(lapsed, (tx.now_ms(), *which)).fetchone() is None:
-                return None
-        with database.writing() as tx:
-            now_ms = tx.now_ms()
-            found = tx.locked(lapsed, (now_ms, *which)).fetchone()
-            if found is None:  # somebody else was quicker, or is writing about it at this moment
-                return None
-            chosen, takeovers = found
-            doubt(tx, chosen, now_ms)
-            if takeovers <= most_takeovers:
-                tx.execute(_CLAIM, (owner, now_ms + claim_ms, takeovers, now_ms, chosen))
-                return load(tx, seals, chosen)
-            tx.execute(_POISON, (takeovers, now_ms, *(first_in_doubt(tx, chosen) or (None, None)), chosen))
-            if on_poisoned is not None and (poisoned := find_run(tx, chosen)) is not None:
-                on_poisoned(tx, poisoned)
+                break
+        chosen = ""
+        try:
+            with database.writing() as tx:
+                now_ms = tx.now_ms()
+                found = tx.locked(lapsed, (now_ms, *which)).fetchone()
+                if found is None:  # somebody else was quicker, or is writing about it at this moment
+                    break
+                chosen, takeovers = found
+                doubt(tx, chosen, now_ms)
+                if takeovers <= most_takeovers:
+                    tx.execute(_CLAIM, (owner, now_ms + claim_ms, takeovers, now_ms, chosen))
+                    return load(tx, seals, chosen)
+                tx.execute(_POISON, (takeovers, now_ms, *(first_in_doubt(tx, chosen) or (None, None)), chosen))
+                if on_poisoned is not None and (poisoned := find_run(tx, chosen)) is not None:
+                    on_poisoned(tx, poisoned)
+        except Unusable as why:
+            # Sealed with another key, or damaged: it stays as it was, and the runs behind it do not wait for that.
+            if not chosen or len(unreadable) == _MOST_UNREADABLE:
+                raise
+            unreadable[chosen] = why
+    for trouble in unreadable.values():
+        raise trouble
+    return None
+
+
+def _asked(pack_digests: Collection[str], run_id: str | None, without: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """The statement that finds the next run, and its values."""
+    digests, others = (", ".join("?" for _ in some) for some in (pack_digests, without))
+    which = "" if run_id is None else "AND run_id = ?"
+    which += f" AND run_id NOT IN ({others})" if others else ""
+    return (
+        _LAPSED.format(digests=digests, which=which),
+        (*pack_digests, *(() if run_id is None else (run_id,)), *without),
+    )
 
 
 def renew(tx: Transaction, owner: str, runs: Mapping[str, int], claim_ms: int) -> set[str]:
