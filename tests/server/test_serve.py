@@ -185,6 +185,24 @@ def test_a_broken_pack_is_not_served(pack: Path, tmp_path: Path) -> None:
         assert "names" in p.said()
 
 
+def test_limits_come_from_a_file(pack: Path, tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text('[http]\nbase = "/api"\n[rates]\npeer = { per_second = 1, burst = 2 }\n')
+    with process(
+        tmp_path, "serve", str(pack), "--http", "127.0.0.1:0", "--store", ":memory:", "--config", str(config)
+    ) as p:
+        url = p.url()
+        shown = httpx.get(f"{url}{MANIFEST}", timeout=PATIENCE, trust_env=False).json()["payload"]
+        assert shown["endpoints"] == {"intent_eval": "/api/evaluate", "macro_invoke": "/api/invoke"}
+        assert evaluated(url).status_code == 404
+        assert 429 in [evaluated(f"{url}/api").status_code for _ in range(20)]
+        assert p.end() == 0
+    config.write_text("[http]\nbasis = 3\n")
+    refused = run("serve", str(pack), "--http", "127.0.0.1:0", "--config", str(config))
+    assert refused.exit_code == 1
+    assert "basis" in refused.stderr
+
+
 def test_several_processes_share_an_address(pack: Path, tmp_path: Path) -> None:
     store = str(tmp_path / "store.db")
     with process(tmp_path, "serve", str(pack), "--http", "127.0.0.1:0", "--workers", "2", "--store", store) as p:
@@ -244,6 +262,12 @@ def test_dev_serves_every_edit(pack: Path, tmp_path: Path) -> None:
         p.until(lambda: "still serving the old edition" in p.said())
         assert evaluated(url).status_code == 200
         assert p.end(signal.SIGINT) == 0
+    with process(tmp_path, "dev", str(pack), "--http", "127.0.0.1:0", "--store", ":memory:") as p:
+        p.until(lambda: "waiting for a pack that works" in p.said())
+        assert "a.mg:1" in p.said()
+        (pack / "rules" / "a.mg").write_text("seen(X) :- intent(X).")
+        assert evaluated(p.url()).status_code == 200
+        assert p.end() == 0
     with process(tmp_path, "dev", str(pack), "--http", "0.0.0.0:0") as p:
         assert p.popen.wait(PATIENCE) == 2
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_PAUSE: Final = 0.3
-"""Seconds between two looks at the folder."""
 _SAID: Final = {
     "swapped": "serving the new edition",
     "same": "serving the same edition, read again",
@@ -35,7 +33,8 @@ _SAID: Final = {
 def command(folder: Path, at: tuple[str, int] | None, place: Place) -> None:
     """Serve PACK on this machine, and serve every edit of it as soon as it is saved.
 
-    A broken edit is reported, and what was served before is served on. Clients with a session are told of new editions.
+    A broken edit is reported, and what was served before is served on, if anything was. Clients with a session are
+    told of new editions.
     """
     configure("info", as_json=False)
     answering(lambda: _serve(folder, at or DEFAULT, place))
@@ -51,17 +50,25 @@ def _serve(folder: Path, at: tuple[str, int], place: Place) -> None:
 
     import uvloop
 
-    from manglecp.pack.watching import Watched
+    from manglecp.pack.problems import PackError
+    from manglecp.server.reloading import reload_on_change
     from manglecp.server.running import Who, serve_http
 
     listening = Listening(host=at[0], port=at[1])
-    # The editions are the server's; only that there is another one is noticed here, from before the first is loaded.
-    watched = Watched(folder, lambda _: None)
 
     async def watch(core: Core) -> None:
-        while True:
-            await asyncio.sleep(_PAUSE)
-            if await asyncio.to_thread(watched.poll) != "none":
-                click.echo(_SAID[await core.serving.reload()], err=True)
+        watching = asyncio.create_task(reload_on_change(core.serving, folder, told=lambda how: _say(_SAID[how])))
+        try:
+            await core.serving.ready()
+        except PackError as error:
+            for problem in error.problems:
+                _say(problem.render())
+            _say("waiting for a pack that works")
+        await watching
 
-    uvloop.run(serve_http(source_of(folder, place), listening, Who(), bound, watch=watch, started=started))
+    with bound:
+        uvloop.run(serve_http(source_of(folder, place), listening, Who(), bound, watch=watch, started=started))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -13,6 +13,7 @@ from manglecp.cli.serving_options import (
     address,
     answering,
     log_options,
+    settings_of,
     shared_figures,
     source_of,
     started,
@@ -44,6 +45,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--jwt-algorithm", "algorithms", metavar="NAME", multiple=True, help="RS256 and ES256 by default.")
 @click.option("--open-demo", is_flag=True, help="Let everybody ask who can reach the address.")
 @click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="How long the manifest may be kept.")
+@click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml.")
 @log_options
 @place_options
 def command(
@@ -63,6 +65,7 @@ def command(
     algorithms: tuple[str, ...],
     open_demo: bool,
     max_age: int | None,
+    config: Path | None,
     log_level: str,
     log_format: str,
     place: Place,
@@ -93,10 +96,10 @@ def command(
         max_age=max_age,
     )
     if stdio:
-        answering(lambda: _streams(folder, place, tokens, jwt, log_level, log_format))
+        answering(lambda: _streams(folder, place, tokens, jwt, config, log_level, log_format))
     else:
         configure(log_level, as_json=log_format == "json")
-        answering(lambda: _listen(folder, place, listening, workers, tokens, jwt))
+        answering(lambda: _listen(folder, place, listening, workers, tokens, jwt, config))
 
 
 def _jwt(
@@ -117,6 +120,7 @@ def _listen(
     workers: int,
     tokens: Path | None,
     jwt: dict[str, object] | None,
+    config: Path | None,
 ) -> None:
     refuse_open(listening, auth=tokens is not None or jwt is not None)
     try:
@@ -129,19 +133,27 @@ def _listen(
 
         from manglecp.server.running import serve_http
 
-        uvloop.run(serve_http(source_of(folder, place), listening, who_of(tokens, jwt), bound, started=started))
+        source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(config)
+        uvloop.run(serve_http(source, listening, who, bound, settings=settings, started=started))
 
     if workers == 1:
-        serve()
+        with bound:
+            serve()
         return
     from manglecp.server.workers import run_workers
 
-    with shared_figures() as forget:
+    with bound, shared_figures() as forget:
         raise click.exceptions.Exit(run_workers(workers, lambda: status_of(lambda: answering(serve)), forget))
 
 
 def _streams(
-    folder: Path, place: Place, tokens: Path | None, jwt: dict[str, object] | None, level: str, form: str
+    folder: Path,
+    place: Place,
+    tokens: Path | None,
+    jwt: dict[str, object] | None,
+    config: Path | None,
+    level: str,
+    form: str,
 ) -> None:
     """The manifest goes out before the engine is loaded, unless it depends on who may ask."""
     from manglecp.server.outline import outlined, read_outline
@@ -161,5 +173,5 @@ def _streams(
 
     from manglecp.server.running import serve_streams
 
-    who = who_of(tokens, jwt)
-    asyncio.run(serve_streams(source_of(folder, place), who, streams, outline=outline, said=said))
+    source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(config)
+    asyncio.run(serve_streams(source, who, streams, outline=outline, said=said, settings=settings))

@@ -19,12 +19,14 @@ from manglecp.server.binding import Refused
 if TYPE_CHECKING:
     from manglecp.server.assembly import Source
     from manglecp.server.running import Who
+    from manglecp.server.settings import ServerSettings
 
 __all__ = [
     "DEFAULT",
     "address",
     "answering",
     "log_options",
+    "settings_of",
     "shared_figures",
     "source_of",
     "started",
@@ -80,6 +82,14 @@ def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
         return Who.of(tokens, jwt)
     except (TokensError, ValueError) as error:
         raise click.UsageError(str(error)) from None
+
+
+def settings_of(config: Path | None) -> ServerSettings | None:
+    if config is None:
+        return None
+    from manglecp.server.configuration import load_server_settings
+
+    return load_server_settings(config)
 
 
 def started(url: str) -> None:

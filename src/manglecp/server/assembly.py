@@ -75,8 +75,9 @@ async def open_core(
                 yield edition
 
         def probe() -> None:
-            with opened[0].reading():
-                pass
+            for store in opened:
+                with store.reading():
+                    pass
 
         if outline is None:
             outline = await asyncio.to_thread(read_outline, source.folder)

@@ -135,13 +135,13 @@ async def serve_streams(
 
 
 async def _until(stop: asyncio.Event, core: Core, watch: Callable[[Core], Awaitable[None]] | None) -> None:
-    """The signal, or what keeps the pack from being loaded at all."""
+    """The signal, or what keeps the pack from being loaded at all; whoever watches waits for its repair."""
 
     async def beside() -> None:
-        await core.serving.ready()
         if watch is not None:
             await watch(core)
         else:
+            await core.serving.ready()
             await stop.wait()
 
     work, stopping = asyncio.create_task(beside()), asyncio.create_task(stop.wait())
@@ -181,5 +181,4 @@ def _stop_on_signals(core: Core) -> asyncio.Event:
 
 
 async def _reload(core: Core) -> None:
-    await core.serving.ready()
     _log.info("the pack was read again: %s", await core.serving.reload())
