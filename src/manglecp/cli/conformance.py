@@ -1,0 +1,83 @@
+"""``manglecp conformance``: test any server from outside, and report by requirement."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from manglecp.cli import Trouble
+from manglecp.cli.outputs import json_text, write_lines, write_text
+
+__all__ = ["command"]
+
+_SCHEMES = ("http://", "https://", "ws://", "wss://")
+
+
+@click.command("conformance")
+@click.argument("url", metavar="[URL]", required=False)
+@click.option("--stdio", metavar="CMD", help="Start this server instead, and talk to it over its standard streams.")
+@click.option(
+    "--level", type=click.IntRange(1, 3), default=3, show_default=True, help="The level of conformance to test."
+)
+@click.option(
+    "--plan",
+    "plan_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Intents, facts, credentials and the tools that may be invoked, in TOML.",
+)
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=20.0,
+    show_default=True,
+    help="How long one check may take; those with many requests have some times as long.",
+)
+@click.option("--row", "rows", metavar="ID", multiple=True, help="Only checks that show this requirement.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    url: str | None,
+    stdio: str | None,
+    level: int,
+    plan_file: Path | None,
+    timeout: float,
+    rows: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Test the MangleCP server at URL, and print what holds and what does not, by requirement.
+
+    URL begins with http://, https://, ws:// or wss://. Without a plan nothing is invoked, and with one only the tools
+    that it names. The exit status is 0 if nothing failed, and 1 if something did.
+    """
+    if (url is None) == (stdio is None):
+        raise click.UsageError("Give either a URL or --stdio CMD.")
+    if url is not None and not url.startswith(_SCHEMES):
+        raise click.BadParameter(f"{url} does not begin with {', '.join(_SCHEMES)}.", param_hint="URL")
+    try:
+        words = [] if stdio is None else shlex.split(stdio)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", param_hint="--stdio") from None
+    if stdio is not None and not words:
+        raise click.BadParameter("A command has at least one word.", param_hint="--stdio")
+    import asyncio
+
+    try:
+        from manglecp.conformance.plan import PlanError, read_plan
+        from manglecp.conformance.running import run
+    except ModuleNotFoundError as error:
+        raise Trouble(f"{error.name} is not installed; the extra manglecp[client] brings it") from None
+    try:
+        plan = None if plan_file is None else read_plan(plan_file)
+    except PlanError as error:
+        raise Trouble(str(error)) from None
+    report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
+    if as_json:
+        write_text(json_text(report.document()) + "\n")
+    else:
+        write_lines(report.lines())
+    ctx.exit(0 if report.conforms else 1)

@@ -1,0 +1,139 @@
+"""Who may ask: credentials that are missing, wrong, right, and not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from manglecp.conformance.bench import Bench, Untested, dumped, message
+from manglecp.conformance.lines.http import HttpLine
+from manglecp.conformance.lines.line import Answer
+from manglecp.conformance.lines.session import SessionLine
+from manglecp.conformance.registry import HTTP, SESSIONS, check
+
+_WRONG = "conformance-wrong-token"
+
+
+def _intent() -> dict[str, Any]:
+    return message("intent_request", {"intent": {"name": "conformance_access"}})
+
+
+async def _as(line: HttpLine, headers: Mapping[str, str], given: dict[str, Any]) -> Answer:
+    return await line.ask(dumped(given), credentials=headers)
+
+
+@check("SEC-17", "SEC-09", "ERR-09", "ERR-10", "TRANS-17", transports=HTTP, access=False)
+async def credentials_on_http(b: Bench) -> None:
+    """Without a credential, and with a wrong one, nothing is answered"""
+    if not b.auth_required:
+        raise Untested("the server requires no authentication")
+    line = await b.http()
+    answer = await _as(line, {}, _intent())
+    b.refused(answer, "auth_required", "SEC-17", about="a request without a credential")
+    b.that("TRANS-17", answer.status == 401, "status 401", answer.status)
+    answer = await _as(line, {"Authorization": f"Bearer {_WRONG}"}, _intent())
+    b.refused(answer, "auth_invalid", "SEC-17", about="a wrong credential")
+    auth = b.manifest.get("auth")
+    schemes = auth.get("schemes") if isinstance(auth, dict) else None
+    b.that("SEC-09", bool(schemes), "at least one scheme", schemes)
+    if isinstance(schemes, list) and "api_key" in schemes:
+        answer = await _as(line, {"X-MangleCP-API-Key": _WRONG}, _intent())
+        b.refused(answer, "auth_invalid", "SEC-17", about="a wrong API key")
+
+
+@check("SEC-12", access=False)
+async def keys_and_tokens(b: Bench) -> None:
+    """Who takes API keys takes bearer tokens too"""
+    auth = b.manifest.get("auth")
+    schemes = auth.get("schemes") if isinstance(auth, dict) else None
+    if not isinstance(schemes, list) or "api_key" not in schemes:
+        raise Untested("the server takes no API keys")
+    b.that("SEC-12", "bearer" in schemes, "bearer among auth.schemes", schemes)
+
+
+@check("SEC-13", "SEC-17", "ERR-09", "ERR-10", transports=SESSIONS, access=False)
+async def credentials_on_sessions(b: Bench) -> None:
+    """Before authentication nothing is answered; a wrong credential is refused, and the session goes on"""
+    if not b.auth_required:
+        raise Untested("the server requires no authentication")
+    line = b.new_line()
+    assert isinstance(line, SessionLine)
+    try:
+        await line.open()
+        answer = await line.ask(dumped(_intent()))
+        b.refused(answer, "auth_required", "SEC-13", "SEC-17", about="an intent before authentication")
+        invoking = message("invoke_request", {"macro_id": "conformance-none", "args": {}})
+        answer = await line.ask(dumped(invoking))
+        b.refused(answer, "auth_required", "SEC-13", about="an invocation before authentication")
+        answer = await b.authenticate(line, _WRONG)
+        b.refused(answer, "auth_invalid", "SEC-17", about="a wrong credential")
+        answer = await line.ask(dumped(_intent()))
+        b.refused(answer, "auth_required", "SEC-13", about="an intent after a wrong credential")
+    finally:
+        await line.close()
+
+
+@check("SEC-14", "SEC-15", transports=SESSIONS)
+async def authenticating(b: Bench) -> None:
+    """A credential that holds is answered with who it is"""
+    if not b.auth_required:
+        raise Untested("the server requires no authentication")
+    line = b.new_line()
+    assert isinstance(line, SessionLine)
+    try:
+        await line.open()
+        answer = await b.authenticate(line)
+        b.that("SEC-14", answer.type == "authenticate_response", "authenticate_response", answer)
+        said = answer.payload.get("status") == "authenticated" and isinstance(answer.payload.get("permissions"), list)
+        b.that("SEC-15", said, "status authenticated, and permissions", answer.payload)
+    finally:
+        await line.close()
+
+
+@check("OPEN-40", "SEC-04")
+async def denied_intents(b: Bench) -> None:
+    """What policy refuses is refused with the code of the plan"""
+    if not b.plan.denied:
+        raise Untested("the plan names no intent that is refused")
+    for denied in b.plan.denied:
+        given = message("intent_request", denied.intent.payload())
+        if denied.token is None:
+            answer = await b.ask(given)
+        else:
+            answer = await _with_token(b, denied.token, given)
+        b.refused(answer, denied.code, "OPEN-40", "SEC-04", about=f"the intent {denied.intent.label}")
+
+
+async def _with_token(b: Bench, token: str, given: dict[str, Any]) -> Answer:
+    line = b.new_line()
+    try:
+        await line.open()
+        if isinstance(line, HttpLine):
+            return await line.ask(dumped(given), credentials={"Authorization": f"Bearer {token}"})
+        assert isinstance(line, SessionLine)
+        await b.authenticate(line, token)
+        return await line.ask(dumped(given))
+    finally:
+        await line.close()
+
+
+@check("SEC-27", "EVAL-13", "EVAL-14")
+async def tools_depend_on_intents(b: Bench) -> None:
+    """Different intents bring different tools"""
+    found: dict[str, frozenset[str]] = {}
+    for stated in b.plan.intents:
+        answer = await b.state(stated)
+        if answer.type == "intent_response":
+            found[stated.label] = frozenset(str(tool.get("name")) for tool in answer.payload.get("macro_tools") or ())
+    if len(found) < 2:
+        raise Untested("the plan has fewer than two intents")
+    b.that("SEC-27", len(set(found.values())) > 1, "other tools for another intent", found)
+    for stated in b.plan.intents:
+        if stated.label in found and stated.absent:
+            there = found[stated.label] & set(stated.absent)
+            b.that(
+                ("EVAL-13", "EVAL-14"),
+                not there,
+                f"none of {', '.join(stated.absent)} for {stated.label}",
+                sorted(there),
+            )

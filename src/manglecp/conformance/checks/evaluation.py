@@ -1,0 +1,193 @@
+"""Evaluation: the same for the same, nothing kept, and never beyond a limit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from manglecp.conformance.bench import Bench, Untested, message, tools_of
+from manglecp.conformance.checks.encodings import same
+from manglecp.conformance.registry import check
+
+_TIMES: Final = 100
+_SLACK_MS: Final = 250
+"""What an evaluation may take besides the time that is limited."""
+
+
+@check("CONF-04", "EVAL-27", "EVAL-13")
+async def planned_intents(b: Bench) -> None:
+    """Intents of the plan bring the tools that it expects"""
+    if not b.plan.intents:
+        await b.intent()
+        b.that(("CONF-04", "EVAL-27"), True, "", "")
+        return
+    denied = {one.intent.label for one in b.plan.denied if one.token is None}
+    for stated in b.plan.intents:
+        if stated.label in denied:
+            continue
+        answer = await b.state(stated)
+        b.that(("CONF-04", "EVAL-27"), answer.type == "intent_response", f"an answer to {stated.label}", answer)
+        names = [tool.get("name") for tool in tools_of(answer)]
+        missing = [name for name in stated.expects if name not in names]
+        b.that("CONF-04", not missing, f"{', '.join(stated.expects)} for {stated.label}", names)
+        there = [name for name in stated.absent if name in names]
+        b.that("EVAL-13", not there, f"not {', '.join(stated.absent)} for {stated.label}", there)
+
+
+@check("CONF-14", "CONF-15", "EVAL-18", "EVAL-11", "TOOL-02", patience=10)
+async def determinism(b: Bench) -> None:
+    """The same request a hundred times brings the same tools, levels and scores"""
+    stated = await b.intent()
+    options = {"include_proof_hints": True} if b.report.level == 3 else {}
+    first: Any = None
+    for time in range(_TIMES):
+        answer = await b.answered(stated, options=options)
+        diagnostics = answer.payload.get("diagnostics")
+        derived = diagnostics.get("facts_derived") if isinstance(diagnostics, dict) else None
+        hints = answer.payload.get("proof_hints")
+        scores = sorted(
+            (str(one.get("macro_id")), str(one.get("score")))
+            for one in (hints.get("derivations") or () if isinstance(hints, dict) else ())
+        )
+        tools = same(answer)
+        now = (sorted(one[0] for one in tools), tools, scores, derived)
+        first = first or now
+        rows = ("CONF-14", "EVAL-18")
+        b.that(rows, now[0] == first[0], f"the macro_ids {first[0]}", f"answer {time + 1}: {now[0]}")
+        b.that("TOOL-02", now[0] == first[0], "ids that are not chance", now[0])
+        fits = now[1:3] == first[1:3]
+        b.that(("CONF-15", "EVAL-18"), fits, f"the levels and scores {first[1:3]}", f"answer {time + 1}: {now[1:3]}")
+        if derived is not None:
+            b.that("EVAL-11", derived == first[3], f"facts_derived {first[3]}", f"answer {time + 1}: {derived}")
+
+
+@check("DATA-47", "EVAL-10", "NEXT-06")
+async def nothing_is_kept(b: Bench) -> None:
+    """Facts of one request are gone in the next"""
+    stated = next((one for one in b.plan.intents if one.facts and one.expects), None)
+    if stated is None:
+        raise Untested("the plan has no intent with facts and expected tools")
+    bare = await b.state(stated, facts=[])
+    await b.answered(stated)
+    again = await b.state(stated, facts=[])
+    rows = ("DATA-47", "EVAL-10", "NEXT-06")
+    fits = (bare.type, bare.code, same(bare)) == (again.type, again.code, same(again))
+    b.that(rows, fits, f"the same as before without facts: {bare}", again)
+
+
+@check("CONF-16", "CONF-17", "EVAL-20", "EVAL-17", "EVAL-24", "ERR-19", "ERR-40", "MANI-24", "EVAL-05")
+async def derivation_limit(b: Bench) -> None:
+    """Derivation stops at max_facts_created, and the budget is told"""
+    stated = await b.intent()
+    answer = await b.answered(stated)
+    diagnostics = answer.payload.get("diagnostics")
+    derived = diagnostics.get("facts_derived") if isinstance(diagnostics, dict) else None
+    if not isinstance(derived, int):
+        raise Untested("the server has no diagnostics.facts_derived")
+    if derived <= 10:
+        raise Untested(f"the intent {stated.label} derives {derived} facts only")
+    for limit in (10, 0):
+        answer = await b.state(stated, constraints={"max_facts_created": limit})
+        rows = ("CONF-16", "EVAL-20", "EVAL-17", "MANI-24", "EVAL-05")
+        b.refused(answer, "derivation_limit_exceeded", *rows, about=f"max_facts_created {limit}, of {derived} facts")
+        b.that("EVAL-24", "macro_tools" not in answer.payload, "no partial tools", answer.payload)
+        budget = answer.details.get("budget")
+        whole = isinstance(budget, dict) and budget.get("limit") == limit and "consumed" in budget
+        b.that("CONF-17", whole, f"details.budget with limit {limit} and consumed", answer.details)
+        more = isinstance(answer.details.get("partial_results_available"), bool) and "suggestion" in answer.details
+        b.that("ERR-40", more, "partial_results_available and suggestion", answer.details)
+    answer = await b.state(stated, constraints={"max_facts_created": derived})
+    b.that("EVAL-20", answer.type == "intent_response", f"max_facts_created {derived} enough for as many", answer)
+    answer = await b.state(stated, constraints={"max_facts_created": None, "max_compute_ms": None})
+    b.that("EVAL-05", answer.type == "intent_response", "null taken as no constraint", answer)
+
+
+@check("EVAL-22", "ERR-18", "TRANS-18")
+async def compute_limit(b: Bench) -> None:
+    """Evaluation stops at max_compute_ms"""
+    stated = await b.intent()
+    answer = await b.state(stated, constraints={"max_compute_ms": 0})
+    if answer.type == "intent_response":
+        took = answer.payload.get("eval_duration_ms")
+        if not isinstance(took, int) or took <= _SLACK_MS:
+            raise Untested(f"the intent {stated.label} is evaluated in no time")
+        b.that("EVAL-22", False, "evaluation_timeout for max_compute_ms 0", f"an answer after {took} ms")
+        return
+    b.refused(answer, "evaluation_timeout", "EVAL-22", about="max_compute_ms 0")
+    if answer.status is not None:
+        b.that("TRANS-18", answer.status == 408, "status 408", answer.status)
+
+
+@check("EVAL-30", "OPEN-21")
+async def fewer_tools(b: Bench) -> None:
+    """No more tools than max_tools_returned, and no error"""
+    stated = await b.intent()
+    every = {tool.get("macro_id") for tool in await b.tools(stated)}
+    for most in (0, 1, 2):
+        answer = await b.state(stated, constraints={"max_tools_returned": most})
+        found = {tool.get("macro_id") for tool in tools_of(answer)}
+        b.that("OPEN-21", answer.type == "intent_response", "an answer", answer)
+        b.that("EVAL-30", len(found) <= most and found <= every, f"{most} tools at most", sorted(map(str, found)))
+
+
+@check("EVAL-25", "DATA-32", "DATA-33", "EVAL-04")
+async def evaluation_time(b: Bench) -> None:
+    """The time of the client is used, or else the clock of the server, and is told"""
+    stated = await b.intent()
+    used = (await b.answered(stated)).payload.get("eval_time_used")
+    b.that(("EVAL-25", "DATA-32"), _moment(used) == _moment(stated.eval_time), stated.eval_time, used)
+    payload = stated.payload(eval_time=...)
+    answer = await b.ask(message("intent_request", payload))
+    if answer.type == "intent_response":
+        used = _moment(answer.payload.get("eval_time_used"))
+        near = used is not None and abs(used - b.now) < 86_400
+        b.that(("DATA-33", "EVAL-04"), near, "about the present time", answer.payload.get("eval_time_used"))
+
+
+def _moment(text: object) -> float | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+@check("EVAL-31", "MANI-13")
+async def unknown_intents(b: Bench) -> None:
+    """An intent that no rule knows brings no tools, and no error"""
+    answer = await b.ask(message("intent_request", {"intent": {"name": "conformance_no_such_intent"}}))
+    if answer.code in ("auth_required", "auth_insufficient"):
+        raise Untested("policy refuses unknown intents")
+    empty = answer.type == "intent_response" and not tools_of(answer)
+    b.that(("EVAL-31", "MANI-13"), empty, "an answer without tools", answer)
+
+
+@check("EVAL-09", "SEC-03")
+async def validation_comes_first(b: Bench) -> None:
+    """What is not valid is not evaluated"""
+    stated = await b.intent()
+    wrong = {"pred": "_manglecp_internal", "args": []}
+    limits = {"max_facts_created": 0}
+    answer = await b.state(stated, facts=[*stated.facts, wrong], constraints=limits)
+    b.that(("EVAL-09", "SEC-03"), answer.code == "reserved_predicate", "the error of the fact, not a limit", answer)
+
+
+@check("EVAL-41", "EVAL-14")
+async def clients_do_not_decide(b: Bench) -> None:
+    """A client cannot assert what the rules decide"""
+    stated = await b.intent()
+    expected = same(await b.answered(stated))
+    known = {one["predicate"] for one in b.predicates}
+    claims: dict[str, list[Any]] = {
+        "mandatory": ["x"],
+        "selected": ["x", 100],
+        "allowed": ["x"],
+        "client_permission": ["x"],
+    }
+    for name, args in claims.items():
+        if name in known:
+            continue
+        answer = await b.state(stated, facts=[*stated.facts, {"pred": name, "args": args}])
+        fits = answer.type == "error" or same(answer) == expected
+        b.that(("EVAL-41", "EVAL-14"), fits, f"no effect of the fact {name}", answer)

@@ -1,0 +1,196 @@
+"""Facts that are wrong, and how a client is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from manglecp.conformance.bench import Bench, Untested
+from manglecp.conformance.lines.line import Answer
+from manglecp.conformance.registry import check
+
+_MOST: Final = 50_000
+"""Facts that are sent at most, to find a limit."""
+SAMPLES: Final[Mapping[str, Any]] = {"string": "conformance", "number": 1, "boolean": True, "any": "conformance"}
+_OTHERS: Final[Mapping[str, Any]] = {"string": 1, "number": "conformance", "boolean": "conformance"}
+
+
+def sample(schema: Mapping[str, Any]) -> list[Any]:
+    """Arguments that fit the predicate as far as its schema says."""
+    types = schema.get("arg_types") or ["any"] * int(schema["arity"])
+    return [SAMPLES.get(type_, "conformance") for type_ in types]
+
+
+async def sent(b: Bench, *facts: Mapping[str, Any]) -> tuple[Answer, int]:
+    """The answer to an intent with these facts besides its own, and the position of the first of them."""
+    stated = await b.intent()
+    return await b.state(stated, facts=[*stated.facts, *facts]), len(stated.facts)
+
+
+def violations(answer: Answer) -> list[dict[str, Any]]:
+    found = answer.details.get("violations")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def told(b: Bench, answer: Answer, index: int, issue: str, *rows: str) -> None:
+    """One violation names the fact, the predicate and the issue."""
+    for one in violations(answer):
+        if one.get("fact_index") == index and one.get("issue") == issue:
+            whole = isinstance(one.get("predicate"), str) and isinstance(one.get("message"), str)
+            b.that(rows, whole, "fact_index, predicate, issue and message in a violation", one)
+            return
+    b.that(rows, False, f"a violation {issue} of fact {index}", answer.details or answer)
+
+
+@check("ERR-13", "ERR-34", "ERR-35", "CONF-10")
+async def unknown_predicates(b: Bench) -> None:
+    """A predicate that the manifest does not have is refused"""
+    b.predicate()
+    answer, index = await sent(b, {"pred": "conformance_no_such_predicate", "args": []})
+    b.refused(answer, "unknown_predicate", about="a predicate that the manifest does not have")
+    told(b, answer, index, "unknown_predicate", "ERR-34", "ERR-35", "CONF-10")
+
+
+@check("ERR-14", "ERR-34", "ERR-35", "ERR-36")
+async def wrong_arity(b: Bench) -> None:
+    """A fact with too many arguments is refused"""
+    schema = b.predicate()
+    arity = int(schema["arity"])
+    answer, index = await sent(b, {"pred": schema["predicate"], "args": [*sample(schema), "one more"]})
+    b.refused(answer, "arity_mismatch", about=f"{arity + 1} arguments instead of {arity}")
+    told(b, answer, index, "arity_mismatch", "ERR-34", "ERR-35")
+    for one in violations(answer):
+        if "expected_arity" in one or "actual_arity" in one:
+            fits = (one.get("expected_arity"), one.get("actual_arity")) == (arity, arity + 1)
+            b.that("ERR-36", fits, f"expected_arity {arity} and actual_arity {arity + 1}", one)
+
+
+@check("ERR-15", "ERR-34", "ERR-35", "ERR-36")
+async def wrong_types(b: Bench) -> None:
+    """An argument of another type is refused"""
+    schema = b.predicate(lambda one: any(type_ in _OTHERS for type_ in one.get("arg_types") or ()))
+    position = next(n for n, type_ in enumerate(schema["arg_types"]) if type_ in _OTHERS)
+    args = sample(schema)
+    args[position] = _OTHERS[schema["arg_types"][position]]
+    answer, index = await sent(b, {"pred": schema["predicate"], "args": args})
+    b.refused(answer, ("type_mismatch", "invalid_facts"), "ERR-15", about=f"argument {position} of {schema}")
+    told(b, answer, index, "type_mismatch", "ERR-34", "ERR-35")
+    for one in violations(answer):
+        if "argument_index" in one and one.get("issue") == "type_mismatch":
+            known = isinstance(one["argument_index"], int) and 0 <= one["argument_index"] < int(schema["arity"])
+            b.that("ERR-36", known, "argument_index from 0 on", one)
+
+
+@check("DATA-04", "ERR-16", "SEC-02", "ERR-35")
+async def reserved_predicates(b: Bench) -> None:
+    """Predicates of the protocol itself are refused"""
+    for name in ("_manglecp_internal", "_manglecp_"):
+        answer, index = await sent(b, {"pred": name, "args": ["conformance"]})
+        b.refused(answer, "reserved_predicate", "DATA-04", "SEC-02", about=f"the predicate {name}")
+        if violations(answer):
+            told(b, answer, index, "reserved_predicate", "ERR-35")
+
+
+@check("DATA-01", "DATA-02", "ERR-12")
+async def predicate_names(b: Bench) -> None:
+    """A predicate is a small letter and then small letters, digits and underscores, 128 at most"""
+    for name in ("Upper", "1first", "with-hyphen", "with.dot", "ünder", "", "with space"):
+        answer, _ = await sent(b, {"pred": name, "args": []})
+        b.refused(answer, "invalid_facts", "DATA-01", about=f"the predicate {name!r}")
+    answer, _ = await sent(b, {"pred": "a" * 129, "args": []})
+    b.refused(answer, "invalid_facts", "DATA-02", about="a predicate of 129 characters")
+    answer, _ = await sent(b, {"pred": "a" * 128, "args": []})
+    b.that("DATA-02", answer.code in (None, "unknown_predicate"), "128 characters taken as a name", answer)
+
+
+@check("DATA-06", "DATA-05", "ERR-12")
+async def one_kind_of_arguments(b: Bench) -> None:
+    """A fact has either args or named_args"""
+    name = b.predicate()["predicate"]
+    cases = ({"pred": name}, {"pred": name, "args": [], "named_args": {}}, {"pred": name, "args": {"a": 1}})
+    for fact in cases:
+        answer, _ = await sent(b, fact)
+        wanted = ("invalid_facts", "malformed_message") if isinstance(fact.get("args"), dict) else "invalid_facts"
+        row = "DATA-05" if isinstance(fact.get("args"), dict) else "DATA-06"
+        b.refused(answer, wanted, row, about=str(fact))
+
+
+@check("DATA-37", "DATA-39", "DATA-43", "ERR-12")
+async def provenance_is_checked(b: Bench) -> None:
+    """Sources have a type, custom ones begin with x-, and there are three categories"""
+    schema = b.predicate()
+    fact = {"pred": schema["predicate"], "args": sample(schema)}
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("DATA-37", {"source": {}}),
+        ("DATA-37", {"source": {"source_type": 1}}),
+        ("DATA-39", {"source": {"source_type": "conformance"}}),
+        ("DATA-43", {"category": "conformance"}),
+    ]
+    for row, more in cases:
+        answer, _ = await sent(b, {**fact, **more})
+        b.refused(answer, "invalid_facts", row, about=f"a fact with {more}")
+
+
+@check("ERR-38", "ERR-34", "OPEN-04", "OPEN-05", level=2)
+async def several_violations(b: Bench) -> None:
+    """All that is wrong is told at once, and mixed violations are invalid_facts"""
+    schema = b.predicate()
+    wrong = {"pred": schema["predicate"], "args": [*sample(schema), "one more"]}
+    answer, index = await sent(b, wrong, {"pred": "_manglecp_internal", "args": []})
+    b.that("ERR-38", answer.code == "invalid_facts", "invalid_facts for two kinds of violations", answer)
+    b.that("OPEN-04", answer.payload.get("recoverable") is True, "recoverable true", answer.payload)
+    issues = {(one.get("fact_index"), one.get("issue")) for one in violations(answer)}
+    both = {(index, "arity_mismatch"), (index + 1, "reserved_predicate")}
+    b.that(("ERR-38", "ERR-34"), both <= issues, f"both violations: {sorted(both)}", violations(answer))
+    unknown = [{"pred": f"conformance_unknown_{n}", "args": []} for n in range(3)]
+    answer, _ = await sent(b, *unknown)
+    b.that("OPEN-05", answer.code == "unknown_predicate", "unknown_predicate for three of them", answer)
+    b.that("ERR-34", len(violations(answer)) == 3, "three violations", violations(answer))
+
+
+@check("ERR-17", "MANI-24", patience=3)
+async def too_many_facts(b: Bench) -> None:
+    """More facts than limits.max_facts_per_request are refused"""
+    limit = b.limit("max_facts_per_request")
+    if limit > _MOST:
+        raise Untested(f"limits.max_facts_per_request is {limit}")
+    schema = b.predicate()
+    fact = {"pred": schema["predicate"], "args": sample(schema)}
+    stated = await b.intent()
+    answer = await b.state(stated, facts=[fact] * (limit + 1))
+    b.refused(answer, "too_many_facts", "MANI-24", about=f"{limit + 1} facts")
+
+
+@check("MANI-14", "OPEN-18", "ERR-12")
+async def required_facts(b: Bench) -> None:
+    """Facts that an intent requires have to be there"""
+    intents = [one for one in b.manifest.get("intents") or () if isinstance(one, dict) and one.get("required_facts")]
+    if not intents:
+        raise Untested("no intent requires facts")
+    stated = await b.intent()
+    for one in intents:
+        answer = await b.state(stated, intent={"name": one["name"]}, facts=[])
+        if answer.code in ("auth_required", "auth_insufficient"):
+            continue
+        b.refused(answer, "invalid_facts", "MANI-14", about=f"{one['name']} without {one['required_facts']}")
+        missing = answer.details.get("missing_facts")
+        listed = isinstance(missing, list) and set(one["required_facts"]) <= set(missing)
+        b.that("OPEN-18", listed, f"missing_facts {one['required_facts']}", answer.details)
+
+
+@check("OPEN-17", "DATA-53", "ERR-12")
+async def directions(b: Bench) -> None:
+    """A predicate that only the server derives is refused"""
+    only = [one for one in b.predicates if one.get("direction") == "output"]
+    if not only:
+        raise Untested("the manifest has no predicate of the direction output")
+    answer, _ = await sent(b, {"pred": only[0]["predicate"], "args": sample(only[0])})
+    b.refused(answer, "invalid_facts", "OPEN-17", "DATA-53", about=f"a fact of {only[0]['predicate']}")
+
+
+@check("OPEN-14", "DATA-17")
+async def no_wildcards(b: Bench) -> None:
+    """A fact that is asserted holds no wildcard"""
+    schema = b.predicate(lambda one: int(one.get("arity", 0)) > 0)
+    answer, _ = await sent(b, {"pred": schema["predicate"], "args": [None, *sample(schema)[1:]]})
+    b.that(("OPEN-14", "DATA-17"), answer.type == "error", "an error for null as an argument", answer)

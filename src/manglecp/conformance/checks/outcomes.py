@@ -1,0 +1,166 @@
+"""What an invocation brings: a result that fits, what changed, what happened, and what to ask for next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema_rs
+
+from manglecp.conformance.bench import Bench, Untested
+from manglecp.conformance.checks.encodings import same
+from manglecp.conformance.lines.http import HttpLine
+from manglecp.conformance.lines.line import Answer
+from manglecp.conformance.plan import Invocation, Stated
+from manglecp.conformance.registry import SESSIONS, check
+
+
+def _plain(one: Invocation) -> bool:
+    return not (one.confirm or one.expired or one.fails or one.slow)
+
+
+async def _ran(b: Bench) -> list[tuple[Invocation, dict[str, Any], Answer]]:
+    """Each tool of the plan that needs nothing special, invoked once in a run."""
+    if "ran" not in b.kept:
+        ran = []
+        for invocation in b.invocations(_plain):
+            tools = await b.tools(invocation.intent, options={"disclosure_preference": "full"})
+            tool = next((one for one in tools if one.get("name") == invocation.tool), None)
+            if tool is None:
+                raise Untested(f"the intent {invocation.intent.label} brings no tool {invocation.tool}")
+            ran.append((invocation, tool, await b.invoke(tool["macro_id"], dict(invocation.args))))
+        b.kept["ran"] = ran
+    found: list[tuple[Invocation, dict[str, Any], Answer]] = b.kept["ran"]
+    return found
+
+
+@check("CONF-05", "INVK-14", "INVK-15", "INVK-11", patience=5)
+async def results(b: Bench) -> None:
+    """A tool that is invoked answers with a result that fits its schema"""
+    for invocation, tool, answer in await _ran(b):
+        rows = ("CONF-05", "INVK-11")
+        if not b.that(rows, answer.type == "invoke_response", f"an answer of {invocation.tool}", answer):
+            continue
+        result = answer.payload.get("result")
+        b.that("INVK-14", isinstance(result, dict), "an object as result", result)
+        schema = tool.get("output_schema")
+        if isinstance(schema, dict):
+            wrong = [error.message for error in jsonschema_rs.validator_for(schema).iter_errors(result)]
+            b.that("INVK-15", not wrong, "a result that fits output_schema", wrong)
+
+
+@check("INVK-16", "OPEN-33", "OBS-01", level=2, patience=5)
+async def whole_outcomes(b: Bench) -> None:
+    """An answer has its result, delta, observability and what comes next"""
+    for _, _, answer in await _ran(b):
+        if answer.type != "invoke_response":
+            raise Untested("the invocation failed")
+        missing = [n for n in ("result", "state_delta", "observability", "next") if n not in answer.payload]
+        b.that(("INVK-16", "OPEN-33"), not missing, "all four members", f"without {missing}")
+        seen = answer.payload.get("observability")
+        whole = isinstance(seen, dict) and {"summary", "events", "duration_ms"} <= set(seen)
+        b.that("OBS-01", whole, "summary, events and duration_ms", seen)
+
+
+@check("CONF-08", "DELTA-02", "DELTA-06", "DATA-45", level=2, patience=5)
+async def deltas(b: Bench) -> None:
+    """What changed is asserted with category and source, and retracted by patterns"""
+    asserted = retracted = 0
+    for _, _, answer in await _ran(b):
+        delta = answer.payload.get("state_delta")
+        delta = delta if isinstance(delta, dict) else {}
+        for fact in delta.get("assert") or ():
+            asserted += 1
+            known = fact.get("category") in ("server", "session", "derived")
+            b.that(("DELTA-02", "DATA-45"), known, "a category", fact)
+            b.that("CONF-08", known and isinstance(fact.get("source"), dict), "category and source", fact)
+            b.that("DELTA-06", None not in (fact.get("args") or ()), "no wildcard in assert", fact)
+        for fact in delta.get("retract") or ():
+            retracted += 1
+            b.that("DELTA-06", isinstance(fact.get("args"), list), "a pattern with args", fact)
+    if not asserted and not retracted:
+        raise Untested("no invocation of the plan changes anything")
+
+
+@check("NEXT-01", "NEXT-03", "NEXT-05", "CONF-08", "NEXT-07", level=2, patience=5)
+async def suggestions(b: Bench) -> None:
+    """What is suggested can be asked for, with the facts that go with it"""
+    wanted = [(one, answer) for one, _, answer in await _ran(b) if one.suggests is not None]
+    if not wanted:
+        raise Untested("the plan expects no suggestion")
+    for invocation, answer in wanted:
+        following = answer.payload.get("next")
+        following = following if isinstance(following, dict) else {}
+        found = [one for one in following.get("suggested_intents") or () if one.get("name") == invocation.suggests]
+        rows = ("NEXT-01", "CONF-08", "NEXT-07")
+        if not b.that(rows, bool(found), f"{invocation.suggests} as suggested intent", following):
+            continue
+        stated = Stated(
+            label=str(invocation.suggests),
+            name=str(invocation.suggests),
+            eval_time=invocation.intent.eval_time,
+            facts=tuple(following.get("continuation_facts") or ()),
+            params=found[0].get("params"),
+        )
+        after = await b.state(stated)
+        allowed = after.type == "intent_response" or after.code in ("auth_required", "auth_insufficient")
+        b.that(("NEXT-03", "NEXT-05"), allowed, "an answer to the intent that was suggested", after)
+
+
+@check("DELTA-11", "DELTA-13", patience=5)
+async def deltas_are_advice(b: Bench) -> None:
+    """An invocation changes nothing about how the same intent is evaluated"""
+    ran = await _ran(b)
+    for invocation, _, answer in ran:
+        if answer.type != "invoke_response":
+            raise Untested("the invocation failed")
+        before = same(await b.answered(invocation.intent))
+        tool = await b.macro_id(invocation)
+        await b.invoke(tool, dict(invocation.args))
+        after = same(await b.answered(invocation.intent))
+        b.that(("DELTA-11", "DELTA-13"), before == after, f"the same tools as before: {before}", after)
+        return
+
+
+@check("OPEN-31", "INVK-12", patience=5)
+async def tools_outlive_connections(b: Bench) -> None:
+    """A tool that was given on one connection can be invoked on another"""
+    line = await b.line()
+    if line.transport == "stdio":
+        raise Untested("another process need not know it")
+    invocation = b.invocations(_plain)[0]
+    macro_id = await b.macro_id(invocation)
+    await b.drop()
+    answer = await b.invoke(macro_id, dict(invocation.args))
+    b.that(("OPEN-31", "INVK-12"), answer.code != "macro_not_found", "the tool of another connection", answer)
+
+
+@check("INVK-17", "ERR-28", level=2, patience=5)
+async def failures(b: Bench) -> None:
+    """A run that fails is an error"""
+    for invocation in b.invocations(lambda one: one.fails and not one.confirm):
+        answer = await b.invoke(await b.macro_id(invocation), dict(invocation.args))
+        b.refused(answer, "execution_failed", "INVK-17", about=f"{invocation.tool}, which fails")
+
+
+@check("PROG-02", "PROG-05", "PROG-06", transports=SESSIONS, patience=5)
+async def progress(b: Bench) -> None:
+    """Progress has the id of its request, and an answer comes after it"""
+    told = 0
+    for _, _, answer in await _ran(b):
+        for one in answer.progress:
+            told += 1
+            b.that("PROG-05", one.get("id") == answer.message.get("id"), "the id of the invocation", one.get("id"))
+            status = one.get("payload", {}).get("status")
+            b.that("PROG-02", status in ("started", "running", "finalizing"), "a status", status)
+        b.that("PROG-06", answer.type in ("invoke_response", "error"), "an answer after progress", answer)
+    if not told:
+        raise Untested("no invocation of the plan tells of its progress")
+
+
+@check("PROG-04", patience=5)
+async def no_progress_on_http(b: Bench) -> None:
+    """There is no progress on HTTP"""
+    if not isinstance(await b.line(), HttpLine):
+        raise Untested("only on http")
+    for _, _, answer in await _ran(b):
+        b.that("PROG-04", answer.type != "progress", "an answer, not progress", answer)

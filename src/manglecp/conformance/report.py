@@ -1,0 +1,154 @@
+"""What was found about a server, by requirement.
+
+A check and a watcher make *notes*: this row held, or it did not, and then what was expected and what was seen. A row
+has failed if one note says so, and has passed if there are notes and none does. Rows about which nothing could be noted
+keep the reason. What the specification only recommends never makes a server fail: it is *advice*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+__all__ = ["RECOMMENDED", "Found", "Outcome", "Report", "Row", "shortened"]
+
+Outcome = Literal["passed", "failed", "advice", "not tested"]
+
+RECOMMENDED: Final = frozenset(
+    {
+        *("TRANS-21", "TRANS-26", "TRANS-37", "DATA-11", "DATA-41", "DATA-51", "MANI-13", "MANI-16", "MANI-35"),
+        *("EVAL-26", "EVAL-31", "EVAL-39", "TOOL-02", "TOOL-08", "DELTA-03", "NEXT-02", "OBS-06", "PROOF-10"),
+        *("ERR-34", "ERR-39", "ERR-40", "SEC-31", "SKILL-16", "WIRE-19"),
+    }
+)
+"""Rows of the level SHOULD."""
+_LONGEST: Final = 400
+_MOST: Final = 5
+"""Failures of one row that are kept: the first ones say it."""
+
+
+def shortened(value: object, longest: int = _LONGEST) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is wrong: what was expected and what was seen, and by which check."""
+
+    expected: str
+    seen: str
+    check: str
+
+
+@dataclass(slots=True)
+class Row:
+    id: str
+    held: int = 0
+    found: list[Found] = field(default_factory=list)
+    wrong: int = 0
+    reasons: list[str] = field(default_factory=list)
+    """Why some of it, or all, was not tested."""
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.wrong:
+            return "advice" if self.id in RECOMMENDED else "failed"
+        return "passed" if self.held else "not tested"
+
+
+class Report:
+    def __init__(self, target: str, transport: str, level: int) -> None:
+        self.target = target
+        self.transport = transport
+        self.level = level
+        self._rows: dict[str, Row] = {}
+
+    def note(self, id_: str, held: bool, expected: str, seen: object, check: str) -> None:
+        row = self._row(id_)
+        if held:
+            row.held += 1
+            return
+        row.wrong += 1
+        found = Found(expected, shortened(seen), check)
+        if len(row.found) < _MOST and found not in row.found:
+            row.found.append(found)
+
+    def leave(self, ids: Iterable[str], reason: str) -> None:
+        for id_ in ids:
+            reasons = self._row(id_).reasons
+            if reason not in reasons:
+                reasons.append(reason)
+
+    def _row(self, id_: str) -> Row:
+        return self._rows.setdefault(id_, Row(id_))
+
+    def __getitem__(self, id_: str) -> Row:
+        return self._rows[id_]
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._rows
+
+    @property
+    def rows(self) -> list[Row]:
+        return sorted(self._rows.values(), key=lambda row: _order(row.id))
+
+    def of(self, outcome: Outcome) -> list[str]:
+        return [row.id for row in self.rows if row.outcome == outcome]
+
+    @property
+    def conforms(self) -> bool:
+        return not self.of("failed")
+
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "target": self.target,
+            "transport": self.transport,
+            "level": self.level,
+            "conforms": self.conforms,
+            "counts": {outcome: len(self.of(outcome)) for outcome in ("passed", "failed", "advice", "not tested")},
+            "requirements": [_member(row) for row in self.rows],
+        }
+
+    def lines(self) -> list[str]:
+        """For people: what is wrong first, then what is not known, then what holds."""
+        lines = [f"{self.target} ({self.transport}), level {self.level}", ""]
+        for title, outcome in (("Failed", "failed"), ("Recommended, and not so", "advice")):
+            rows = [row for row in self.rows if row.outcome == outcome]
+            if rows:
+                lines += [f"{title}:", *(line for row in rows for line in _wrong(row)), ""]
+        reasons: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.outcome == "not tested":
+                reasons.setdefault(row.reasons[0] if row.reasons else "nothing showed it", []).append(row.id)
+        if reasons:
+            lines += ["Not tested:", *(f"  {reason}: {' '.join(ids)}" for reason, ids in reasons.items()), ""]
+        if passed := self.of("passed"):
+            lines += ["Passed:", f"  {' '.join(passed)}", ""]
+        counts = self.document()["counts"]
+        lines.append(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))
+        return lines
+
+
+def _member(row: Row) -> Mapping[str, Any]:
+    member: dict[str, Any] = {"id": row.id, "outcome": row.outcome}
+    if row.found:
+        member["found"] = [{"expected": one.expected, "seen": one.seen, "check": one.check} for one in row.found]
+        member["times"] = row.wrong
+    if row.reasons and row.outcome == "not tested":
+        member["reasons"] = row.reasons
+    return member
+
+
+def _wrong(row: Row) -> list[str]:
+    lines: list[str] = []
+    for one in row.found:
+        lines += [f"  {row.id}  {one.check}", f"    expected: {one.expected}", f"    seen:     {one.seen}"]
+    return lines
+
+
+def _order(id_: str) -> tuple[str, int]:
+    area, _, number = id_.rpartition("-")
+    return (area, int(number)) if number.isdigit() else (id_, 0)

@@ -1,0 +1,168 @@
+"""A run: every check that applies, one after the other, none for longer than it may take.
+
+A server that does not answer has failed that check. One that has not answered several in a row is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Set
+from typing import Final
+
+from manglecp.conformance.bench import Bench, Target, Untested
+from manglecp.conformance.lines.line import Closed, Garbled, Transport
+from manglecp.conformance.lines.session import SessionLine
+from manglecp.conformance.plan import Plan
+from manglecp.conformance.registry import Check, checks
+from manglecp.conformance.report import Report
+from manglecp.conformance.unseen import UNSEEN
+from manglecp.conformance.watching import Watcher
+
+__all__ = ["run"]
+
+SECONDS: Final = 20.0
+_GIVE_UP: Final = 3
+_FIRST: Final[dict[Transport, tuple[str, ...]]] = {
+    "http": ("TRANS-10", "TRANS-29"),
+    "websocket": ("TRANS-02",),
+    "stdio": ("TRANS-25", "TRANS-31"),
+}
+_GONE: Final = "the server did not answer"
+
+
+def transport_of(target: Target) -> Transport:
+    if not isinstance(target, str):
+        return "stdio"
+    return "websocket" if target.startswith(("ws://", "wss://")) else "http"
+
+
+async def run(
+    target: Target,
+    *,
+    level: int = 3,
+    plan: Plan | None = None,
+    seconds: float = SECONDS,
+    rows: Set[str] | None = None,
+) -> Report:
+    """Test the server at an address, or the one that a command starts; with ``rows`` only checks that show one of them.
+
+    One check may take so many ``seconds``, those with many requests some times as many.
+    """
+    transport = transport_of(target)
+    report = Report(target if isinstance(target, str) else " ".join(target), transport, level)
+    plan = plan or Plan()
+    watcher = Watcher(report)
+    if plan.credentials.token is not None:
+        watcher.secrets.append(plan.credentials.token)
+    bench = Bench(target, plan, report, watcher, time.time())
+    todo = [check for check in checks() if check.level <= level and (rows is None or bool(rows & set(check.rows)))]
+    for id_, (row_level, reason) in UNSEEN.items():
+        if row_level <= level and rows is None:
+            report.leave((id_,), reason)
+    try:
+        if await _begin(bench, transport, seconds):
+            await _work(bench, todo, transport, seconds)
+        else:
+            for check in todo:
+                report.leave(check.rows, _GONE)
+    finally:
+        await _drop(bench, seconds)
+    return report
+
+
+async def _begin(bench: Bench, transport: Transport, seconds: float) -> bool:
+    """The manifest comes first; then the server may take its time to load."""
+    first, seen = "the manifest comes first", ""
+    expected = f"a manifest within {seconds * 3:g} s"
+    try:
+        async with asyncio.timeout(seconds * 3):
+            line = await bench.line()
+            kind = line.first.type if isinstance(line, SessionLine) and line.first is not None else "manifest"
+            for row in _FIRST[transport]:
+                bench.report.note(row, kind == "manifest", "the manifest as the first message", kind, first)
+            if kind != "manifest":
+                return False
+            while bench.manifest.get("status") == "booting":
+                await asyncio.sleep(0.1)
+                if isinstance(line, SessionLine):
+                    bench.manifest = line.manifests[-1].payload
+                else:
+                    bench.manifest = (await line.open()).payload
+            return True
+    except Garbled as error:
+        bench.report.note(error.row, False, error.expected, error.seen, first)
+        seen = str(error)
+    except Closed as error:
+        seen = str(error)
+    except TimeoutError:
+        seen = "nothing in time"
+    for row in _FIRST[transport]:
+        bench.report.note(row, False, expected, seen, first)
+    return False
+
+
+async def _work(bench: Bench, todo: list[Check], transport: Transport, seconds: float) -> None:
+    silent = 0
+    let_in = not bench.auth_required or bench.plan.credentials.token is not None
+    for check in todo:
+        if transport not in check.transports:
+            bench.report.leave(check.rows, f"only on {' and '.join(check.transports)}")
+        elif silent >= _GIVE_UP:
+            bench.report.leave(check.rows, f"{_GONE} {_GIVE_UP} times, and was given up")
+        elif check.access and not let_in:
+            bench.report.leave(check.rows, "the server wants a credential, and the plan has none")
+        else:
+            silent = 0 if await _one(bench, check, seconds * check.patience) else silent + 1
+
+
+async def _one(bench: Bench, check: Check, seconds: float) -> bool:
+    """Did the server answer?"""
+    bench.check, bench.noted = check, set()
+    bench.watcher.doing = check.name
+    answered, reason = True, "nothing showed it"
+    try:
+        async with asyncio.timeout(seconds):
+            await check.run(bench)
+        await _tidy(bench)
+    except Untested as error:
+        reason = str(error)
+    except Garbled as error:
+        bench.report.note(error.row, False, error.expected, error.seen, check.name)
+        reason = "an answer could not be read"
+        await _drop(bench, seconds)
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:  # an answer of another form
+        for row in check.rows:
+            if row not in bench.noted:
+                bench.that(row, False, "answers as the specification has them", f"{type(error).__name__}: {error}")
+        await _drop(bench, seconds)
+    except (Closed, TimeoutError) as error:
+        seen = str(error) or "nothing"
+        for row in check.rows:
+            if row not in bench.noted:
+                bench.that(row, False, f"an answer within {seconds:g} s", seen)
+        answered = False
+        await _drop(bench, seconds)
+    bench.report.leave([row for row in check.rows if row not in bench.noted], reason)
+    return answered
+
+
+async def _tidy(bench: Bench) -> None:
+    """Nothing is left over from a check: one request has one terminal message, and no progress after it."""
+    line = bench.opened
+    if not isinstance(line, SessionLine):
+        return
+    name = bench.watcher.doing
+    for answer in line.unread:
+        bench.report.note("TRANS-33", False, "one terminal message for each request", f"one more: {answer}", name)
+    for late in line.late:
+        bench.report.note("PROG-08", False, "no progress after the terminal message", late, name)
+    if line.unread or line.late:
+        await bench.drop()
+
+
+async def _drop(bench: Bench, seconds: float) -> None:
+    with contextlib.suppress(Closed, TimeoutError, OSError):
+        async with asyncio.timeout(max(seconds, 20.0)):
+            await bench.drop()
