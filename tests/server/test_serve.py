@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -19,7 +20,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from manglecp.cli import cli
-from tests.server.desk import PATIENCE, encoded, intent
+from tests.server.certificates import certificate
+from tests.server.desk import PATIENCE, encoded, intent, invoke
 
 MANIFEST = "/.well-known/manglecp/manifest.json"
 JSON = {"content-type": "application/json"}
@@ -129,7 +131,7 @@ def test_a_server_on_this_machine_until_a_signal(pack: Path, tmp_path: Path) -> 
         assert p.lines()[-1]["message"] == "drained"
 
 
-@pytest.mark.req("SEC-08")
+@pytest.mark.req("SEC-08", "MANI-25", "MANI-26")
 def test_nothing_is_open_to_others_by_mistake(pack: Path, tmp_path: Path) -> None:
     for at in ("0.0.0.0:0", "[::]:0", "192.0.2.1:0"):
         refused = run("serve", str(pack), "--http", at)
@@ -144,6 +146,8 @@ def test_nothing_is_open_to_others_by_mistake(pack: Path, tmp_path: Path) -> Non
         tmp_path, "serve", str(pack), "--http", "0.0.0.0:0", "--tokens", str(tokens), "--store", ":memory:"
     ) as p:
         url = p.url().replace("0.0.0.0", "127.0.0.1")
+        shown = httpx.get(f"{url}{MANIFEST}", timeout=PATIENCE, trust_env=False).json()["payload"]
+        assert shown["auth"] == {"required": True, "schemes": ["bearer"]}
         assert evaluated(url).status_code == 401
         assert evaluated(url, authorization="Bearer good").status_code == 200
         assert evaluated(url, authorization="Bearer good", host="evil.example").status_code == 421
@@ -228,6 +232,44 @@ def test_several_processes_share_an_address(pack: Path, tmp_path: Path) -> None:
         p.until(counted)
         assert p.end() == 0
         assert not any(Path(f"/proc/{one}").exists() for one in second)
+
+
+def asked(client: httpx.Client, url: str, message: dict[str, Any]) -> dict[str, Any]:
+    answer = client.post(url, content=encoded(message), headers=JSON)
+    assert answer.status_code == 200, answer.text
+    payload: dict[str, Any] = answer.json()["payload"]
+    return payload
+
+
+def test_a_tool_of_one_process_is_a_tool_of_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "drafts"
+    assert run("new", str(folder)).exit_code == 0
+    args = ("--http", "127.0.0.1:0", "--workers", "2", "--store", str(tmp_path / "store.db"), "--degrade")
+    with process(tmp_path, "serve", str(folder), *args) as p, contextlib.ExitStack() as stack:
+        url = p.url()
+        p.until(lambda: p.said().count("serving at") == 2)
+        clients = [stack.enter_context(httpx.Client(timeout=PATIENCE, trust_env=False)) for _ in range(8)]
+
+        def ready() -> bool:  # each connection belongs to one of the processes
+            return all(one.get(f"{url}/ready").status_code == 200 for one in clients)
+
+        p.until(ready)
+        [tool] = asked(clients[0], f"{url}/evaluate", intent("a", "review"))["macro_tools"]
+        for n, client in enumerate(clients):
+            told = asked(client, f"{url}/invoke", invoke(f"b-{n}", tool["macro_id"], {"text": "One two. Three."}))
+            assert told["result"]["words"] == 3
+        assert p.end() == 0
+
+
+def test_tls_from_the_command_line(pack: Path, tmp_path: Path) -> None:
+    certified, key = certificate(tmp_path)
+    args = ("--http", "127.0.0.1:0", "--tls-cert", str(certified), "--tls-key", str(key), "--store", ":memory:")
+    with process(tmp_path, "serve", str(pack), *args) as p:
+        p.until(lambda: "serving at https://" in p.said())
+        url = p.said().split("serving at ")[1].split()[0]
+        trusting = ssl.create_default_context(cafile=certified)
+        assert httpx.get(f"{url}{MANIFEST}", verify=trusting, timeout=PATIENCE, trust_env=False).status_code == 200
+        assert p.end() == 0
 
 
 def test_an_edit_is_served_on_a_signal_and_a_broken_one_is_not(pack: Path, tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""What the pages about serving say is what the code takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from manglecp.cli import cli
+from manglecp.intent.identity import Identity
+from manglecp.pack.problems import Problems
+from manglecp.server.auth.tokens import TokensFile
+from manglecp.server.configuration import read_server_settings
+from manglecp.server.settings import ServerSettings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TOML = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def toml(page: str) -> str:
+    (text,) = TOML.findall((DOCS / page).read_text(encoding="utf-8"))
+    return str(text)
+
+
+async def _identified(file: Path) -> Identity | None:
+    return await TokensFile(file).identify("bearer", "test")
+
+
+def test_the_file_of_tokens_can_be_read(tmp_path: Path) -> None:
+    import asyncio
+
+    file = tmp_path / "tokens.toml"
+    file.write_text(toml("how-to/who-may-ask.md"))
+    file.chmod(0o600)
+    assert TokensFile(file).schemes == ("bearer", "api_key")
+    assert asyncio.run(_identified(file)) == Identity("ann", frozenset({"explain_policy"}), "user")
+
+
+def test_the_limits_are_the_defaults() -> None:
+    problems = Problems()
+    settings = read_server_settings("server.toml", toml("how-to/serve-a-pack.md"), problems)
+    assert not problems.any_error
+    assert settings == ServerSettings(base="/api")
+
+
+@pytest.mark.parametrize("verb", ["serve", "dev"])
+def test_the_reference_has_every_option(verb: str) -> None:
+    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    section = text.split(f"## manglecp {verb}\n")[1].split("\n## ")[0]
+    with click.Context(cli) as context:
+        command = cli.get_command(context, verb)
+    assert command is not None
+    options = {one.opts[0] for one in command.params if isinstance(one, click.Option)}
+    assert options == set(re.findall(r"--[a-z-]+", section.split("```")[1]))
