@@ -54,8 +54,8 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
     shown = run(verb, "--help")
     assert shown.exit_code == 0
     others = {
-        "call": "PACK TOOL",
-        "intent": "PACK NAME",
+        "call": "PACK|URL TOOL",
+        "intent": "PACK|URL NAME",
         "dev": "PACK",
         "new": "PACK",
         "schema": "[TYPE]",

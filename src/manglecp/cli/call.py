@@ -11,19 +11,19 @@ import click
 from manglecp.cli.asking import (
     assignments,
     identity_of,
-    pack_argument,
     refuse_pack,
     statement_options,
     who_options,
 )
 from manglecp.cli.places import Place, place_options
+from manglecp.cli.servers import Server, server_options, target_argument
 from manglecp.cli.stores import refusing
 
 __all__ = ["command"]
 
 
 @click.command("call")
-@pack_argument
+@target_argument
 @click.argument("tool", metavar="TOOL")
 @click.option("--intent", "name", metavar="NAME", required=True, help="The intent that the tool is proven for.")
 @statement_options
@@ -43,9 +43,12 @@ __all__ = ["command"]
 )
 @who_options
 @place_options
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
+@click.pass_context
 def command(
-    folder: Path,
+    context: click.Context,
+    target: Path | str,
     tool: str,
     name: str,
     params: dict[str, str],
@@ -58,12 +61,17 @@ def command(
     who: str | None,
     permissions: tuple[str, ...],
     place: Place,
+    token: str | None,
+    secret_file: Path | None,
     as_json: bool,
 ) -> None:
     """Prove TOOL for an intent with the rules of PACK, invoke it, and print what came of it.
 
     A tool that needs consent says what it would do and asks, if somebody sits at a terminal; otherwise it takes
     --confirm. Ctrl-C cancels between two steps and undoes what can be undone; a second one ends at once.
+
+    For a URL (http, https, ws, wss) the server there proves and invokes it. --as is then the name that your consent is
+    signed with, where the server does not tell it.
 
     --now, or the time of a recorded request, also is what the clock shows when the tool's validity is checked.
 
@@ -73,12 +81,33 @@ def command(
     from manglecp.cli.intent_request import given_facts, value_of
     from manglecp.pack.problems import PackError
 
+    server = Server(token, secret_file)
+    if isinstance(target, str):
+        others = ("permissions", "workspace", "programs", "where", "key_file", "settings", "degrade")
+        server.refuse_others(context, *others)
+    else:
+        server.refuse_for_pack(context)
     at, stated = given_facts(facts, fact_files, now)
     intent: dict[str, Any] = {
         "intent": {"name": name, "params": {key: value_of(text) for key, text in params.items()}},
         "facts": stated,
         "eval_time": at,
     }
+    if isinstance(target, str):
+        from manglecp.cli.calling_server import call_server
+
+        status = call_server(
+            target,
+            server,
+            intent,
+            tool,
+            args,
+            who=who,
+            confirm=confirm,
+            request_key=request_key,
+            as_json=as_json,
+        )
+        raise click.exceptions.Exit(status)
     asked = Asked(
         intent=intent,
         tool=tool,
@@ -90,7 +119,7 @@ def command(
     )
     with refusing():
         try:
-            status = asyncio.run(call(folder, asked, place))
+            status = asyncio.run(call(target, asked, place))
         except PackError as error:
             refuse_pack(error)
     raise click.exceptions.Exit(status)

@@ -43,7 +43,17 @@ from manglecp.wire.sending import encode
 from manglecp.wire.telling import why_not_lines
 from manglecp.wire.texts import read_instant
 
-__all__ = ["Asked", "call", "hearing", "interruptible", "print_answer", "status_of"]
+__all__ = [
+    "Asked",
+    "NotProven",
+    "arguments",
+    "call",
+    "hearing",
+    "interruptible",
+    "print_answer",
+    "showing",
+    "status_of",
+]
 
 _LOOK_AGAIN: Final = 1.0
 """Seconds between two looks at a run that somebody else began."""
@@ -124,7 +134,7 @@ class _Session:
                 return tool
         intent, name = self._asked.intent["intent"]["name"], self._asked.tool
         proven = f"; proven are {', '.join(tool.name for tool in tools)}" if tools else ""
-        raise _NotProven(f"No tool {name} is proven for the intent {intent}{proven}", await self._blocked())
+        raise NotProven(f"No tool {name} is proven for the intent {intent}{proven}", await self._blocked())
 
     async def _blocked(self) -> tuple[str, ...]:
         answer = await self._evaluate({"x-why_not": [self._asked.tool], "disclosure_preference": "minimal"})
@@ -156,7 +166,7 @@ class _Session:
             return error
 
     async def _send(self, tool: MacroTool, token: str | None = None) -> InvokeResponse:
-        payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": _arguments(self._asked.args, tool)}
+        payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": arguments(self._asked.args, tool)}
         if token is not None:
             payload["confirmation_token"] = token
         if self._asked.request_key is not None:
@@ -166,7 +176,7 @@ class _Session:
             caretaker = asyncio.create_task(self._take_care())
             try:
                 return await self._invoker.invoke(
-                    request, self._asked.identity, progress=_showing(progress), cancel=cancel
+                    request, self._asked.identity, progress=showing(progress), cancel=cancel
                 )
             finally:
                 caretaker.cancel()
@@ -202,7 +212,7 @@ class _Session:
                     await self._invoker.take_over(run.run_id)
 
 
-class _NotProven(WireError):
+class NotProven(WireError):
     """There is no such tool now; ``why`` is for people."""
 
     def __init__(self, message: str, why: tuple[str, ...]) -> None:
@@ -210,7 +220,7 @@ class _NotProven(WireError):
         self.why = why
 
 
-def _arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
+def arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
     """What is declared as text is text, whatever it looks like."""
     schema = {} if tool.input_schema is UNSET else tool.input_schema
     properties = schema.get("properties", {})
@@ -223,7 +233,7 @@ def _argument(text: str, schema: Any) -> Any:
     return text if textual and not isinstance(value, str) else value
 
 
-def _showing(progress: Progress) -> Callable[[ProgressPayload], None]:
+def showing(progress: Progress) -> Callable[[ProgressPayload], None]:
     def show(payload: ProgressPayload) -> None:
         doing = payload.detail or "finishing"
         progress.doing = f"{doing}, {payload.percent} %"
@@ -269,7 +279,7 @@ def print_answer(answer: Answer, *, as_json: bool, overheard: Sequence[str] = ()
         return
     for line in failure_lines(answer, overheard):
         click.echo(line, err=True)
-    if isinstance(answer, _NotProven):
+    if isinstance(answer, NotProven):
         for line in answer.why:
             click.echo(line, err=True)
     if answer.code == "confirmation_required" and (answer.details or {}).get("challenge") is not None:

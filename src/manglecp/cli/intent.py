@@ -14,7 +14,6 @@ from manglecp.cli.asking import (
     bold,
     identity_of,
     message_of,
-    pack_argument,
     pack_options,
     refuse_pack,
     refuse_request,
@@ -22,6 +21,7 @@ from manglecp.cli.asking import (
     who_options,
 )
 from manglecp.cli.outputs import Progress, write_lines, write_text
+from manglecp.cli.servers import Server, server_options, talk, target_argument
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.intent.identity import Identity
@@ -32,7 +32,7 @@ __all__ = ["command"]
 
 
 @click.command("intent")
-@pack_argument
+@target_argument
 @click.argument("name", metavar="NAME")
 @statement_options
 @click.option("--budget", metavar="N", type=click.IntRange(min=0), help="How many tokens the tools may cost.")
@@ -54,9 +54,12 @@ __all__ = ["command"]
 @click.option("--coverage", is_flag=True, help="Also say what became of the rules.")
 @who_options
 @pack_options
+@server_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
+@click.pass_context
 def command(
-    folder: Path,
+    context: click.Context,
+    target: Path | str,
     name: str,
     params: dict[str, str],
     facts: tuple[str, ...],
@@ -72,14 +75,23 @@ def command(
     permissions: tuple[str, ...],
     settings: dict[str, str],
     degrade: bool,
+    token: str | None,
+    secret_file: Path | None,
     as_json: bool,
 ) -> None:
     """Evaluate the intent NAME with the rules of PACK, and print the tools that are proven for it.
+
+    For a URL (http, https, ws, wss) the server there is asked, and says what it discloses.
 
     The exit status is 0 also if there are none, and 1 if the pack or the request is refused.
     """
     from manglecp.cli.intent_request import given_facts, value_of
 
+    server = Server(token, secret_file)
+    if isinstance(target, str):
+        server.refuse_others(context, "who", "permissions", "settings", "degrade", "secret_file")
+    else:
+        server.refuse_for_pack(context)
     at, stated = given_facts(facts, fact_files, now)
     constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
     options: dict[str, Any] = {"include_proof_hints": why, "disclosure_preference": level, "x-rule_coverage": coverage}
@@ -92,7 +104,56 @@ def command(
         "constraints": {key: most for key, most in constraints.items() if most is not None},
         "options": options,
     }
-    _answer(folder, settings, payload, identity_of(who, permissions), degrade=degrade, as_json=as_json)
+    if isinstance(target, str):
+        _ask_server(target, server, payload, as_json=as_json)
+    else:
+        _answer(target, settings, payload, identity_of(who, permissions), degrade=degrade, as_json=as_json)
+
+
+def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: bool) -> None:
+    import msgspec
+
+    from manglecp.client.answers import Evaluation
+    from manglecp.client.client import Client
+    from manglecp.intent.identity import ANONYMOUS
+    from manglecp.wire.errors import WireError
+    from manglecp.wire.messages.intent import Constraints, IntentResponse, Options
+    from manglecp.wire.sending import encode
+
+    async def ask(client: Client) -> Evaluation:
+        intent = payload["intent"]
+        announced = [one.name for one in client.manifest.intents]
+        if announced and intent["name"] not in announced and not as_json:
+            warn_of_intent("the server", intent["name"], announced)
+        return await client.evaluate(
+            intent["name"],
+            intent["params"],
+            payload["facts"],
+            eval_time=payload["eval_time"],
+            constraints=msgspec.convert(payload["constraints"], Constraints),
+            options=msgspec.convert(payload["options"], Options),
+        )
+
+    try:
+        with Progress("asking"):
+            found = talk(url, server, ask)
+    except WireError as error:
+        refuse_request(error, ANONYMOUS, as_json=as_json)
+    if as_json:
+        write_text(encode(IntentResponse(id="shell", payload=found.result)).decode() + "\n")
+        return
+    from manglecp.cli.intent_text import result_lines
+    from manglecp.intent.visible import shown
+
+    for warning in found.warnings:
+        click.echo(shown(f"warning: {warning.predicate}: {warning.message}"), err=True)
+    write_lines(result_lines(found.result, why=payload["options"]["include_proof_hints"], bold=bold()))
+
+
+def warn_of_intent(who: str, name: str, known: list[str]) -> None:
+    from manglecp.intent.visible import shown
+
+    click.echo(shown(f"warning: {who} announces no intent {name!r}, only {', '.join(known)}"), err=True)
 
 
 def _answer(
@@ -124,7 +185,7 @@ def _answer(
     name = payload["intent"]["name"]
     known = [intent.name for intent in pack.settings.intents]
     if known and name not in known:
-        click.echo(f"warning: the pack announces no intent {name!r}, only {', '.join(known)}", err=True)
+        warn_of_intent("the pack", name, known)
     write_lines(lines(answer, why=payload["options"]["include_proof_hints"], bold=bold()))
 
 

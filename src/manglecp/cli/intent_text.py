@@ -3,49 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from manglecp.cli.outputs import count
-from manglecp.intent.definition import Definition
+from manglecp.cli.shown_tools import ShownTool
 from manglecp.intent.responding import Answer
 from manglecp.intent.visible import shown
-from manglecp.mangle.text import instant_text
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import ProofHints
+from manglecp.wire.messages.intent import IntentResult, ProofHints
 from manglecp.wire.messages.tools import MacroTool
 from manglecp.wire.telling import Heading, coverage_lines, derivation_lines, error_lines, why_not_lines
 
-__all__ = ["lines", "refusal"]
+__all__ = ["lines", "refusal", "result_lines", "tool_lines"]
 
 HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 _SCORE: Final = 2
 
 
 def lines(answer: Answer, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
-    """``why`` if reasons were asked for, and not only about tools that are missing.
+    """``why`` if reasons were asked for, and not only about tools that are missing."""
+    proven = {one.macro_id: ShownTool.of_definition(one) for one in answer.definitions}
+    return result_lines(answer.response.payload, proven, why=why, bold=bold, flaws=len(answer.flaws))
+
+
+def result_lines(
+    result: IntentResult,
+    known: Mapping[str, ShownTool] | None = None,
+    *,
+    why: bool = False,
+    bold: Callable[[str], str] = str,
+    flaws: int = 0,
+) -> Iterator[str]:
+    """An answer as it travels; ``known`` are tools by their ids of which more is known than it tells.
 
     Facts may hold what a page wrote to its console, so whatever is not seen is written out.
     """
-    for line in _answered(answer, why):
+    told = {tool.macro_id: ShownTool.of_message(tool) for tool in result.macro_tools}
+    for line in _answered(result, {**told, **(known or {})}, why, flaws):
         yield bold(shown(line)) if isinstance(line, Heading) else shown(line)
 
 
-def _answered(answer: Answer, why: bool) -> Iterator[str]:
-    result = answer.response.payload
+def tool_lines(tool: ShownTool, *, bold: Callable[[str], str] = str) -> Iterator[str]:
+    """One tool."""
+    for line in _described(tool):
+        yield bold(shown(line)) if isinstance(line, Heading) else shown(line)
+
+
+def _answered(result: IntentResult, known: Mapping[str, ShownTool], why: bool, flaws: int) -> Iterator[str]:
     tools = result.macro_tools
-    proven = {definition.macro_id: definition for definition in answer.definitions}
     if tools:
-        yield from _table([_row(tool, proven[tool.macro_id]) for tool in tools])
-        best = max(tools, key=lambda tool: proven[tool.macro_id].score)  # the first of equals
+        yield from _table([_row(tool, known[tool.macro_id]) for tool in tools])
+        best = max(tools, key=lambda tool: known[tool.macro_id].score or 0)  # the first of equals
         yield ""
-        yield from _described(proven[best.macro_id])
+        yield from _described(known[best.macro_id])
     else:
-        yield _nothing(answer)
+        yield _nothing(result, flaws)
     hints = result.proof_hints
     if hints is not UNSET:
         if why:
-            yield from _why(hints, proven)
+            yield from _why(hints, known)
         for blocked in hints.why_not if hints.why_not is not UNSET else ():
             yield ""
             yield from why_not_lines(blocked)
@@ -55,30 +72,35 @@ def _answered(answer: Answer, why: bool) -> Iterator[str]:
         yield ""
         yield from coverage_lines(result.diagnostics.rule_coverage)
     tokens = result.diagnostics.tokens
-    cost = f", {tokens['count']:,} tokens by {tokens['by']}" if tokens is not UNSET else ""
+    cost = "" if tokens is UNSET else _cost(tokens)
     yield ""
     yield f"{count(len(tools), 'tool')} at {result.eval_time_used}{cost}"
 
 
-def _nothing(answer: Answer) -> str:
+def _cost(tokens: Mapping[str, Any]) -> str:
+    spent = tokens.get("count")
+    return f", {spent:,} tokens by {tokens.get('by')}" if isinstance(spent, int) else ""
+
+
+def _nothing(result: IntentResult, flaws: int) -> str:
     """Why there is no tool; none that is proven, or none that may be shown."""
-    diagnostics = answer.response.payload.diagnostics
+    diagnostics = result.diagnostics
     if diagnostics is UNSET or diagnostics.tools_proven is UNSET:
         return "No tool is proven for this intent."
     proven = diagnostics.tools_proven
-    if proven == len(answer.flaws):
+    if proven == flaws:
         return f"{count(proven, 'tool')} proven for this intent, but what the rules say of them makes no tool."
     return f"{count(proven, 'tool')} proven for this intent, but none fits: mind the budget, --max-tools and scores."
 
 
-def _row(tool: MacroTool, proven: Definition) -> tuple[str, ...]:
+def _row(tool: MacroTool, known: ShownTool) -> tuple[str, ...]:
     return (
         tool.name,
         tool.disclosure_level,
-        str(proven.score),
-        proven.phase,
-        ",".join(proven.safety.side_effects),
-        "-" if proven.expires_at is None else instant_text(proven.expires_at),
+        "-" if known.score is None else str(known.score),
+        known.phase,
+        "-" if known.effects is None else ",".join(known.effects),
+        known.expires,
     )
 
 
@@ -95,26 +117,27 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     yield from map(laid_out, rows)
 
 
-def _described(tool: Definition) -> Iterator[str]:
+def _described(tool: ShownTool) -> Iterator[str]:
     """What one needs to know to call it."""
-    yield Heading(f"{tool.tool}: {tool.description}")
+    yield Heading(f"{tool.name}: {tool.description}" if tool.description else tool.name)
     yield from (f"  {line}" for line in tool.instructions.splitlines() if line)
     required = tool.input_schema.get("required", ())
-    for name, schema in sorted(tool.input_schema.get("properties", {}).items()):
+    for name, schema in sorted(tool.properties.items()):
         optional = "" if name in required else ", optional"
         said = f": {schema['description']}" if "description" in schema else ""
         yield f"  {name} ({schema.get('type', 'any')}{optional}){said}"
     if tool.skills:
         yield f"  skills: {', '.join(tool.skills)}"
-    yield from (f"  read {resource.uri}: {resource.relevance}" for resource in tool.resources)
-    if tool.safety.requires_user_confirmation:
+    yield from (f"  read {uri}: {relevance}" for uri, relevance in tool.resources)
+    if tool.confirmation:
         yield "  a person has to confirm"
 
 
-def _why(hints: ProofHints, proven: Mapping[str, Definition]) -> Iterator[str]:
+def _why(hints: ProofHints, known: Mapping[str, ShownTool]) -> Iterator[str]:
     for derivation in hints.derivations:
         yield ""
-        yield from derivation_lines(proven[derivation.macro_id].tool, derivation)
+        tool = known.get(derivation.macro_id)
+        yield from derivation_lines(derivation.macro_id if tool is None else tool.name, derivation)
     if hints.excluded:
         yield ""
         yield Heading("excluded")

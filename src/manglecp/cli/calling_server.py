@@ -1,0 +1,79 @@
+"""One invocation from the shell at a server: evaluate, find the tool, ask the person, wait for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from manglecp.cli.calling import NotProven, arguments, print_answer, showing, status_of
+from manglecp.cli.outputs import Progress
+from manglecp.cli.servers import Person, Server, asked_at_terminal, talk
+from manglecp.client.answers import Tool
+from manglecp.client.client import Client
+from manglecp.client.consent import Question
+from manglecp.intent.visible import shown
+from manglecp.invoke.answers import Answer
+from manglecp.wire.errors import WireError
+from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages.intent import Options
+from manglecp.wire.messages.invocation import InvokeResult
+from manglecp.wire.telling import why_not_lines
+
+__all__ = ["call_server"]
+
+
+def call_server(
+    url: str,
+    server: Server,
+    intent: Mapping[str, Any],
+    tool: str,
+    args: Mapping[str, str],
+    *,
+    who: str | None,
+    confirm: bool,
+    request_key: str | None,
+    as_json: bool,
+) -> int:
+    """The exit status."""
+
+    async def work(client: Client) -> InvokeResult:
+        found = await _find(client, intent, tool)
+        with ExitStack() as line:
+            progress = line.enter_context(Progress("running"))
+
+            def ask(question: Question) -> bool:
+                line.close()  # a question is not written over
+                return confirm or asked_at_terminal(question)
+
+            outcome = await client.invoke(
+                found,
+                arguments(args, found.definition),
+                request_key=request_key,
+                on_progress=showing(progress),
+                on_confirm=Person(url, server, who, ask).on_confirm(),
+            )
+        return outcome.answer
+
+    try:
+        answer: Answer = talk(url, server, work)
+    except WireError as error:
+        answer = error
+    print_answer(answer, as_json=as_json)
+    return status_of(answer)
+
+
+async def _find(client: Client, intent: Mapping[str, Any], name: str) -> Tool:
+    """The tool, if it is proven. Otherwise people are told what blocks it, if the server says so."""
+    asked = intent["intent"]
+    question = (asked["name"], asked["params"], intent["facts"])
+    at = intent["eval_time"]
+    found = await client.evaluate(*question, eval_time=at, options=Options(disclosure_preference="full"))
+    if name in found:
+        return found[name]
+    proven = f"; proven are {', '.join(tool.name for tool in found)}" if len(found) else ""
+    options = Options(why_not=(name,), disclosure_preference="minimal")
+    hints = (await client.evaluate(*question, eval_time=at, options=options)).result.proof_hints
+    blocked = () if hints is UNSET or hints.why_not is UNSET else hints.why_not
+    why = tuple(shown(line) for one in blocked for line in ("", *why_not_lines(one)))
+    raise NotProven(f"No tool {name} is proven for the intent {asked['name']}{proven}", why)

@@ -1,0 +1,208 @@
+"""A server in the place of a pack: its address, who asks, and how a person's consent is signed.
+
+``PACK|URL`` is a folder or an address. What belongs to a pack on this machine (who asks, its parameters, its store)
+cannot be said to a server, and is refused. A server on this machine that the same user runs knows the user's own
+confirmation secret; others take one that came with the credential.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
+    from manglecp.client.client import Client
+    from manglecp.client.consent import OnConfirm, Question
+    from manglecp.wire.errors import WireError
+
+__all__ = [
+    "Person",
+    "Server",
+    "as_wire_error",
+    "asked_at_terminal",
+    "question_lines",
+    "server_options",
+    "talk",
+    "target_argument",
+]
+
+T = TypeVar("T")
+_ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
+_LEAST_SECRET: Final = 32
+
+
+def _target(context: click.Context, parameter: click.Parameter, given: str) -> Path | str:
+    if _ADDRESS.match(given):
+        return given
+    path: Path = click.Path(exists=True, path_type=Path).convert(given, parameter, context)
+    return path
+
+
+target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_target)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What the command line says of a server."""
+
+    token: str | None = field(default=None, repr=False)
+    secret_file: Path | None = None
+
+    def refuse_for_pack(self, context: click.Context) -> None:
+        """A token on the command line is for a server; one in the environment may be there for another time."""
+        _refuse(context, "A pack on this machine knows who asks", "token", "secret_file")
+
+    def refuse_others(self, context: click.Context, *names: str) -> None:
+        """Parameters that mean nothing to a server."""
+        _refuse(context, "A server decides this itself", *names)
+
+
+def _refuse(context: click.Context, why: str, *names: str) -> None:
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{why}: leave {parameter.opts[0]} out.", context)
+
+
+def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``token`` and ``secret_file``."""
+    token = click.option(
+        "--token",
+        metavar="TOKEN",
+        envvar="MANGLECP_TOKEN",
+        help="What a server knows you by; $MANGLECP_TOKEN is safer.",
+    )
+    secret = click.option(
+        "--confirmation-key",
+        "secret_file",
+        metavar="FILE",
+        envvar="MANGLECP_CONFIRMATION_KEY_FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The secret that your consent is signed with for a server, in hexadecimal.",
+    )
+    return token(secret(function))
+
+
+# --- consent ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who agrees to what tools do. ``ask`` shows a question and waits for an answer."""
+
+    url: str
+    server: Server
+    who: str | None
+    ask: Callable[[Question], bool | Awaitable[bool]]
+
+    def on_confirm(self) -> OnConfirm:
+        """For one invocation, about which nobody is asked twice."""
+        from manglecp.client.consent import Signer
+        from manglecp.client.errors import Refused
+
+        asked: list[Question] = []
+
+        async def agree(question: Question) -> str | bool | None:
+            if asked:
+                why = "the server does not take this consent: it is signed with --confirmation-key and the name of --as"
+                raise Refused("confirmation_invalid", why)
+            asked.append(question)
+            agreed = self.ask(question)
+            if not (await agreed if inspect.isawaitable(agreed) else agreed):
+                return None
+            name = self.who or question.identity or "anonymous"
+            secret = self._secret(name)
+            return True if secret is None else Signer(secret, name, ask=lambda _: True).token(question)
+
+        return agree
+
+    def _secret(self, name: str) -> bytes | None:
+        if self.server.secret_file is not None:
+            return _read_secret(self.server.secret_file)
+        from manglecp.invoke.local import SECRET_FILE, local_secrets
+        from manglecp.store.opening import state_directory
+
+        host = urlsplit(self.url).hostname
+        mine = host in ("localhost", "127.0.0.1", "::1") and (state_directory() / SECRET_FILE).exists()
+        return local_secrets().of(name) if mine else None
+
+
+def _read_secret(file: Path) -> bytes:
+    try:
+        secret = bytes.fromhex(file.read_text("ascii"))
+    except (OSError, ValueError):
+        secret = b""
+    if len(secret) < _LEAST_SECRET:
+        raise click.UsageError(f"{click.format_filename(file)} holds no secret: 64 hexadecimal digits or more")
+    return secret
+
+
+def question_lines(question: Question) -> Iterator[str]:
+    """What a person should know before they agree."""
+    import json
+
+    tool = question.tool
+    yield f"{tool.name}: {question.text}" if question.text else tool.name
+    for name, value in question.args.items():
+        yield f"  {name}: {json.dumps(value, ensure_ascii=False)}"
+    yield f"  effects: {', '.join(question.effects) or 'not told'}"
+    if question.reversible is not None:
+        yield "  it can be undone" if question.reversible else "  it cannot be undone"
+
+
+def asked_at_terminal(question: Question) -> bool:
+    """Whoever sits at the terminal is asked. Nobody there: then nobody agrees."""
+    from manglecp.intent.visible import shown
+
+    for line in question_lines(question):
+        click.echo(shown(line), err=True)
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        click.echo("  add --confirm to agree to this", err=True)
+        return False
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a question can be interrupted at once
+    try:
+        return click.confirm("Do it?", default=False, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, T]], **options: Any) -> T:
+    """What ``work`` gives, connected to the server; a ``WireError`` if it refuses or cannot be reached."""
+    try:
+        from manglecp.client.client import Client
+        from manglecp.client.errors import ClientError
+
+        async def connected() -> T:
+            async with Client(url, token=server.token, **options) as client:
+                return await work(client)
+
+        try:
+            return asyncio.run(connected())
+        except ClientError as error:
+            raise as_wire_error(error) from error
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is missing; install manglecp[client]") from None
+
+
+def as_wire_error(error: Exception) -> WireError:
+    """The server's own error, or one of ours for what kept it from answering."""
+    from manglecp.client.errors import Refused, ServerError
+    from manglecp.wire.errors import CODES, WireError
+
+    if not isinstance(error, ServerError | Refused):
+        return WireError("x-no_answer", str(error) or "there is no answer")
+    known = error.code in CODES or error.code.startswith("x-")
+    return WireError(error.code if known else f"x-{error.code}", error.message, dict(error.details))
