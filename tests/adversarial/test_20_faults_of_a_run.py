@@ -46,6 +46,12 @@ def write(how: str) -> str:
     """The same with an effect."""
     if how == "crash":
         os.kill(os.getpid(), 9)
+    if how == "raise":
+        raise ValueError(how)
+    if how == "no number":
+        return float("nan")
+    if how == "no JSON":
+        return object()
     return how
 '''
 RULES = """
@@ -113,3 +119,19 @@ async def test_a_worker_that_dies_in_an_effect_leaves_it_in_doubt(tmp_path: Path
         assert error.details["reason"] == "needs_decision"
         assert error.details["effects"] == [{"step": 1, "action": "write", "status": "unknown"}]
         assert isinstance(await call("write", "well"), InvokeResult)
+
+
+@invoked
+async def test_an_effect_whose_result_cannot_be_told_has_happened(tmp_path: Path) -> None:
+    """It ended well. Only one that raises says itself that it did not."""
+    async with serving(tmp_path / "faults") as call:
+        for how, code, effects in (
+            ("no number", "bad_output", [{"step": 1, "action": "write", "status": "done"}]),
+            ("no JSON", "bad_output", [{"step": 1, "action": "write", "status": "done"}]),
+            ("raise", "tool_error", []),
+        ):
+            error = await call("write", how)
+            assert isinstance(error, WireError), how
+            assert error.details is not None
+            assert (error.details["reason"], error.details["code"]) == ("step_failed", code)
+            assert error.details["effects"] == effects

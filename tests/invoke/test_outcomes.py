@@ -165,6 +165,18 @@ async def test_errors_before_and_after_the_first_effect(kind: str, code: str | N
         assert (error.code, error.row.recoverable) == ("execution_failed", False)
 
 
+async def test_what_was_never_sent_did_not_happen() -> None:
+    """A request that is too long for a host is no answer that is."""
+
+    def too_long(_: dict[str, Any]) -> Any:
+        raise Fails("exception", code="oversize")
+
+    async with shop(chain(steps("write")), {"write": too_long}) as s:
+        error = await s.refused("t", {"n": 1})
+    assert error.details is not None
+    assert (error.details["reason"], error.details["effects"]) == ("step_failed", [])
+
+
 # --- time and cancelling ---------------------------------------------------------------------------------------------
 
 

@@ -30,6 +30,9 @@ _IN_DOUBT: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
 _LOST: Final = frozenset({"crash", "timeout", "parse_error"})
 """What dispatch says of an idempotent call without an answer: it does not tell whether it was sent."""
 
+_BAD_OUTPUT: Final = "bad_output"
+"""The action ended well, and what it returned is nothing that it may return."""
+
 
 class Dispatched:
     """The actions of a pack, through its dispatcher, on behalf of one identity."""
@@ -70,15 +73,17 @@ def _done(call: Call, answer: Answer, took: int) -> Outcome:
     except (ValueError, RecursionError):
         return _outcome(call, "failed", took, code="parse_error", happened=call.is_effect)
     if call.action.output_schema and not fits(output, call.action.output_schema):
-        return _outcome(call, "failed", took, code="bad_output", happened=call.is_effect)
+        return _outcome(call, "failed", took, code=_BAD_OUTPUT, happened=call.is_effect)
     return _outcome(call, "done", took, output=output, output_digest=digest_text(answer.output_json))
 
 
 def _not_done(call: Call, error: DispatchError, took: int) -> Outcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
-    doubtful = code in _IN_DOUBT or (call.action.idempotent and code in _LOST)
+    sent = error["type"] != "exception"  # that is what a call comes to which cannot even be written down
+    doubtful = sent and (code in _IN_DOUBT or (call.action.idempotent and code in _LOST))
     status: Status = "unknown" if call.is_effect and doubtful else "failed"
-    return _outcome(call, status, took, code=code, detail=error["detail"])
+    happened = call.is_effect and code == _BAD_OUTPUT
+    return _outcome(call, status, took, code=code, detail=error["detail"], happened=happened)
 
 
 def _outcome(call: Call, status: Status, took: int, **more: Any) -> Outcome:

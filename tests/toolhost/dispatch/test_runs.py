@@ -161,7 +161,7 @@ def test_the_state_of_a_run_is_right_with_a_real_host(tmp_path: Path) -> None:
                 assert isinstance(answer, Answer)
                 slots = answer.slots
             assert error(await run.call(put(7, "lost", slots, fail=True))) == ("tool_error", None)
-            assert error(await run.call(put(9, "no slot", slots))) == ("tool_error", None)
+            assert error(await run.call(put(9, "no slot", slots))) == ("tool_error", "bad_output")
             assert said(await run.call(look(slots))) == {"0": "0", "1": "1", "2": "2"}
             del slots[1]
             assert said(await run.call(look(slots))) == {"0": "0", "2": "2"}

@@ -12,7 +12,8 @@ tool_error  the host answered, and the answer is no; ``status`` holds its verdic
 ========== =====================================================================================
 
 ``code`` refines it. The one to act upon is ``outcome_unknown``: the request left, no answer came, and the action must
-not be repeated. Nobody but a person or the action's own world can say whether its effect happened. ``lease_refused``
+not be repeated. Nobody but a person or the action's own world can say whether its effect happened. ``bad_output`` says
+that it did: the action ended well, and what it returned is no JSON, or holds state that is none. ``lease_refused``
 says that the call had no right to be made (:mod:`.rights`), and nothing was sent.
 """
 
@@ -26,7 +27,14 @@ __all__ = ["DispatchError", "ErrorCode", "ErrorType", "Status", "failure", "is_f
 
 ErrorType = Literal["timeout", "crash", "parse_error", "not_found", "exception", "tool_error"]
 ErrorCode = Literal[
-    "outcome_unknown", "oversize", "empty_output", "cancelled", "breaker_open", "queue_full", "lease_refused"
+    "outcome_unknown",
+    "oversize",
+    "empty_output",
+    "bad_output",
+    "cancelled",
+    "breaker_open",
+    "queue_full",
+    "lease_refused",
 ]
 
 

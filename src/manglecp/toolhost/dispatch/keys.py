@@ -137,8 +137,10 @@ class Keys:
 
 
 def _ran(call: Call, result: DispatchError) -> bool:
-    """Whether the effect happened and only its answer is missing, because it was too long."""
-    return result["type"] == "parse_error" and result.get("code") == "oversize" and not call.idempotent
+    """Whether the effect happened and only its answer is missing: it was too long, or is none."""
+    if call.idempotent:
+        return False
+    return result.get("code") == "bad_output" or (result["type"], result.get("code")) == ("parse_error", "oversize")
 
 
 def _again(call: Call, entry: _Entry) -> Answer | DispatchError:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import msgspec
 
 from manglecp.toolhost import state
-from manglecp.toolhost.dispatch.errors import DispatchError, Status, failure
+from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, Status, failure
 from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.effects import DANGEROUS, SAFE
 from manglecp.toolhost.hashing import hex_digest
@@ -190,7 +190,8 @@ def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object)
         return failure(aid, "not_found", detail, status="INVALID_PICK")
     if document.get("ok") is False and error == "oversize":  # as from a host that does not measure, but it lives on
         return failure(aid, "parse_error", detail, code="oversize")
-    return failure(aid, "tool_error", detail, status=status)
+    code: ErrorCode | None = "bad_output" if document.get("code") == "bad_output" else None
+    return failure(aid, "tool_error", detail, code=code, status=status)
 
 
 def _slots_after(before: Mapping[int, state.Artifact], document: object, *, hit: bool) -> state.Slots:

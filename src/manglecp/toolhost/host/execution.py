@@ -44,6 +44,8 @@ class Outcome(NamedTuple):
     output_json: str
     error: str
     slots: Slots
+    returned: bool = False
+    """Of an error: the action itself ended well, and what it returned cannot be told."""
 
 
 class Worker:
@@ -68,15 +70,18 @@ class Worker:
             arguments[tool.context] = Context(lent, self._reports, call)
         if self._signals is not None:
             self._signals.lend()
+        returned = False
         try:
-            output = encode_value(self._result(tool, arguments))
+            result = self._result(tool, arguments)
+            returned = True
+            output = encode_value(result)
             kept = owned(lent)  # slots that could not be sent are the action's failure, not the host's
             outcome = Outcome("OK", output, "", kept)
         except BaseException as error:
             if os.getpid() != self._process:
                 _end_child(error)
             trace(error)
-            outcome = Outcome("TOOL_ERROR", "{}", describe(error), slots)
+            outcome = Outcome("TOOL_ERROR", "{}", describe(error), slots, returned)
         if os.getpid() != self._process:
             _end_child(None)
         if self._signals is not None:

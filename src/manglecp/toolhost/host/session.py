@@ -150,4 +150,5 @@ class Session:
             "output_json": outcome.output_json,
             "error": outcome.error,
             "ds_state": state.delta(before, outcome.slots, name_base=knows_digests),
+            **({"code": "bad_output"} if outcome.returned else {}),
         }
