@@ -181,6 +181,11 @@ def test_a_broken_pack_is_not_served(pack: Path, tmp_path: Path) -> None:
         with process(tmp_path, "serve", str(pack), *args) as p:
             assert p.popen.wait(PATIENCE) == 1
             assert "a.mg:1" in p.said()
+    with process(tmp_path, "serve", str(pack), "--stdio", "--store", ":memory:") as p:
+        assert p.popen.wait(PATIENCE) == 1
+        assert p.popen.stdout is not None
+        assert [json.loads(line)["payload"]["status"] for line in p.popen.stdout] == ["booting"]
+        assert "a.mg:1" in p.said()
     (pack / "pack.toml").write_text("[pack]\nnames = 3\n")
     with process(tmp_path, "serve", str(pack), "--stdio") as p:
         assert p.popen.wait(PATIENCE) == 1

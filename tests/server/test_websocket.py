@@ -11,6 +11,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from manglecp.intent.identity import Identity
+from manglecp.server import websocket
+from manglecp.server.listening import PING_SECONDS
 from manglecp.server.settings import ServerSettings
 from tests.server.desk import PATIENCE, Tokens, authenticate, cancel, encoded, intent, invoke
 from tests.server.house import ClientConnection, house
@@ -133,10 +135,27 @@ async def test_a_client_authenticates_before_it_asks() -> None:
             assert (await ask(third, intent("f")))["payload"]["code"] == "auth_required"
 
 
+async def test_connections_are_not_for_those_who_never_say_who_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "UNKNOWN_SECONDS", 1.0)
+    ann = Identity("ann", frozenset(), "user")
+    async with house(auth=Tokens({"good": ann})) as h, h.websocket() as known, h.websocket() as unknown:
+        shown = await h.websocket(additional_headers={"authorization": "Bearer good"})
+        await hear(shown)
+        await hear(known)
+        assert (await ask(known, authenticate("a", "good")))["type"] == "authenticate_response"
+        await hear(unknown)
+        with pytest.raises(ConnectionClosed) as closed:
+            await hear(unknown)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+        await asyncio.sleep(1.0)  # nor later
+        for one in (known, shown):
+            assert (await ask(one, intent("b")))["type"] == "intent_response"
+        await shown.close()
+
+
 @pytest.mark.req("TRANS-09")
 async def test_an_idle_connection_is_pinged() -> None:
-    from manglecp.server.listening import PING_SECONDS
-
     assert PING_SECONDS <= 30
     async with house(ping=0.05) as h:
         reader, writer = await h.raw(

@@ -24,6 +24,7 @@ _FOREIGN: Final = Code(403, False, "pages of this origin may not ask")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY: Final = "*"
 _METHODS: Final = b"GET, HEAD, POST, OPTIONS"
+_EXPOSED: Final = (b"access-control-expose-headers", b"ETag, Retry-After, WWW-Authenticate")
 _HEADERS: Final = b"Accept, Authorization, Content-Type, If-None-Match, X-MangleCP-API-Key"
 
 
@@ -67,9 +68,9 @@ class Guards:
         if origin is None:
             return []
         if self._any_origin:
-            return [(b"access-control-allow-origin", b"*")]
+            return [(b"access-control-allow-origin", b"*"), _EXPOSED]
         if origin.decode("latin-1").lower() in self._origins:
-            return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
+            return [(b"access-control-allow-origin", origin), (b"vary", b"Origin"), _EXPOSED]
         return []
 
     @staticmethod

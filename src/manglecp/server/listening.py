@@ -20,6 +20,8 @@ __all__ = ["Listener", "Tls"]
 
 PING_SECONDS: Final = 20.0
 """An idle connection sees a ping at least every 30 seconds (TRANS-09)."""
+_KEPT: Final = 75
+"""Seconds that an idle connection is kept: longer than proxies keep theirs, so that they never use one that ends."""
 _LINGER: Final = 10
 """Seconds that connections have to close once everything is answered."""
 
@@ -68,6 +70,7 @@ class Listener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            timeout_keep_alive=_KEPT,
             timeout_graceful_shutdown=_LINGER,
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_context_factory=None if tls is None else lambda *_: tls.context(),

@@ -24,6 +24,9 @@ ABORT: Final = "manglecp.abort"
 """The extension of the scope that cuts a connection whose client does not read."""
 _GOING_AWAY: Final = 1001
 _UNSUPPORTED: Final = 1003
+_POLICY: Final = 1008
+UNKNOWN_SECONDS: Final = 30.0
+"""After which a client has said who it is, where that is asked: connections are not for those who only hold them."""
 _NOT_FOUND: Final = Code(404, False, "there is no WebSocket at this path")
 _LAST_WORDS: Final = 5.0
 """Seconds for what is unsent when the server goes."""
@@ -83,7 +86,8 @@ class WebSocket:
             reading = asyncio.create_task(_read(session, receive))
             gone = asyncio.create_task(session.gone())
             ending = asyncio.create_task(self._ending.wait())
-            tasks = (reading, gone, ending)
+            unknown = asyncio.create_task(_unknown(session))
+            tasks = (reading, gone, ending, unknown)
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if session.lost:
@@ -91,6 +95,8 @@ class WebSocket:
                 elif ending.done():
                     reading.cancel()
                     await _take_leave(session, send)
+                elif unknown.done():
+                    await send({"type": "websocket.close", "code": _POLICY})
                 elif (code := reading.result()) is not None:
                     await send({"type": "websocket.close", "code": code})
             finally:
@@ -111,6 +117,14 @@ async def _read(session: Session, receive: Receive) -> int | None:
             await session.receive(text.encode())
         except ConnectionResetError:
             return None
+
+
+async def _unknown(session: Session) -> None:
+    """Ends if it is not known in time who the client is."""
+    await asyncio.sleep(UNKNOWN_SECONDS)
+    with contextlib.suppress(WireError):
+        await session.who()
+        await asyncio.Event().wait()
 
 
 async def _take_leave(session: Session, send: Send) -> None:
