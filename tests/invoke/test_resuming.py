@@ -229,3 +229,32 @@ async def test_whoever_cannot_read_a_run_leaves_it_to_others() -> None:
             assert names(s) == ["write"]
     assert the_run(store).state == RunState.SUCCEEDED
     store.close()
+
+
+@pytest.mark.parametrize(("name", "code"), [("write", "execution_failed"), ("look", "internal_error")])
+async def test_a_store_that_fails_in_the_middle_of_a_run(
+    name: str, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run with effects goes on later. Nobody is told to repeat it, and nobody gets a traceback for a full disk."""
+    pack, store = chain(steps(name, name)), open_store(":memory:")
+
+    def full(given: dict[str, Any]) -> dict[str, Any]:
+        with store.writing() as tx:
+            tx.execute(
+                "CREATE TRIGGER full BEFORE INSERT ON ledger BEGIN SELECT RAISE (ABORT, 'the disk is full'); END"
+            )
+        return given
+
+    async with shop(pack, {name: full}, store=store, settings=SHORT) as s:
+        error = await s.refused("t", {"n": 1}, request_key="k")
+    assert (error.code, error.row.recoverable) == (code, False)
+    assert "Traceback" not in caplog.text
+    with store.writing() as tx:
+        tx.execute("DROP TRIGGER full")
+    if name == "write":
+        assert error.details is not None
+        assert error.details["reason"] == "interrupted"
+        async with gone_on(pack, store) as s:
+            assert (await answer(s)).details["effects"] == [{"step": 1, "action": "write", "status": "unknown"}]
+            assert names(s) == []
+    store.close()

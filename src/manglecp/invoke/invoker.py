@@ -23,17 +23,20 @@ from manglecp.intent.identity import Identity
 from manglecp.intent.responding import respond
 from manglecp.intent.secret_settings import hiding
 from manglecp.invoke.accepting import Accepted, Accepting, Asked
+from manglecp.invoke.announcing import Announcing
 from manglecp.invoke.answers import Answer, decoded
 from manglecp.invoke.carrying import CarryingOut
 from manglecp.invoke.checking import Checks, args_digest, not_found
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
-from manglecp.invoke.documents import Documents, Proven, question_digest
+from manglecp.invoke.documents import Documents
 from manglecp.invoke.parties import Watch
 from manglecp.invoke.progress import OnProgress, telling
+from manglecp.invoke.refusals import interrupted
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.trial import refuse_unusable
 from manglecp.pack.model import Profile
+from manglecp.store.errors import StoreError
 from manglecp.store.opening import Store
 from manglecp.store.registry import Kept
 from manglecp.store.runs.errors import Fenced, KeyTaken
@@ -89,6 +92,7 @@ class Invoker:
         self._clock = clock
         self._point = point
         self._documents = Documents(domain.pack)
+        self._announcing = Announcing(store, self._documents, domain.digest, self._limits.retention_ms)
         self._checks = Checks(
             pack_digest=domain.digest,
             actions=domain.pack.actions,
@@ -133,26 +137,7 @@ class Invoker:
     def _evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         now_ns = self._clock()
         answer = respond(self.domain, request, identity, lambda: now_ns)
-        if answer.definitions:
-            proof = question_digest(request, identity, self.domain.digest, now_ns)
-            kept = [
-                Kept(
-                    macro_id=one.macro_id,
-                    pack_digest=self.domain.digest,
-                    document=self._documents.write(Proven(one, proof)),
-                    not_before_ms=None if one.not_before is None else -(-one.not_before // 1_000_000),
-                    expires_at_ms=None if one.expires_at is None else one.expires_at // 1_000_000,
-                )
-                for one in answer.definitions
-            ]
-            with self._store.writing() as tx:
-                self._store.registry.keep(
-                    tx,
-                    identity.name,
-                    kept,
-                    retention_ms=self._limits.retention_ms,
-                    now_ms=self._now_ms(),
-                )
+        self._announcing.keep(request, identity, answer.definitions, now_ns, self._now_ms())
         return answer.response
 
     # --- invocations -------------------------------------------------------------------------------------------------
@@ -226,9 +211,12 @@ class Invoker:
         except Fenced:
             _log.warning("run %s was taken over by another process", run)
             return await self._end_of(run)
+        except StoreError as error:
+            _log.error("run %s cannot be written down: %s", run, error)
+            return interrupted(run, acknowledged=accepted.plan.has_effects)
         except Exception:
             _log.exception("run %s failed in the server itself", run)
-            return WireError("internal_error", "The server failed on this invocation", {"run_id": run})
+            return interrupted(run, acknowledged=accepted.plan.has_effects)
         finally:
             self._claims.drop(run)
 

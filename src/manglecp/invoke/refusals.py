@@ -16,7 +16,7 @@ from manglecp.invoke.model import Effect, Outcome
 from manglecp.invoke.turns import GateRefused
 from manglecp.wire.errors import SchemaError, WireError
 
-__all__ = ["Told", "cancelled", "failed", "gate_refused", "needs_decision", "result_refused"]
+__all__ = ["Told", "cancelled", "failed", "gate_refused", "interrupted", "needs_decision", "result_refused"]
 
 RETRY_AFTER_MS: Final = 1_000
 _BUSY: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
@@ -103,6 +103,14 @@ def gate_refused(refused: GateRefused, told: Told) -> WireError:
         return WireError("confirmation_required", "A person has to approve what this macro-tool does")
     details = told.details("gate_refused", failure_classes=list(refused.classes))
     return WireError("execution_failed", "The evidence of the run does not permit its effect", details)
+
+
+def interrupted(run_id: str, *, acknowledged: bool) -> WireError:
+    """The server itself failed. A run with effects goes on elsewhere, from its record: nobody is to repeat it."""
+    if not acknowledged:
+        return WireError("internal_error", "The server failed on this invocation", {"run_id": run_id})
+    message = "The server failed during this run; what it had done is on record, and the run goes on from there"
+    return WireError("execution_failed", message, {"reason": "interrupted", "run_id": run_id})
 
 
 def result_refused(errors: Sequence[SchemaError], told: Told) -> WireError:
