@@ -240,9 +240,8 @@ async def test_a_store_that_fails_in_the_middle_of_a_run(
 
     def full(given: dict[str, Any]) -> dict[str, Any]:
         with store.writing() as tx:
-            tx.execute(
-                "CREATE TRIGGER full BEFORE INSERT ON ledger BEGIN SELECT RAISE (ABORT, 'the disk is full'); END"
-            )
+            tx.execute("DROP TRIGGER IF EXISTS full")
+            tx.execute("CREATE TRIGGER full BEFORE INSERT ON ledger BEGIN SELECT RAISE (ABORT, 'disk full'); END")
         return given
 
     async with shop(pack, {name: full}, store=store, settings=SHORT) as s:
