@@ -31,6 +31,7 @@ def test_the_whole_way() -> None:
     with blocking(server, on_progress=lambda _: told.append(threading.current_thread().name)) as client:
         assert client.manifest.status == "ready"
         assert client.identity is None
+        assert client.ready() == client.manifest
         assert client.refresh() == client.manifest
         found = client.evaluate("go")
         assert client.upgrade(found["t"]).level == "full"

@@ -178,11 +178,27 @@ async def test_nothing_is_sent_while_the_server_boots() -> None:
 
 
 @pytest.mark.req("CLI-14", "MANI-28")
+async def test_who_waits_until_the_server_is_ready_has_its_newest_manifest() -> None:
+    server = Scripted(tools(), status="booting")
+    async with server.client() as client:
+        waiting = asyncio.create_task(client.ready())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await server.push(status="ready", server_version="2")
+        assert (await asyncio.wait_for(waiting, PATIENCE)).server_version == "2"
+        assert (await client.ready()).server_version == "2"
+    assert server.received == []
+
+
+@pytest.mark.req("CLI-14", "MANI-28")
 async def test_who_waits_too_long_for_a_server_that_boots_gives_up() -> None:
     server = Scripted(tools(), status="booting")
     async with server.client(boot_seconds=0.05) as client:
         with pytest.raises(Refused, match="server_not_ready"):
             await client.evaluate("go")
+        with pytest.raises(Refused, match="server_not_ready"):
+            await client.ready()
     assert server.received == []
 
 

@@ -65,6 +65,9 @@ class BlockingClient:
     def state(self) -> WorkingState:
         return self._client.state
 
+    def ready(self) -> ManifestPayload:
+        return self._wait(self._client.ready())
+
     def refresh(self) -> ManifestPayload:
         return self._wait(self._client.refresh())
 

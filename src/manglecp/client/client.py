@@ -112,6 +112,11 @@ class Client:
         """What the server said to the token, on connections that last."""
         return self._connection.identity
 
+    async def ready(self) -> ManifestPayload:
+        """Wait until the server takes requests. Its manifest then is whole; that of one that boots may not be."""
+        await self._connection.prepared()
+        return self.manifest
+
     async def refresh(self) -> ManifestPayload:
         """Read the manifest again where new ones do not come by themselves."""
         return await self._connection.refresh()
