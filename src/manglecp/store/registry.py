@@ -17,7 +17,7 @@ enough the oldest of the others, and a warning says so (INVK-13, OPEN-30).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from manglecp.harness.canonical import digest_bytes
@@ -80,6 +80,7 @@ _FIND: Final = """
     FROM registry JOIN registry_document USING (digest)
     WHERE identity = ? AND macro_id = ? AND registry.drop_ms > ?
 """
+_ENTRIES: Final = "SELECT macro_id, digest, drop_ms FROM registry WHERE identity = ? AND macro_id IN ({marks})"
 _DROP: Final = """
     DELETE FROM registry WHERE (identity, macro_id) IN (
         SELECT identity, macro_id FROM registry WHERE drop_ms <= ? LIMIT ?)
@@ -157,6 +158,12 @@ class Registry:
         """What was announced to this identity, whether it is valid now or not."""
         row = tx.execute(_FIND, (identity, macro_id, now_ms)).fetchone()
         return None if row is None else Kept(*row)
+
+    def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+        """Of these tools those that are there: the digest of the definition, and until when they are, at least."""
+        marks = ", ".join("?" * len(macro_ids))
+        rows = tx.execute(_ENTRIES.format(marks=marks), (identity, *macro_ids)).fetchall()
+        return {macro_id: (digest, drop_ms) for macro_id, digest, drop_ms in rows}
 
     def sweep(self, tx: Transaction, now_ms: int, most: int = MOST_ENTRIES, *, at_once: int = AT_ONCE) -> Swept:
         """Drop what is past its retention; if more than ``most`` are left, evict. ``at_once`` entries at most."""
