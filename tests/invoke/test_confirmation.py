@@ -172,6 +172,18 @@ async def test_a_nonce_is_remembered_for_as_long_as_its_token_holds() -> None:
             await s.invoker.invoke(request, ME)
 
 
+async def test_a_clock_that_is_put_back_brings_no_token_back() -> None:
+    async with shop_of_payments() as s:
+        asked = await challenge_of(s, {"n": 1})
+        request = invocation(asked["macro_id"], {"n": 1}, confirmation_token=token_for(asked))
+        await s.invoker.invoke(request, ME)
+        with s.store.writing() as tx:  # by a clock that is two hours fast
+            s.store.nonces.sweep(tx, NOW // MS + 7_200_000)
+        with pytest.raises(WireError, match="confirmation"):
+            await s.invoker.invoke(request, ME)
+        assert len(s.bench.ran) == 1
+
+
 async def test_an_identity_without_a_secret_confirms_nothing() -> None:
     async with shop_of_payments() as s:
         asked = await challenge_of(s, {"n": 1})

@@ -62,10 +62,12 @@ async def test_an_output_that_breaks_its_schema_fails_the_step(name: str) -> Non
     strict = {"type": "object", "required": ["m"]}
     kind = action if name == "look" else effect
     one = kind("strict", params=NUMBER, output_schema=strict)
-    async with shop(chain(steps("strict", "look"), actions=(one,))) as s:
+    stands = 'asserts("done", [N], "server") :- step_status(N, "strict", "success").'
+    async with shop(chain(steps("strict", "look"), stands, actions=(one,))) as s:
         error = await s.refused("t", {"n": 1})
         assert [each for each, _ in s.bench.ran] == ["strict"]
     assert error.details is not None
+    assert [each["args"] for each in error.details["state_delta"]["assert"]] == ([] if name == "look" else [[1]])
     assert error.details["code"] == "bad_output"
     assert [each["status"] for each in error.details["effects"]] == ([] if name == "look" else ["done"])
 

@@ -32,6 +32,8 @@ __all__ = ["LIFETIME_MS", "AutoConfirm", "Consent", "Secrets", "challenge", "sig
 LIFETIME_MS: Final = 300_000
 SKEW_MS: Final = 30_000
 """A token from the future is refused, unless clocks merely differ."""
+REMEMBERED_MS: Final = 86_400_000
+"""For how long a token that was used is known. Longer than it holds: a clock may run ahead and be put back."""
 _VERSION: Final = "v1"
 _PURPOSE: Final = "manglecp-confirm-v1"
 _TOKEN: Final = re.compile(r"v1\.([A-Za-z0-9_-]{16,128})\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{43})")
@@ -105,7 +107,7 @@ def verify(
     mac = _mac(secret, identity, macro_id, args_digest, nonce, issued_ms)
     if not hmac.compare_digest(mac, found[3]) or not -SKEW_MS <= now_ms - issued_ms < LIFETIME_MS:
         return None
-    return Consent(nonce, issued_ms + LIFETIME_MS + SKEW_MS)
+    return Consent(nonce, issued_ms + REMEMBERED_MS)
 
 
 def _mac(secret: bytes, identity: str, macro_id: str, args_digest: str, nonce: str, issued_ms: int) -> str:

@@ -10,7 +10,7 @@ Rules that nobody wrote are not asked: whether the pack has a rule for a questio
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from manglecp.intent.domain import Domain
@@ -114,7 +114,9 @@ class RunRules:
         return {name: [row for row in rows if row not in anyway[name]] for name, rows in said.items()}
 
     def _after(self, standing: Sequence[Outcome]) -> dict[str, list[tuple[Value, ...]]]:
-        lookup = self._ask(standing, [Fact("ran", (self._tool,))])
+        # An effect is the case although what its action returned is of no use.
+        stands = [replace(one, status="done", output=None) if one.happened else one for one in standing]
+        lookup = self._ask(stands, [Fact("ran", (self._tool,))])
         return {name: lookup.all(name, arity) for name, arity in AFTER.items()}
 
     def _ask(self, outcomes: Sequence[Outcome], more: Iterable[Fact] = ()) -> Lookup:
