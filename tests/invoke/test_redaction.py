@@ -155,3 +155,26 @@ def test_a_secret_is_found_wherever_it_stands(schema: dict[str, Any]) -> None:
     shared = {"Login": {"properties": {"again": {"$ref": "#/$defs/Login"}, "word": {"format": "password"}}}}
     whole = {"properties": {"one": schema, "other": {"default": {"writeOnly": True}}}, "$defs": shared}
     assert secret_names(whole) == {"one"}
+
+
+@pytest.mark.req("SEC-33")
+async def test_what_a_client_said_about_times_is_gone_with_the_evaluation(tmp_path: Path) -> None:
+    """That intervals are joined and bounded is shown in tests/intent/test_evaluation.py."""
+    store = open_store(tmp_path / "store.db")
+    fact = {
+        "pred": "lasted",
+        "args": [918_273_645],
+        "t": {"start": "2026-01-15T11:10:00Z", "end": "2026-01-15T11:20:07Z"},
+    }
+    pack = chain('macro_step("t", 1, "write").', when='mandatory("t") :- intent("go"), lasted(N)@[S, E], N > 1.')
+    async with shop(pack, store=store) as s:
+        assert await s.tools() == {}
+        proven = (await s.tools(facts=[fact]))["t"]
+        await s.invoke(proven, {"n": 1}, evaluate=False, request_key="k")
+        assert [name for name, _ in s.bench.ran] == ["write"]
+    left = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    store.close()
+    left += b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"write" in left
+    assert b"918273645" not in left
+    assert b"11:20:07" not in left

@@ -1,0 +1,18 @@
+"""SECURITY.md says what is promised, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.req("SEC-38")
+@pytest.mark.parametrize(
+    "words", ["a pack that is", "malicious is out of scope", "holes of clients", "floods of the network"]
+)
+def test_what_is_out_of_scope_is_named(words: str) -> None:
+    _, _, excluded = PAGE.partition("## What does not")
+    assert words in excluded
