@@ -22,6 +22,7 @@ from typing import Final, cast
 
 import msgspec
 
+from manglecp.intent.counting import count
 from manglecp.intent.definition import Definition
 from manglecp.intent.disclosure import DEMOTED
 from manglecp.intent.rendering import Shown, Skills, render, required_skills, skill
@@ -87,7 +88,7 @@ def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
     rendered = tuple(render(tool, skills) for tool in shown)
     required = required_skills(shown, skills)
     text = _encoder.encode({"macro_tools": rendered, "required_skills": required})
-    return Fitted(shown, rendered, required, counter.count(text))
+    return Fitted(shown, rendered, required, count(text, counter))
 
 
 class _Path:
