@@ -56,9 +56,11 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
     others = {
         "call": "PACK|URL TOOL",
         "intent": "PACK|URL NAME",
+        "conformance": "[URL]",
         "dev": "PACK",
         "new": "PACK",
         "schema": "[TYPE]",
+        "shell": "PACK|URL",
         "serve": "PACK",
         "toolhost": "MODE PLUGIN [AID]",
         "worker": "PACK...",

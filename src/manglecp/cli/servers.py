@@ -12,6 +12,7 @@ import inspect
 import re
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ __all__ = [
 T = TypeVar("T")
 _ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
 _LEAST_SECRET: Final = 32
+_HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def _target(context: click.Context, parameter: click.Parameter, given: str) -> Path | str:
@@ -100,14 +102,15 @@ def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
 class Person:
     """Who agrees to what tools do. ``ask`` shows a question and waits for an answer."""
 
-    url: str
+    url: str | None
+    """Where the server is; None for a pack on this machine."""
     server: Server
     who: str | None
     ask: Callable[[Question], bool | Awaitable[bool]]
+    clock: Callable[[], int] = time.time_ns
 
     def on_confirm(self) -> OnConfirm:
         """For one invocation, about which nobody is asked twice."""
-        from manglecp.client.consent import Signer
         from manglecp.client.errors import Refused
 
         asked: list[Question] = []
@@ -122,9 +125,15 @@ class Person:
                 return None
             name = self.who or question.identity or "anonymous"
             secret = self._secret(name)
-            return True if secret is None else Signer(secret, name, ask=lambda _: True).token(question)
+            return True if secret is None else self._signed(secret, name, question)
 
         return agree
+
+    def _signed(self, secret: bytes, name: str, question: Question) -> str:
+        from manglecp.client.consent import Signer
+
+        signer = Signer(secret, name, ask=lambda _: True, clock_ms=lambda: self.clock() // 1_000_000)
+        return signer.token(question)
 
     def _secret(self, name: str) -> bytes | None:
         if self.server.secret_file is not None:
@@ -132,9 +141,8 @@ class Person:
         from manglecp.invoke.local import SECRET_FILE, local_secrets
         from manglecp.store.opening import state_directory
 
-        host = urlsplit(self.url).hostname
-        mine = host in ("localhost", "127.0.0.1", "::1") and (state_directory() / SECRET_FILE).exists()
-        return local_secrets().of(name) if mine else None
+        here = self.url is None or urlsplit(self.url).hostname in _HERE
+        return local_secrets().of(name) if here and (state_directory() / SECRET_FILE).exists() else None
 
 
 def _read_secret(file: Path) -> bytes:

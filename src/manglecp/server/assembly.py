@@ -48,8 +48,9 @@ async def open_core(
     auto_confirm: AutoConfirm | None = None,
     settings: ServerSettings | None = None,
     observers: Sequence[Callable[[Handled], None]] = (),
+    clock: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[Core]:
-    """A core that is booting. It is drained by whoever leaves, and closed here."""
+    """A core that is booting. It is drained by whoever leaves, and closed here. ``clock`` is what invocations go by."""
     async with AsyncExitStack() as stack:
         opened: list[Store] = []
 
@@ -71,6 +72,7 @@ async def open_core(
                 degrade=source.degrade,
                 secrets=secrets or local_secrets(),
                 auto_confirm=auto_confirm,
+                clock=clock,
             ) as edition:
                 yield edition
 
