@@ -79,6 +79,18 @@ async def test_wildcards_are_null() -> None:
     assert [one["args"] for one in answer.state_delta.retract] == [[None, None], [1, None]]
 
 
+@pytest.mark.req("DELTA-06", "DELTA-14")
+async def test_a_pattern_fits_as_far_as_it_says(caplog: pytest.LogCaptureFixture) -> None:
+    answer = await run(
+        'retracts("held", [/_, "shut"]) :- ran("t").',
+        'retracts("held", [/_, 7]) :- ran("t").',
+        'retracts("held", ["a hidden word", /_]) :- ran("t").',
+    )
+    assert [one["args"] for one in answer.state_delta.retract] == [[None, "shut"]]
+    assert "does not fit" in caplog.text
+    assert "hidden" not in caplog.text
+
+
 async def test_a_time_that_is_none_is_left_out() -> None:
     backwards = (
         'asserts_during("lasted", [4], "server", E, S) :- ran("t"), S = fn:time:from_unix_nanos(0), E = fn:time:now().'

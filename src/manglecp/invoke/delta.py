@@ -21,6 +21,7 @@ from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.invoke.observing import clean
 from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.facts import Fact
+from manglecp.mangle.generic_types import row_accepts
 from manglecp.mangle.program import Program
 from manglecp.mangle.values import List, Time, Value
 from manglecp.wire.facts import WILDCARD
@@ -130,11 +131,16 @@ def _fits(program: Program, fact: Fact) -> bool:
     declared = program.predicates.get(fact.key)
     if declared is None or (fact.interval is not None and not declared.temporal):
         return False
-    if WILDCARD in fact.args:
-        return True
     if program not in _acceptances:
         _acceptances[program] = Acceptance(program.predicates)
-    return _acceptances[program].accepts(fact.key, fact.args)
+    acceptance = _acceptances[program]
+    said = [number for number, value in enumerate(fact.args) if value != WILDCARD]
+    if len(said) == len(fact.args):
+        return acceptance.accepts(fact.key, fact.args)
+    if declared.decl is None:
+        return True
+    types = acceptance.types(tuple(fact.args[number] for number in said))
+    return any(row_accepts(tuple(row[number] for number in said), types) for row in declared.rows)
 
 
 # --- the cap ---------------------------------------------------------------------------------------------------------
