@@ -20,16 +20,8 @@ setup-bench:
 	@$(SETUP) bench
 
 .PHONY: demo
-DEMO := .venv/bin/manglecp eval examples/first/incident.mg --now 2026-01-15T12:00:00Z
-demo: setup-run ## what follows from a small program of rules, why, which tools a pack proves, and what one of them does
-	$(DEMO) --time
-	@echo
-	$(DEMO) --explain 'offered(/rollback,/payments)'
-	@echo
-	.venv/bin/manglecp intent examples/incident diagnose_error --facts examples/incident/recorded/diagnose_error.json --degrade
-	@echo
-	MANGLECP_STATE_DIR=build/demo .venv/bin/manglecp call examples/incident full_stack_diagnosis --intent diagnose_error \
-		--facts examples/incident/recorded/diagnose_error.json --store :memory: --degrade
+demo: setup-run ## a server with the incident pack, and a client that walks through it
+	@$(PY) -m tools.demo
 
 .PHONY: test
 test: setup-dev ## everything that has to hold: lint, types, import contract, docs, tests with coverage
