@@ -154,11 +154,11 @@ async def _tidy(bench: Bench) -> None:
     if not isinstance(line, SessionLine):
         return
     name = bench.watcher.doing
-    for answer in line.unread:
+    for answer in (*line.unread, *line.repeated):
         bench.report.note("TRANS-33", False, "one terminal message for each request", f"one more: {answer}", name)
     for late in line.late:
         bench.report.note("PROG-08", False, "no progress after the terminal message", late, name)
-    if line.unread or line.late:
+    if line.unread or line.repeated or line.late:
         await bench.drop()
 
 

@@ -78,10 +78,12 @@ async def consent_is_needed(b: Bench) -> None:
         answer = await b.invoke(macro_id, dict(invocation.args))
         rows = ("INVK-09", "SEC-24")
         b.refused(answer, "confirmation_required", *rows, about=f"{invocation.tool} without a token")
-        for token in ("conformance", "v1.forged", ""):
+        for token in ("conformance", "v1.forged"):
             answer = await b.invoke(macro_id, dict(invocation.args), confirmation_token=token)
-            codes = "confirmation_invalid" if token else ("confirmation_invalid", "confirmation_required")
-            b.refused(answer, codes, "INVK-10", about=f"the token {token!r}")
+            b.refused(answer, "confirmation_invalid", "INVK-10", about=f"the token {token!r}")
+        answer = await b.invoke(macro_id, dict(invocation.args), confirmation_token="")
+        refused = answer.code in ("confirmation_invalid", "confirmation_required")
+        b.that("INVK-10", refused, "an error for an empty token", answer)
         if invocation.wrong_args is not None:
             answer = await b.invoke(macro_id, invocation.wrong_args)
             about = "wrong arguments and no token"

@@ -142,9 +142,9 @@ async def failures(b: Bench) -> None:
         b.refused(answer, "execution_failed", "INVK-17", about=f"{invocation.tool}, which fails")
 
 
-@check("PROG-02", "PROG-05", "PROG-06", transports=SESSIONS, patience=5)
+@check("PROG-02", "PROG-05", "PROG-06", "PROG-08", transports=SESSIONS, patience=5)
 async def progress(b: Bench) -> None:
-    """Progress has the id of its request, and an answer comes after it"""
+    """Progress has the id of its request, and an answer comes after it and nothing after that"""
     told = 0
     for _, _, answer in await _ran(b):
         for one in answer.progress:
@@ -153,6 +153,11 @@ async def progress(b: Bench) -> None:
             status = one.get("payload", {}).get("status")
             b.that("PROG-02", status in ("started", "running", "finalizing"), "a status", status)
         b.that("PROG-06", answer.type in ("invoke_response", "error"), "an answer after progress", answer)
+    line = await b.session()
+    invocation = b.invocations(_plain)[0]
+    await b.invoke(await b.macro_id(invocation), dict(invocation.args))
+    await b.state(invocation.intent)  # whatever is late has come when this is answered
+    b.that("PROG-08", not line.late, "no progress after the terminal message", line.late)
     if not told:
         raise Untested("no invocation of the plan tells of its progress")
 

@@ -38,6 +38,7 @@ async def pipelining(b: Bench) -> None:
     answers: list[Answer] = [await line.next() for _ in sent]
     came, wanted = Counter(str(one.message.get("id")) for one in answers), Counter(str(one["id"]) for one in sent)
     b.that(("TRANS-33", "WIRE-04"), came == wanted, "one terminal message for each id", came - wanted)
+    b.that("TRANS-33", not line.repeated, "no second one", line.repeated)
     for answer in answers:
         wrong = answer.message.get("id") == sent[3]["id"]
         kind = "error" if wrong else "intent_response"
@@ -59,13 +60,14 @@ async def cancelling(b: Bench) -> None:
     came = Counter(str(one.message.get("id")) for one in answers)
     rows = ("TRANS-36", "TRANS-38")
     b.that(rows, came == Counter(str(one["id"]) for one in sent), "one terminal message for each id", came)
+    after = await b.state(stated)
+    b.that("TRANS-38", after.type == "intent_response", "an answer to the next request", after)
+    b.that("TRANS-38", not line.repeated, "no other terminal message", line.repeated)
     for answer in answers:
         fits = answer.type == "intent_response" or answer.code in ("cancelled", "rate_limited", "server_not_ready")
         b.that("TRANS-38", fits, "cancelled, or the answer", answer)
         if answer.code == "cancelled":
             b.that("ERR-32", answer.payload.get("recoverable") is False, "recoverable false", answer)
-    after = await b.state(stated)
-    b.that("TRANS-38", after.type == "intent_response", "an answer to the next request", after)
 
 
 @check("TRANS-37", "TRANS-38", "ERR-32", "PROG-06", level=2, transports=SESSIONS, patience=3)

@@ -27,6 +27,8 @@ class SessionLine:
         """Ids whose terminal message came."""
         self.late: list[dict[str, Any]] = []
         """Progress after the terminal message."""
+        self.repeated: list[Answer] = []
+        """Terminal messages for what had one already."""
         self._news = asyncio.Condition()
         self._end: Exception | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -118,6 +120,8 @@ class SessionLine:
             if key in self.finished:
                 self.late.append(message)
             self._progress.setdefault(key, []).append(message)
+        elif key in self.finished:
+            self.repeated.append(answer)
         else:
             if key is not None:
                 self.finished.add(key)

@@ -15,7 +15,7 @@ from manglecp.conformance.lines.session import SessionLine
 __all__ = ["StdioLine"]
 
 _LONGEST: Final = 64 << 20
-_LEAVE: Final = 5.0
+_LEAVE: Final = 2.0
 """Seconds to end, once nothing more comes."""
 
 

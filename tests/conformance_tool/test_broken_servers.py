@@ -1,0 +1,266 @@
+"""Servers that break one rule each are found out, at the requirement that they break and at no other."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conformance_tool.spoiling import Flaw, Message
+from tests.conformance_tool.workshop import Way, Workshop
+
+Said = Callable[[Message | None, Message], Message | list[Message] | None]
+_numbers = itertools.count()
+
+
+def on(type_: str, change: Callable[[dict[str, Any]], Any]) -> Said:
+    """Change the payload of messages of this type."""
+
+    def said(_: Message | None, answer: Message) -> Message:
+        if answer["type"] == type_:
+            change(answer["payload"])
+        return answer
+
+    return said
+
+
+def each_tool(change: Callable[[dict[str, Any]], Any]) -> Said:
+    return on("intent_response", lambda payload: [change(tool) for tool in payload["macro_tools"]])
+
+
+def instead_of(code: str) -> Said:
+    """Do it all the same."""
+
+    def said(_: Message | None, answer: Message) -> Message:
+        if answer["payload"].get("code") == code:
+            return {**answer, "type": "invoke_response", "payload": {"result": {}}}
+        return answer
+
+    return said
+
+
+def heard(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
+    """Change the request, if it is JSON in any sense."""
+
+    def hear(data: bytes) -> bytes:
+        if data.startswith(b"\xef\xbb\xbf") or len(data) > 1_000_000:
+            return data
+        try:
+            message = json.loads(data)
+        except ValueError:
+            return data
+        return json.dumps(change(message)).encode()
+
+    return hear
+
+
+def known_facts(message: Any) -> Any:
+    """Pass over facts that nobody declared, instead of saying so."""
+    payload = message.get("payload") if isinstance(message, dict) else None
+    if isinstance(payload, dict) and isinstance(payload.get("facts"), list):
+        payload["facts"] = [one for one in payload["facts"] if not str(one.get("pred")).startswith("conformance_")]
+    return message
+
+
+def any_version(message: Any) -> Any:
+    return {**message, "manglecp": "2026-02-draft"} if isinstance(message, dict) and "manglecp" in message else message
+
+
+def any_id(message: Any) -> Any:
+    if isinstance(message, dict) and message.get("type") == "intent_request" and not message.get("id"):
+        return {**message, "id": "made-up"}
+    return message
+
+
+def no_limits(message: Any) -> Any:
+    if isinstance(message, dict) and isinstance(message.get("payload"), dict):
+        message["payload"].pop("constraints", None)
+    return message
+
+
+def other_id(_: Message | None, answer: Message) -> Message:
+    return {**answer, "id": answer["id"].upper()} if isinstance(answer["id"], str) else answer
+
+
+def new_ids(tool: dict[str, Any]) -> None:
+    tool["macro_id"] += f"-{next(_numbers)}"
+
+
+def other_scores(tool: dict[str, Any]) -> None:
+    if "metadata" in tool:
+        tool["metadata"]["score"] = next(_numbers)
+
+
+def leaky_hints(payload: dict[str, Any]) -> None:
+    for one in payload.get("proof_hints", {}).get("derivations", ()):
+        one["tree"] = {"fact": "relevant(X) :- intent(X), secret(X).", "type": "derived", "children": []}
+
+
+def unasked_hints(payload: dict[str, Any]) -> None:
+    payload.setdefault("proof_hints", {"derivations": [], "excluded": [], "unmatched_facts": []})
+
+
+def hidden_upgrade(request: Message | None, answer: Message) -> Message:
+    facts = (request or {}).get("payload", {}).get("facts") or []
+    if answer["type"] == "intent_response" and any(one.get("pred") == "disclosure_upgrade" for one in facts):
+        for tool in answer["payload"]["macro_tools"]:
+            keep = ("macro_id", "name")
+            small = {name: tool[name] for name in keep} | {"disclosure_level": "minimal"}
+            tool.clear()
+            tool.update(small)
+    return answer
+
+
+def no_category(payload: dict[str, Any]) -> None:
+    for fact in payload["state_delta"]["assert"]:
+        fact.pop("category", None)
+
+
+def listed_tools(payload: dict[str, Any]) -> None:
+    payload["extensions"]["x-tools"] = [{"macro_id": "m-1"}]
+
+
+def recoverable(payload: dict[str, Any]) -> None:
+    if payload["code"] == "macro_not_found":
+        payload["recoverable"] = False
+
+
+def own_code(payload: dict[str, Any]) -> None:
+    if payload["code"] == "macro_not_found":
+        payload["code"] = "no_such_tool"
+
+
+def twice(_: Message | None, answer: Message) -> list[Message]:
+    return [answer, answer] if answer["type"] == "intent_response" else [answer]
+
+
+def late_progress(_: Message | None, answer: Message) -> list[Message]:
+    late = {**answer, "type": "progress", "payload": {"status": "running"}}
+    return [answer, late] if answer["type"] == "invoke_response" else [answer]
+
+
+def odd_progress(_: Message | None, answer: Message) -> Message:
+    if answer["type"] == "progress":
+        answer["payload"]["status"] = "thinking"
+    return answer
+
+
+def no_manifest(_: Message | None, answer: Message) -> Message:
+    welcome = {"code": "internal_error", "message": "Welcome", "recoverable": False}
+    return {**answer, "type": "error", "payload": welcome} if answer["type"] == "manifest" else answer
+
+
+def no_level(payload: dict[str, Any]) -> None:
+    payload["protocol"]["conformance_level"] = 0
+
+
+def small_messages(payload: dict[str, Any]) -> None:
+    payload["limits"]["max_message_bytes"] = 65_536
+
+
+def no_budget(payload: dict[str, Any]) -> None:
+    (payload.get("details") or {}).pop("budget", None)
+
+
+def too_much(tool: dict[str, Any]) -> None:
+    if tool["disclosure_level"] == "condensed":
+        tool["input_schema"] = {}
+
+
+def no_time(payload: dict[str, Any]) -> None:
+    del payload["eval_time_used"]
+
+
+def always_ok(_: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    return 200, headers, body
+
+
+def bad_request(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    return (400 if status == 404 else status), headers, body
+
+
+def as_text(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    return status, {**headers, "content-type": "text/html"}, body
+
+
+def everybody(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+    return 200 if status == 403 else status, {**headers, "access-control-allow-origin": "*"}, body
+
+
+LIMITS = "CONF-16 CONF-17 ERR-19 EVAL-05 EVAL-17 EVAL-20 EVAL-24 EVAL-30 MANI-24"
+BROKEN: list[tuple[str, Way, Flaw, str]] = [
+    ("another id", "http", Flaw(said=other_id), "WIRE-04 ERR-04"),
+    ("another id", "websocket", Flaw(said=other_id), "WIRE-04 ERR-04 TRANS-33 TRANS-34"),
+    ("makes up ids", "http", Flaw(heard=heard(any_id)), "WIRE-03 ERR-06"),
+    ("any version", "http", Flaw(heard=heard(any_version)), "WIRE-11 ERR-05"),
+    ("the same key twice", "http", Flaw(heard=heard(lambda message: message)), "OPEN-58"),
+    ("NaN", "http", Flaw(heard=lambda data: data.replace(b"NaN", b"0")), "WIRE-18 ERR-06"),
+    ("a byte order mark", "http", Flaw(heard=lambda data: data.removeprefix(b"\xef\xbb\xbf")), "WIRE-24 ERR-06"),
+    ("errors with status 200", "http", Flaw(http=always_ok), "TRANS-15 TRANS-14 TRANS-16 ERR-06 ERR-08"),
+    ("400 for 404", "http", Flaw(http=bad_request), "ERR-23"),
+    ("no JSON", "http", Flaw(http=as_text), "TRANS-14"),
+    ("a code of its own", "http", Flaw(said=on("error", own_code)), "ERR-33 ERR-23 INVK-06 INVK-05"),
+    ("not recoverable", "http", Flaw(said=on("error", recoverable)), "ERR-23"),
+    ("lists tools", "http", Flaw(said=on("manifest", listed_tools)), "MANI-02 SEC-26"),
+    ("no level", "http", Flaw(said=on("manifest", no_level)), "MANI-05 CONF-01"),
+    ("small messages", "http", Flaw(said=on("manifest", small_messages)), "WIRE-23 MANI-23"),
+    ("unknown status", "http", Flaw(said=on("manifest", lambda p: p.update(status="fine"))), "MANI-06"),
+    ("bare extensions", "http", Flaw(said=on("manifest", lambda p: p["extensions"].update(a=1))), "MANI-27"),
+    ("takes unknown facts", "http", Flaw(heard=heard(known_facts)), "ERR-13 CONF-10 ERR-35"),
+    ("no limits", "http", Flaw(heard=heard(no_limits)), LIMITS),
+    ("no budget", "http", Flaw(said=on("error", no_budget)), "CONF-17"),
+    ("ids by chance", "http", Flaw(said=each_tool(new_ids)), "CONF-14 CONF-15 EVAL-18"),
+    ("scores by chance", "websocket", Flaw(said=each_tool(other_scores)), "CONF-15 EVAL-18"),
+    ("no safety", "http", Flaw(said=each_tool(lambda tool: tool.pop("safety", 0))), "TOOL-05"),
+    ("too much detail", "http", Flaw(said=each_tool(too_much)), "TOOL-06"),
+    ("no evaluation time", "http", Flaw(said=on("intent_response", no_time)), "EVAL-25 DATA-32 DATA-33 EVAL-04"),
+    ("unasked hints", "http", Flaw(said=on("intent_response", unasked_hints)), "EVAL-28"),
+    ("rules in hints", "http", Flaw(said=on("intent_response", leaky_hints)), "PROOF-09"),
+    ("no upgrade", "http", Flaw(said=hidden_upgrade), "CONF-11 EVAL-38"),
+    ("expired tools", "http", Flaw(said=instead_of("macro_expired")), "INVK-07 ERR-24 INVK-05 OPEN-27 OPEN-29"),
+    ("any arguments", "http", Flaw(said=instead_of("schema_validation_failed")), "INVK-08 ERR-25 INVK-02 INVK-05"),
+    ("no category", "http", Flaw(said=on("invoke_response", no_category)), "DELTA-02 DATA-45 CONF-08"),
+    ("no result", "http", Flaw(said=on("invoke_response", lambda p: p.pop("result"))), "INVK-14"),
+    ("binary frames", "websocket", Flaw(binary=True), "TRANS-04 TRANS-02"),
+    ("answers twice", "websocket", Flaw(said=twice), "TRANS-33"),
+    ("late progress", "websocket", Flaw(said=late_progress), "PROG-08"),
+    ("odd progress", "websocket", Flaw(said=odd_progress), "PROG-02"),
+    ("no manifest first", "websocket", Flaw(said=no_manifest), "TRANS-02"),
+]
+WITH_CREDENTIALS: list[tuple[str, Way, Flaw, str]] = [
+    ("any credential", "http", Flaw(token="s3cret"), "SEC-17 ERR-10"),
+    ("any origin", "http", Flaw(http=everybody), "TRANS-22"),
+    ("no consent", "http", Flaw(said=instead_of("confirmation_required")), "INVK-09 ERR-26 SEC-24"),
+    ("any consent", "websocket", Flaw(said=instead_of("confirmation_invalid")), "INVK-10 ERR-27 SEC-22"),
+    ("failures as results", "http", Flaw(said=instead_of("execution_failed")), "INVK-17 ERR-28"),
+]
+
+
+def names(broken: list[tuple[str, Way, Flaw, str]]) -> list[str]:
+    return [f"{name}, {way}" for name, way, _, _ in broken]
+
+
+@pytest.mark.parametrize(("name", "way", "flaw", "found"), BROKEN, ids=names(BROKEN))
+def test_a_broken_server_is_found_out(servers: Workshop, name: str, way: Way, flaw: Flaw, found: str) -> None:
+    report = servers.test(way, flaw, rows=set(found.split()))
+    assert set(report.of("failed")) == set(found.split()), name
+    assert all(one.expected and one.seen and one.check for id_ in report.of("failed") for one in report[id_].found)
+
+
+@pytest.mark.parametrize(("name", "way", "flaw", "found"), WITH_CREDENTIALS, ids=names(WITH_CREDENTIALS))
+def test_one_that_lets_in_too_many(servers: Workshop, name: str, way: Way, flaw: Flaw, found: str) -> None:
+    report = servers.test(way, flaw, known=True, rows=set(found.split()))
+    assert set(report.of("failed")) == set(found.split()), name
+
+
+def test_what_is_only_recommended_is_advice(servers: Workshop) -> None:
+    def untagged(status: int, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return status, {name: value for name, value in headers.items() if name != "etag"}, body
+
+    report = servers.test("http", Flaw(http=untagged), rows={"MANI-35"})
+    assert report.conforms
+    assert report.of("advice") == ["MANI-35"]
+    assert report["MANI-35"].found[0].expected == "an ETag"

@@ -1,0 +1,85 @@
+"""Our own server conforms at level 3, whichever way it is asked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from manglecp.conformance.plan import Plan
+from manglecp.conformance.running import run
+from tests.conformance_tool.workshop import PACK, SECONDS, Way, Workshop
+
+BOTH: tuple[Way, ...] = ("http", "websocket")
+
+
+def shown(report: object) -> str:
+    return "\n".join(report.lines())  # type: ignore[attr-defined]
+
+
+@pytest.mark.req("CONF-03", "CONF-04", "CONF-07", "CONF-10", "CONF-11", "CONF-14", "CONF-15", "CONF-16", "CONF-17")
+@pytest.mark.parametrize("way", BOTH)
+def test_over_sockets(servers: Workshop, way: Way) -> None:
+    report = servers.test(way)
+    assert report.conforms, shown(report)
+    assert report.of("advice") == []
+    assert len(report.of("passed")) > 200
+    for row in ("CONF-14", "CONF-17", "INVK-07", "PROOF-09", "EVAL-39", "WIRE-22", "DELTA-02", "NEXT-03", "DATA-34"):
+        assert report[row].outcome == "passed", row
+    own = ("TRANS-10", "MANI-35", "TRANS-19") if way == "http" else ("TRANS-02", "TRANS-33", "TRANS-38", "PROG-05")
+    assert [row for row in own if report[row].outcome != "passed"] == []
+
+
+@pytest.mark.req("CONF-05", "CONF-09", "SEC-13", "SEC-17", "INVK-09", "INVK-10")
+@pytest.mark.parametrize("way", BOTH)
+def test_with_credentials_and_consent(servers: Workshop, way: Way) -> None:
+    report = servers.test(way, known=True)
+    assert report.conforms, shown(report)
+    wanted = ["INVK-09", "INVK-10", "SEC-22", "SEC-24", "CONF-09", "INVK-17", "ERR-28", "SEC-17", "ERR-09", "ERR-10"]
+    wanted += ["TRANS-17", "TRANS-22"] if way == "http" else ["SEC-13", "SEC-15"]
+    assert [row for row in wanted if report[row].outcome != "passed"] == []
+
+
+@pytest.mark.req("CONF-13", "TRANS-24", "TRANS-25", "TRANS-27")
+async def test_over_standard_streams(servers: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
+    command = [sys.executable, "-m", "manglecp", "serve", str(PACK), "--stdio", "--store", ":memory:"]
+    report = await run(command, plan=servers.plan(), seconds=SECONDS)
+    assert report.conforms, shown(report)
+    wanted = ("TRANS-23", "TRANS-24", "TRANS-25", "TRANS-26", "TRANS-27", "TRANS-33", "PROG-05", "INVK-14")
+    assert [row for row in wanted if report[row].outcome != "passed"] == []
+
+
+def test_without_a_plan_nothing_is_invoked(servers: Workshop) -> None:
+    report = servers.test(plan=Plan())
+    assert report.conforms, shown(report)
+    assert report["CONF-14"].outcome == "passed"
+    assert report["INVK-06"].outcome == "passed"
+    for row in ("INVK-14", "INVK-08", "DELTA-02", "OBS-01", "CONF-05"):
+        assert report[row].outcome == "not tested", row
+        assert report[row].reasons[0] == "the plan names no tool for it"
+
+
+def test_without_a_credential_most_is_not_tested(servers: Workshop) -> None:
+    report = servers.test(known=True, plan=Plan())
+    assert report.conforms, shown(report)
+    assert report["ERR-09"].outcome == report["TRANS-22"].outcome == "passed"
+    assert report["CONF-14"].reasons == ["the server wants a credential, and the plan has none"]
+
+
+def test_levels_leave_out_what_is_beyond_them(servers: Workshop) -> None:
+    report = servers.test(level=1)
+    assert report.conforms, shown(report)
+    assert "PROOF-06" not in report
+    assert "EVAL-36" not in report
+    assert report["CONF-14"].outcome == "passed"
+
+
+def test_the_report_is_a_document(servers: Workshop) -> None:
+    report = servers.test(rows={"WIRE-04"})
+    document = json.loads(json.dumps(report.document()))
+    assert document["conforms"] is True
+    assert {"id": "WIRE-04", "outcome": "passed"} in document["requirements"]
+    assert document["counts"]["passed"] == len(report.of("passed"))
