@@ -40,6 +40,7 @@ async def test_a_page_of_another_origin_may_not_ask() -> None:
             "https://evil.example",
             "null",
             "http://localhost:1",
+            "http://127.0.0.1:1",
             f"http://127.0.0.1.evil.example:{h.port}",
             "",
         ):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -186,3 +188,15 @@ async def test_a_client_that_is_gone_ends_it() -> None:
         await e.say(intent("a"))
         async with asyncio.timeout(PATIENCE):
             await e.task
+
+
+@pytest.mark.req("TRANS-24")
+def test_what_anything_else_prints_is_no_part_of_the_protocol() -> None:
+    code = (
+        "import os, sys; from manglecp.server.streams import Streams; streams = Streams.claim(); print('stray')\n"
+        "os.system('echo child'); assert sys.stdin.read() == ''; streams.write(b'{}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=b"for the protocol", capture_output=True, check=True)
+    assert done.stdout == b"{}\n"
+    assert b"stray" in done.stderr
+    assert b"child" in done.stderr

@@ -19,6 +19,8 @@ __all__ = ["HttpProtocol", "WebSocketProtocol"]
 HEADER_SECONDS: Final = 20.0
 """In which a request has begun, once there is a connection, or another one on it."""
 _LONGEST_HEADERS: Final = 65_536
+_HEADER: Final = 32
+"""What each header counts besides its letters, so that many short ones are no way around the limit."""
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -36,12 +38,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._expect()
 
     def on_url(self, url: bytes) -> None:
-        self._count(url)
+        self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(name)
-        self._count(value)
+        self._count(len(name) + len(value) + _HEADER)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -66,8 +67,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._late.cancel()
             self._late = None
 
-    def _count(self, part: bytes) -> None:
-        self._length += len(part)
+    def _count(self, length: int) -> None:
+        self._length += length
         if self._length > _LONGEST_HEADERS:
             raise ValueError("the request has too many headers")  # the parser stops, and the request is refused
 
