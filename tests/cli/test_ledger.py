@@ -28,6 +28,7 @@ def test_entries_are_listed_in_their_order(run: Run, store: Path) -> None:
     lines = run("ledger", "list").stdout.splitlines()
     assert [int(line.split()[0]) for line in lines] == list(range(1, len(lines) + 1))
     assert lines[0].split()[2:] == ["admission", done, "me", "t"]
+    assert {line.index(line.split()[2]) for line in lines} == {33}, "times of any length leave the columns in place"
     assert [int(line.split()[0]) for line in run("ledger", "list", "--limit", "2").stdout.splitlines()] == [
         len(lines) - 1,
         len(lines),

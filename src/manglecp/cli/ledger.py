@@ -183,7 +183,7 @@ def _line(entry: Entry) -> str:
 
     about = [part for part in (entry.run, entry.identity, _gist(entry.body)) if part]
     return shown(
-        f"{entry.seq:>5}  {instant_text(entry.at_ms * 1_000_000)}  {entry.kind:<12}  {'  '.join(about)}"
+        f"{entry.seq:>5}  {instant_text(entry.at_ms * 1_000_000):<24}  {entry.kind:<12}  {'  '.join(about)}"
     ).rstrip()
 
 
