@@ -21,7 +21,7 @@ from manglecp.cli.asking import (
     who_options,
 )
 from manglecp.cli.outputs import Progress, write_lines, write_text
-from manglecp.cli.servers import Server, server_options, talk, target_argument
+from manglecp.cli.servers import Server, talk, target_argument, token_option
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.intent.identity import Identity
@@ -54,7 +54,7 @@ __all__ = ["command"]
 @click.option("--coverage", is_flag=True, help="Also say what became of the rules.")
 @who_options
 @pack_options
-@server_options
+@token_option
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
 @click.pass_context
 def command(
@@ -76,7 +76,6 @@ def command(
     settings: dict[str, str],
     degrade: bool,
     token: str | None,
-    secret_file: Path | None,
     as_json: bool,
 ) -> None:
     """Evaluate the intent NAME with the rules of PACK, and print the tools that are proven for it.
@@ -87,9 +86,9 @@ def command(
     """
     from manglecp.cli.intent_request import given_facts, value_of
 
-    server = Server(token, secret_file)
+    server = Server(token)
     if isinstance(target, str):
-        server.refuse_others(context, "who", "permissions", "settings", "degrade", "secret_file")
+        server.refuse_others(context, "who", "permissions", "settings", "degrade")
     else:
         server.refuse_for_pack(context)
     at, stated = given_facts(facts, fact_files, now)

@@ -35,6 +35,7 @@ __all__ = [
     "server_options",
     "talk",
     "target_argument",
+    "token_option",
 ]
 
 T = TypeVar("T")
@@ -76,23 +77,22 @@ def _refuse(context: click.Context, why: str, *names: str) -> None:
             raise click.UsageError(f"{why}: leave {parameter.opts[0]} out.", context)
 
 
+token_option: Final = click.option(
+    "--token", metavar="TOKEN", envvar="MANGLECP_TOKEN", help="What a server knows you by; $MANGLECP_TOKEN is safer."
+)
+_secret: Final = click.option(
+    "--confirmation-key",
+    "secret_file",
+    metavar="FILE",
+    envvar="MANGLECP_CONFIRMATION_KEY_FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The secret that your consent is signed with for a server, in hexadecimal.",
+)
+
+
 def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``token`` and ``secret_file``."""
-    token = click.option(
-        "--token",
-        metavar="TOKEN",
-        envvar="MANGLECP_TOKEN",
-        help="What a server knows you by; $MANGLECP_TOKEN is safer.",
-    )
-    secret = click.option(
-        "--confirmation-key",
-        "secret_file",
-        metavar="FILE",
-        envvar="MANGLECP_CONFIRMATION_KEY_FILE",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The secret that your consent is signed with for a server, in hexadecimal.",
-    )
-    return token(secret(function))
+    return token_option(_secret(function))
 
 
 # --- consent ---------------------------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ _TOLD: Final = "manglecp_pack_coverage"
 class _Packs:
     """The packs of a test session by their folders, and what became of their rules."""
 
-    def __init__(self, *, watch: bool, degrade: bool) -> None:
+    def __init__(self, here: Path, *, watch: bool, degrade: bool) -> None:
+        self._here = here
         self._watch = watch
         self._degrade = degrade
         self._loaded: dict[Path, Pack] = {}
@@ -54,7 +55,10 @@ class _Packs:
     def of(self, folder: str) -> PackCoverage:
         from manglecp.testing.watching import PackCoverage
 
-        return self.coverage.setdefault(folder, PackCoverage(folder))
+        path = Path(folder)
+        inside = path.is_relative_to(self._here) and path != self._here
+        name = str(path.relative_to(self._here)) if inside else path.name
+        return self.coverage.setdefault(folder, PackCoverage(name))
 
     def close(self) -> None:
         while self._loaded:
@@ -82,7 +86,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     watch = config.getoption("--pack-coverage") or config.getoption("--pack-coverage-fail-under") is not None
-    config.stash[_PACKS] = _Packs(watch=bool(watch), degrade=bool(config.getini("manglecp_degrade")))
+    here = Path(config.invocation_params.dir).resolve()
+    config.stash[_PACKS] = _Packs(here, watch=bool(watch), degrade=bool(config.getini("manglecp_degrade")))
 
 
 @pytest.fixture
