@@ -108,18 +108,9 @@ def opened(where: str | None, key_file: Path | None = None) -> Iterator[Store]:
 
 
 def _has_to_exist(where: str | None) -> None:
-    from urllib.parse import unquote
-
     from manglecp.store.errors import Unusable
-    from manglecp.store.opening import FILE_NAME, state_directory
+    from manglecp.store.opening import place_of
 
-    if where is None:
-        path = state_directory() / FILE_NAME
-    elif where.startswith("sqlite:///"):
-        path = Path(unquote(where.removeprefix("sqlite:///")))
-    elif "://" in where or where == ":memory:":
-        return
-    else:
-        path = Path(where)
-    if not path.exists():
+    path = place_of(where)
+    if isinstance(path, Path) and not path.exists():
         raise Unusable(f"there is no store {path}; `manglecp call` makes one, --store names another")
