@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.intent.composition import Composer, compose
+from manglecp.intent.composition import Composer, _kept, compose
 from manglecp.intent.definition import Argument, Definition, Flaw, Step, Undo
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import evaluate
 from manglecp.intent.identity import ANONYMOUS
+from manglecp.wire.errors import WireError
 from tests.intent.answering import tools
-from tests.intent.packs import SCHEMA, action, clock, pack, request
+from tests.intent.packs import SCHEMA, Case, action, cases, clock, pack, request
 
 LOOK = action("look")
 """Takes a path and, if it likes, a depth."""
@@ -310,3 +311,20 @@ def test_the_order_in_which_rules_stand_means_nothing(order: list[int]) -> None:
         'needs_resource("t", "a", "w", 1). needs_resource("t", "b", "w", 1).',
     )
     assert composed(" ".join(clauses[i] for i in order)) == composed(" ".join(clauses))
+
+
+@given(cases(), st.lists(st.sampled_from([("seen", "red"), ("seen", "green")]), max_size=3))
+def test_what_is_kept_is_what_would_be_composed(case: Case, more: list[tuple[Any, ...]]) -> None:
+    """Against composing everything again; the requests in between fill what is kept."""
+    used = Domain.load(case.pack)
+    for facts in (case.facts, (), more, case.facts):
+        try:
+            evaluation = evaluate(used, case.request(facts=facts), ANONYMOUS, clock=clock)
+        except WireError:
+            continue
+        wanted = [one.tool for one in evaluation.selected]
+        found, flaws = Composer(evaluation).all(wanted)
+        _kept.clear()
+        again, others = Composer(evaluation).all(wanted)
+        assert found == again
+        assert {tool: flaw.message for tool, flaw in flaws.items()} == {t: f.message for t, f in others.items()}

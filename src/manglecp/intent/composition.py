@@ -1,9 +1,9 @@
 """From derived facts to the definition of a macro-tool. Rules decided everything; this only reads.
 
 Which predicates say what is in ``rules/0_vocabulary.mg``. Equal facts about a tool make an equal definition, and most
-tools of a pack are the same for every request. So definitions are kept, under the very facts that they were made from:
-nothing of one request can reach another unless both have proven it. What depends on the whole evaluation (score,
-window, which other tools there are) is filled in each time.
+tools of a pack are the same for every request. So definitions are kept with the base, under the very facts that they
+were made from, as far as the base does not settle them: nothing of one request can reach another unless both have
+proven it. What depends on the whole evaluation (score, window, which other tools there are) is filled in each time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from manglecp.intent import context
 from manglecp.intent.chain import PREDICATES, chain
@@ -20,7 +21,8 @@ from manglecp.intent.secret_settings import hiding
 from manglecp.intent.tokens import counter
 from manglecp.intent.validity import expired, validity
 from manglecp.intent.visible import shown
-from manglecp.mangle.engine.rows import finder
+from manglecp.mangle.engine.base import Base
+from manglecp.mangle.engine.rows import changed, finder
 from manglecp.mangle.values import part_size
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ def compose(evaluation: Evaluation, tool: str) -> Definition:
 
 
 class _Kept:
-    """Definitions and flaws by what they were made from. Not many, and no large ones: clients have a say in it."""
+    """Definitions and flaws over one base, by what else they were made from. Not many, and no large ones: clients have
+    a say in it."""
 
     MOST: Final = 2048
     LARGEST: Final = 1000
@@ -57,19 +60,22 @@ class _Kept:
 
     def __init__(self) -> None:
         self._known: dict[Any, Definition | Flaw] = {}
+        self.filled: dict[Any, Definition] = {}
+        """What was told last, under the same keys: most of it is told again."""
 
     def get(self, key: Any) -> Definition | Flaw | None:
         return self._known.get(key)
 
     def put(self, key: Any, made: Definition | Flaw) -> None:
-        if sum(part_size(value) for rows in key[2:] for row in rows for value in row) > self.LARGEST:
+        if sum(part_size(value) for rows in key[3:] for row in rows for value in row) > self.LARGEST:
             return
         if len(self._known) >= self.MOST:
             self._known.clear()
+            self.filled.clear()
         self._known[key] = made
 
 
-_kept: Final = _Kept()
+_kept: Final[WeakKeyDictionary[Base, _Kept]] = WeakKeyDictionary()
 
 
 class Composer:
@@ -78,33 +84,43 @@ class Composer:
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
         self._find = finder(evaluation.result)
+        self._changed = changed(evaluation.result, _KEYS)
+        self._kept = _kept.setdefault(evaluation.domain.base, _Kept())
         self._selected: dict[str, Selected] = {one.tool: one for one in evaluation.selected}
 
     def compose(self, tool: str) -> Definition:
         selected = self._selected[tool]
         find = self._find
-        # The facts as they are found, in whatever order: another order only costs another entry.
-        key = (self.evaluation.domain.digest, tool, *[tuple(find(one, tool)) for one in _KEYS])
-        made = _kept.get(key)
+        # The facts as they are found, in whatever order: another order only costs another entry. Those of predicates
+        # that the request did not change are the base's.
+        key = (self.evaluation.domain.digest, tool, self._changed, *[tuple(find(one, tool)) for one in self._changed])
+        made = self._kept.get(key)
         if made is None:
             try:
                 made = self._made(tool)
             except Flaw as flaw:
                 made = Flaw(f"{shown(tool)}: {flaw.message}", flaw.fix)
-            _kept.put(key, made)
+            self._kept.put(key, made)
         if isinstance(made, Flaw):
             raise Flaw(made.message, made.fix)
         if expired(self.evaluation, tool):
             raise Flaw(f"{shown(tool)}: it is no longer valid", "let valid_for and valid_until end in the future")
-        not_before, expires_at = validity(self.evaluation, tool)
-        return replace(
+        window = validity(self.evaluation, tool)
+        requires = tuple([name for name in made.requires if name in self._selected])
+        last = self._kept.filled.get(key)
+        if last is not None and _filling(last) == (*window, selected.score, selected.phase, requires):
+            return last
+        definition = replace(
             made,
-            not_before=not_before,
-            expires_at=expires_at,
+            not_before=window[0],
+            expires_at=window[1],
             score=selected.score,
             phase=selected.phase,
-            requires=tuple(name for name in made.requires if name in self._selected),
+            requires=requires,
         )
+        if self._kept.get(key) is made:
+            self._kept.filled[key] = definition
+        return definition
 
     def _made(self, tool: str) -> Definition:
         """All that the facts about the tool say."""
@@ -161,6 +177,11 @@ class Composer:
             for tool in gone:
                 del definitions[tool]
         return list(definitions.values()), dict(sorted(flaws.items()))
+
+
+def _filling(definition: Definition) -> tuple[Any, ...]:
+    """What depends on the whole evaluation."""
+    return definition.not_before, definition.expires_at, definition.score, definition.phase, definition.requires
 
 
 def _text(rows: list[Any]) -> str:

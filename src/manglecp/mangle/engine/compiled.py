@@ -30,6 +30,7 @@ class RuleFunction:
     source: int | None  # the predicate whose delta it reads
     compiled: Compiled
     aggregation: Aggregation | None
+    rule: int  # its number among all rules
 
 
 Functions: TypeAlias = tuple[RuleFunction, ...]
@@ -224,7 +225,7 @@ class CompiledProgram:
                 made = generator.compile()
                 if made is not None:
                     source = None if delta is None else self.ids[_scanned(rule.steps, delta)]
-                    yield RuleFunction(rule.head, source, made, rule.aggregation)
+                    yield RuleFunction(rule.head, source, made, rule.aggregation, rule.number)
 
     def _deltas(
         self, component: CompiledComponent, rule: CompiledRule, views: Sequence[View], mode: str

@@ -43,7 +43,9 @@ class Layer:
         self.done: frozenset[int] = frozenset()  # components that were evaluated
         self.derived = 0  # facts that follow from the given ones
         self.fired: dict[int, bool] = {}  # rules by number, as far as anyone asked
+        self.fired_of: dict[int, int] = {}  # how many of a component's rules fired, as far as anyone asked
         self.heads: dict[int, int] = {}  # how many facts a rule derives, by its id, as far as anyone asked
+        self.counts: dict[int, tuple[int, int, int]] = {}  # what components count for, as far as anyone counted
 
 
 class Cap:
@@ -64,6 +66,15 @@ class Cap:
         self.too_many_facts = too_many_facts
         self.too_many_rows = too_many_rows
         self.weigh = weigh
+
+    def over(self) -> None:
+        """Nobody counts any more. The evaluation is not held, so that memory is freed without a search for cycles."""
+        self.too_many_facts = self.too_many_rows = _never
+        self.weigh = _never
+
+
+def _never(*_: Value) -> None:
+    raise AssertionError("the evaluation is over")
 
 
 class Evaluation:
@@ -89,6 +100,7 @@ class Evaluation:
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived = 0
         self.skipped = 0
+        self.fired: set[int] = set()  # rules that added a fact, as far as that was easy to see
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.asked: Asked = {}
@@ -103,9 +115,6 @@ class Evaluation:
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
         """Add (and, between bases, take away) given facts and derive what follows."""
-        if self.limits.seconds is None and self.cancellation is None:
-            self._run(added, removed)
-            return
         deadline = None
         if self.limits.seconds is not None:
             deadline = watchdog.after(self.limits.seconds, self._out_of_time)
@@ -114,6 +123,7 @@ class Evaluation:
         try:
             self._run(added, removed)
         finally:
+            self.cap.over()
             if deadline is not None:
                 watchdog.drop(deadline)
             if self.cancellation is not None:
@@ -209,7 +219,7 @@ class Evaluation:
                 elif view.changed:
                     grown = True
             if not (grown or given or gone):
-                self._count(component)
+                self._count_unchanged(component)
                 return
             if self._only_from_above(component):
                 run = self._afresh
@@ -267,6 +277,24 @@ class Evaluation:
                 given -= len(self.removed_given[i])
             self.derived += len(view) - given
             self.skipped += len(view.skipped)
+        self._check_counts()
+
+    def _count_unchanged(self, component: CompiledComponent) -> None:
+        """As :meth:`_count`, for what is as it is in the base: that was counted by an earlier request."""
+        known = self.base.counts.get(component.number)
+        if known is None:  # two threads may both count; they count the same
+            before = self.parts, self.derived, self.skipped
+            self._count(component)
+            after = self.parts, self.derived, self.skipped
+            self.base.counts[component.number] = after[0] - before[0], after[1] - before[1], after[2] - before[2]
+            return
+        parts, derived, skipped = known
+        self.parts += parts
+        self.derived += derived
+        self.skipped += skipped
+        self._check_counts()
+
+    def _check_counts(self) -> None:
         self.building = 0
         self._check_parts()
         if self.derived > self.limits.derived_facts:
@@ -336,7 +364,10 @@ class Evaluation:
             view = views[function.head]
             self._allow(remaining + len(self.given.get(function.head, ())))
             if function.aggregation is None:
+                before = len(view.facts)
                 function.compiled.run(views, now, cap, None)
+                if len(view.facts) > before:
+                    self.fired.add(function.rule)
             else:
                 view.facts |= self._aggregated(function, view) - view.base.facts
 

@@ -1,8 +1,9 @@
 """Which rules have an instance in a finished evaluation: the same answer as rule coverage, at a request's speed.
 
 Most rules need no look at any row. A head without facts has no instance; the only rule for a head that nobody gave
-facts for has one if there are facts; and a rule none of whose premises the request touched is what it was in the base.
-For the rest a function is made that stops at the first row.
+facts for has one if there are facts; a rule that was seen to add a fact has one; and a rule none of whose premises the
+request touched is what it was in the base, as is a whole component. For the rest a function is made that stops at the
+first row.
 """
 
 from __future__ import annotations
@@ -30,22 +31,37 @@ def rules_fired(result: Result) -> int:
         return result.coverage().count("fired")
     try:
         layers = [view.layers for view in evaluation.views]
-        return sum([_fired(evaluation, component, layers) for component in components])
+        touched = frozenset([i for i, held in enumerate(layers) if held not in ("", "b")])
+        return sum([_of_component(evaluation, component, layers, touched) for component in components])
     except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
         return result.coverage().count("fired")
 
 
-def _fired(evaluation: Evaluation, component: CompiledComponent, layers: list[str]) -> int:
-    views = evaluation.views
-    frozen = component.number in evaluation.base.done
+def _of_component(
+    evaluation: Evaluation, component: CompiledComponent, layers: list[str], touched: frozenset[int]
+) -> int:
+    base, number = evaluation.base, component.number
+    if number not in base.done or not touched.isdisjoint(component.inputs):
+        return _fired(evaluation, component, layers, touched)
+    known = base.fired_of.get(number)
+    if known is None:  # two threads may both find out; they find the same
+        known = base.fired_of[number] = _fired(evaluation, component, layers, touched)
+    return known
+
+
+def _fired(evaluation: Evaluation, component: CompiledComponent, layers: list[str], touched: frozenset[int]) -> int:
+    base, seen = evaluation.base, evaluation.fired
+    frozen = component.number in base.done
     count = 0
     for rule in component.rules:
-        if not layers[rule.head] or not len(views[rule.head]):
+        if rule.number in seen:
+            count += 1
+        elif not layers[rule.head] or not len(evaluation.views[rule.head]):
             continue
-        if frozen and not any(views[i].changed for i in rule.reads):
-            known = evaluation.base.fired.get(rule.number)
-            if known is None:  # two threads may both find out; they find the same
-                known = evaluation.base.fired[rule.number] = _has_instance(evaluation, component, rule, layers)
+        elif frozen and touched.isdisjoint(rule.reads):
+            known = base.fired.get(rule.number)
+            if known is None:
+                known = base.fired[rule.number] = _has_instance(evaluation, component, rule, layers)
             count += known
         else:
             count += _has_instance(evaluation, component, rule, layers)

@@ -52,3 +52,11 @@ def all_rows(result: Result, key: Key) -> list[FactTuple]:
     assert isinstance(model, EngineModel)
     number = model.evaluation.compiled.ids.get(key)
     return [] if number is None else list(model.evaluation.views[number])
+
+
+def changed(result: Result, keys: Iterable[Key]) -> tuple[Key, ...]:
+    """Those of the predicates of which the request added facts to the base, or took some away."""
+    model = result.model
+    assert isinstance(model, EngineModel)
+    ids, views = model.evaluation.compiled.ids, model.evaluation.views
+    return tuple([key for key in keys if key in ids and views[ids[key]].changed])
