@@ -199,6 +199,15 @@ async def test_a_body_is_counted_while_it_arrives() -> None:
         assert (await post(h, "/evaluate", encoded(intent()).ljust(limit)))[0] == 200
 
 
+@pytest.mark.req("TRANS-18")
+async def test_an_evaluation_that_has_no_time_left_is_a_timeout() -> None:
+    async with house() as h:
+        asked = intent()
+        asked["payload"]["constraints"] = {"max_compute_ms": 0}
+        status, told, _ = await post(h, "/evaluate", asked)
+        assert (status, told["payload"]["code"]) == (408, "evaluation_timeout")
+
+
 @pytest.mark.req("TRANS-40")
 async def test_whoever_closes_the_connection_has_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     with slow_evaluations(monkeypatch) as gate:
