@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,7 +16,8 @@ from manglecp.intent.domain import Domain
 from manglecp.mangle.errors import ParseError
 from manglecp.testing import Pack, Refused, load_pack
 from manglecp.testing.watching import PackCoverage, watched
-from tests.invoke.chains import chain, steps
+from tests.intent.packs import action
+from tests.invoke.chains import NUMBER, chain, effect, steps
 
 INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
 NOW = "2026-02-19T14:30:05Z"
@@ -58,6 +60,12 @@ def test_tools_are_there_with_what_the_rules_say_of_them(incident: Pack, facts: 
     assert tool.steps == ("failed_requests", "correlate", "read_log", "name_cause")
     assert tool.expires_at == "2026-02-19T14:39:59Z"
     assert not tool.needs_confirmation
+    assert not tool.reversible
+    assert tool.description.startswith("Traces console errors through failed requests")
+    assert tool.instructions.splitlines()[0] == "Lately a request was answered with 404."
+    assert repr(tool) == "<tool full_stack_diagnosis, full, 95>"
+    assert [one.name for one in answer] == answer.names
+    assert len(answer) == 3
     assert answer.tool("read_errors").level == "minimal"
     assert "frontend_diagnosis" not in answer
     answer.offers_only("read_errors", "list_failures", "full_stack_diagnosis")
@@ -109,6 +117,8 @@ def test_what_a_proof_rests_on(incident: Pack, facts: list[Any]) -> None:
     proof = incident.intent("diagnose_error", facts=facts, now=NOW).proof("full_stack_diagnosis")
     assert proof.uses("has_backend_log")
     assert proof.uses("network_request")
+    assert proof.tree is not None
+    assert proof.tree.children
     assert 'network_request("r3", "GET", "/api/users", 404)@[2026-02-19T14:29:59Z]' in proof.facts
     assert str(proof).startswith("why full_stack_diagnosis: flesh, 95\n  by final_selected")
     with pytest.raises(AssertionError, match=r"(?s)does not use current_url.*failed_request"):
@@ -152,6 +162,8 @@ def test_a_run_in_real_hosts_and_the_intent_after_it(incident: Pack, facts: list
     run.delta.retracts("undiagnosed_error")
     assert run.suggests("fix_error", file="app/routes.toml").description == "The cause has a straightforward fix."
     assert "missing_route" in run.summary
+    assert {event.status for event in run.events} == {"success"}
+    assert str(run.delta).splitlines()[1] == '  + fix_candidate("app/routes.toml", "add_route /api/users")'
 
     (tmp_path / "app").mkdir()
     copy(INCIDENT / "recorded" / "app" / "routes.toml", tmp_path / "app")
@@ -248,8 +260,6 @@ async def _of_another_call(pack: Pack) -> str:
 
 
 def test_an_effect_without_a_right_is_not_called() -> None:
-    import asyncio
-
     assert "lease_refused" in asyncio.run(_of_another_call(small(steps("write"))))
 
 
@@ -264,6 +274,19 @@ def test_a_function_that_fails_or_returns_what_it_may_not() -> None:
             pack.with_actions(look=lambda n: [n]).intent("go").invoke("t", {"n": 7})
         with pytest.raises(Refused, match=r"schema_validation_failed(?s:.*)/n: "):
             pack.with_actions(look=lambda n: {"n": n}).intent("go").invoke("t", {"n": "seven"})
+
+
+def test_a_function_has_the_time_of_the_action() -> None:
+    async def never(n: int) -> dict[str, int]:
+        await asyncio.sleep(600)
+        return {"n": n}
+
+    known = (action("nap", params=NUMBER, timeout=0.1), effect("doze", timeout=0.1))
+    with small(steps("nap"), actions=known) as pack, pytest.raises(Refused, match="nap: the function did not return"):
+        pack.with_actions(nap=never).intent("go").invoke("t", {"n": 1})
+    with small(steps("doze"), actions=known) as pack, pytest.raises(Refused) as refused:
+        pack.with_actions(doze=never).intent("go").invoke("t", {"n": 1})
+    assert refused.value.details["effects"] == [{"step": 1, "action": "doze", "status": "unknown"}]
 
 
 def test_functions_may_be_coroutines_and_ask_the_pack_themselves() -> None:

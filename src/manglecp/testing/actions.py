@@ -19,7 +19,7 @@ from manglecp.invoke.fitting import fits
 from manglecp.pack.model import ActionDescription, Pack
 from manglecp.pack.problems import meant
 from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, DispatchError
-from manglecp.toolhost.dispatch.errors import failure
+from manglecp.toolhost.dispatch.errors import ErrorCode, failure
 from manglecp.toolhost.dispatch.line import Refused
 from manglecp.toolhost.dispatch.rights import Right
 
@@ -64,8 +64,6 @@ class Actions:
         self._functions = functions
         self._hosts = hosts
         self._started: Dispatcher | None = None
-        self._pending: dict[str, asyncio.Task[Any]] = {}
-        self._given_up: set[str] = set()
         self.called: list[Called] = []
 
     async def call(self, aid: str, **asked: Any) -> Answer | DispatchError:
@@ -105,31 +103,23 @@ class Actions:
     async def _output(
         self, action: ActionDescription, function: Function, given: Mapping[str, Any], asked: Mapping[str, Any]
     ) -> Answer | DispatchError:
-        """Cancelled as a host would be: what waits is given up, what computes ends by itself."""
-        work = self._pending[asked["call_id"]] = asyncio.create_task(_called(function, given))
+        limits = [seconds for seconds in (asked.get("timeout"), action.timeout) if seconds is not None]
         try:
-            output = await asyncio.wait_for(work, asked.get("timeout"))
+            async with asyncio.timeout(min(limits, default=None)):
+                output = await _called(function, given)
             return Answer(action.aid, msgspec.json.encode(output).decode(), dict(asked["slots"]))
         except TimeoutError:
             return failure(action.aid, "timeout", "the function did not return in time", code=_doubt(action))
-        except asyncio.CancelledError:
-            if asked["call_id"] not in self._given_up:
-                raise
-            return failure(action.aid, "exception", "given up", code="cancelled")
         except Exception as error:
             return failure(action.aid, "tool_error", f"{type(error).__name__}: {error}", status="TOOL_ERROR")
-        finally:
-            self._pending.pop(asked["call_id"], None)
 
     def cancel(self, call_id: str) -> bool:
-        work = self._pending.get(call_id)
-        if work is None:
-            return self._started is not None and self._started.cancel(call_id)
-        self._given_up.add(call_id)
-        return work.cancel()
+        """Only real calls: nobody but the test waits for a function."""
+        return self._started is not None and self._started.cancel(call_id)
 
 
-def _doubt(action: ActionDescription) -> Any:
+def _doubt(action: ActionDescription) -> ErrorCode | None:
+    """Whether an effect happened that nobody heard of, nobody knows."""
     return None if action.idempotent else "outcome_unknown"
 
 
