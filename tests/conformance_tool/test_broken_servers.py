@@ -81,6 +81,44 @@ def no_limits(message: Any) -> Any:
     return message
 
 
+def kept_facts() -> Callable[[Any], Any]:
+    """What one request said is taken as said in the next."""
+    kept: list[Any] = []
+
+    def keep(message: Any) -> Any:
+        payload = message.get("payload") if isinstance(message, dict) else None
+        if isinstance(payload, dict) and isinstance(payload.get("facts"), list):
+            kept[:] = payload["facts"] = payload["facts"] or kept
+        return message
+
+    return keep
+
+
+def no_intervals(message: Any) -> Any:
+    if isinstance(message, dict) and isinstance(message.get("payload"), dict):
+        (message["payload"].get("constraints") or {}).pop("max_intervals_per_atom", None)
+    return message
+
+
+def own_time(message: Any) -> Any:
+    """The time of the client is not used."""
+    if isinstance(message, dict) and isinstance(message.get("payload"), dict) and "eval_time" in message["payload"]:
+        message["payload"]["eval_time"] = "now"
+    return message
+
+
+def with_rival(payload: dict[str, Any]) -> None:
+    names = [tool["name"] for tool in payload["macro_tools"]]
+    if "full_stack_diagnosis" in names:
+        rival = {"macro_id": "m-rival", "name": "frontend_diagnosis", "disclosure_level": "minimal"}
+        payload["macro_tools"].append(rival)
+
+
+def every_skill(tool: dict[str, Any]) -> None:
+    for name in ("backend-logs", "failed-requests", "small-changes"):
+        tool.get("context_injection", {}).get("skills", []).append({"skill_id": name, "inline": False})
+
+
 def other_id(_: Message | None, answer: Message) -> Message:
     return {**answer, "id": answer["id"].upper()} if isinstance(answer["id"], str) else answer
 
@@ -190,7 +228,7 @@ def everybody(status: int, headers: dict[str, str], body: bytes) -> tuple[int, d
     return 200 if status == 403 else status, {**headers, "access-control-allow-origin": "*"}, body
 
 
-LIMITS = "CONF-16 CONF-17 ERR-19 EVAL-05 EVAL-17 EVAL-20 EVAL-24 EVAL-30 MANI-24"
+LIMITS = "CONF-16 CONF-17 ERR-19 EVAL-05 EVAL-17 EVAL-20 EVAL-30 MANI-24"
 BROKEN: list[tuple[str, Way, Flaw, str]] = [
     ("another id", "http", Flaw(said=other_id), "WIRE-04 ERR-04"),
     ("another id", "websocket", Flaw(said=other_id), "WIRE-04 ERR-04 TRANS-33 TRANS-34"),
@@ -211,12 +249,17 @@ BROKEN: list[tuple[str, Way, Flaw, str]] = [
     ("bare extensions", "http", Flaw(said=on("manifest", lambda p: p["extensions"].update(a=1))), "MANI-27"),
     ("takes unknown facts", "http", Flaw(heard=heard(known_facts)), "ERR-13 CONF-10 ERR-35"),
     ("no limits", "http", Flaw(heard=heard(no_limits)), LIMITS),
+    ("keeps facts", "http", Flaw(heard=heard(kept_facts())), "DATA-47 EVAL-10 NEXT-06"),
+    ("no intervals", "http", Flaw(heard=heard(no_intervals)), "EVAL-21 ERR-20"),
+    ("its own time", "http", Flaw(heard=heard(own_time)), "EVAL-25 DATA-32 DATA-31 DATA-34 CONF-07"),
+    ("rivals", "http", Flaw(said=on("intent_response", with_rival)), "EVAL-15 CONF-07"),
+    ("every skill", "http", Flaw(said=each_tool(every_skill)), "SKILL-03"),
     ("no budget", "http", Flaw(said=on("error", no_budget)), "CONF-17"),
     ("ids by chance", "http", Flaw(said=each_tool(new_ids)), "CONF-14 CONF-15 EVAL-18"),
     ("scores by chance", "websocket", Flaw(said=each_tool(other_scores)), "CONF-15 EVAL-18"),
     ("no safety", "http", Flaw(said=each_tool(lambda tool: tool.pop("safety", 0))), "TOOL-05"),
     ("too much detail", "http", Flaw(said=each_tool(too_much)), "TOOL-06"),
-    ("no evaluation time", "http", Flaw(said=on("intent_response", no_time)), "EVAL-25 DATA-32 DATA-33 EVAL-04"),
+    ("no evaluation time", "http", Flaw(said=on("intent_response", no_time)), "EVAL-25 DATA-32 DATA-33"),
     ("unasked hints", "http", Flaw(said=on("intent_response", unasked_hints)), "EVAL-28"),
     ("rules in hints", "http", Flaw(said=on("intent_response", leaky_hints)), "PROOF-09"),
     ("no upgrade", "http", Flaw(said=hidden_upgrade), "CONF-11 EVAL-38"),

@@ -46,7 +46,7 @@ def test_with_credentials_and_consent(servers: Workshop, way: Way) -> None:
 async def test_over_standard_streams(servers: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
     command = [sys.executable, "-m", "manglecp", "serve", str(PACK), "--stdio", "--store", ":memory:"]
-    report = await run(command, plan=servers.plan(), seconds=SECONDS)
+    report = await run(command, plan=servers.plan("local"), seconds=SECONDS)
     assert report.conforms, shown(report)
     wanted = ("TRANS-23", "TRANS-24", "TRANS-25", "TRANS-26", "TRANS-27", "TRANS-33", "PROG-05", "INVK-14")
     assert [row for row in wanted if report[row].outcome != "passed"] == []

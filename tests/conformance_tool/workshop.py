@@ -45,18 +45,17 @@ class Workshop:
         self._cores = {False: anonymous, True: known}
         self._runs = 0
 
-    def plan(self, *, known: bool = False) -> Plan:
+    def plan(self, more: str) -> Plan:
         self._runs += 1
-        text = (HERE / "incident.toml").read_text()
-        if known:
-            text += (HERE / "known.toml").read_text().replace("ROUTE", f"route-{self._runs}")
+        text = (HERE / "incident.toml").read_text() + (HERE / f"{more}.toml").read_text()
+        text = text.replace("ROUTE", f"route-{self._runs}")
         path = self._folder / "plan.toml"
         path.write_text(text)
         return read_plan(path)
 
     def test(self, way: Way = "http", flaw: Flaw | None = None, *, known: bool = False, **more: Any) -> Report:
         """Test a server that has this flaw."""
-        plan = more.pop("plan", None) or self.plan(known=known)
+        plan = more.pop("plan", None) or self.plan("known" if known else "anonymous")
         made = self._test(way, flaw, self._cores[known], {"plan": plan, "seconds": SECONDS, **more})
         return asyncio.run_coroutine_threadsafe(made, self._loop).result(PATIENCE * 10)
 

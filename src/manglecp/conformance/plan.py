@@ -73,6 +73,12 @@ class Stated:
     params: Mapping[str, Any] | None = None
     expects: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    rivals: tuple[tuple[str, str], ...] = ()
+    """Tools of which there is never more than one."""
+    needs: tuple[tuple[str, str], ...] = ()
+    """Tools, each with one that has to be there if it is."""
+    skills: tuple[str, ...] = ()
+    no_skills: tuple[str, ...] = ()
 
     def payload(self, **changes: Any) -> dict[str, Any]:
         intent: dict[str, Any] = {"name": self.name}
@@ -155,9 +161,8 @@ def _plan(document: dict[str, Any], now: float) -> Plan:
                 "label": one.get("name"),
                 "eval_time": instant(now),
                 **one,
-                "facts": tuple(one.get("facts", ())),
-                "expects": tuple(one.get("expects", ())),
-                "absent": tuple(one.get("absent", ())),
+                **{name: tuple(one.get(name, ())) for name in ("facts", "expects", "absent", "skills", "no_skills")},
+                **{name: tuple((a, b) for a, b in one.get(name, ())) for name in ("rivals", "needs")},
             }
         )
         if not isinstance(made.name, str):

@@ -19,7 +19,8 @@ RECOMMENDED: Final = frozenset(
     {
         *("TRANS-21", "TRANS-26", "TRANS-37", "DATA-11", "DATA-41", "DATA-51", "MANI-13", "MANI-16", "MANI-35"),
         *("EVAL-26", "EVAL-31", "EVAL-39", "TOOL-02", "TOOL-08", "DELTA-03", "NEXT-02", "OBS-06", "PROOF-10"),
-        *("ERR-34", "ERR-39", "ERR-40", "SEC-31", "SKILL-16", "WIRE-19"),
+        *("ERR-34", "ERR-39", "ERR-40", "SEC-31", "WIRE-19"),
+        *("INVK-12", "COV-10", "EVAL-04", "EVAL-24", "NEXT-03", "TRANS-09"),
     }
 )
 """Rows of the level SHOULD."""

@@ -11,14 +11,14 @@ import time
 from collections.abc import Set
 from typing import Final
 
-from manglecp.conformance.bench import Bench, Target, Untested
-from manglecp.conformance.lines.line import Closed, Garbled, Transport
+from manglecp.conformance.bench import Bench, Target, Untested, dumped, message
+from manglecp.conformance.lines.line import Closed, Garbled, Line, Transport
 from manglecp.conformance.lines.session import SessionLine
 from manglecp.conformance.plan import Plan
 from manglecp.conformance.registry import Check, checks
 from manglecp.conformance.report import Report
 from manglecp.conformance.unseen import UNSEEN
-from manglecp.conformance.watching import Watcher
+from manglecp.conformance.watching import WATCHED, Watcher
 
 __all__ = ["run"]
 
@@ -69,6 +69,8 @@ async def run(
                 report.leave(check.rows, _GONE)
     finally:
         await _drop(bench, seconds)
+    if rows is None:
+        report.leave((row for row in WATCHED if row not in report), "no message showed it")
     return report
 
 
@@ -84,13 +86,7 @@ async def _begin(bench: Bench, transport: Transport, seconds: float) -> bool:
                 bench.report.note(row, kind == "manifest", "the manifest as the first message", kind, first)
             if kind != "manifest":
                 return False
-            while bench.manifest.get("status") == "booting":
-                await asyncio.sleep(0.1)
-                if isinstance(line, SessionLine):
-                    bench.manifest = line.manifests[-1].payload
-                else:
-                    bench.manifest = (await line.open()).payload
-            return True
+            return await _booted(bench, line)
     except Garbled as error:
         bench.report.note(error.row, False, error.expected, error.seen, first)
         seen = str(error)
@@ -101,6 +97,26 @@ async def _begin(bench: Bench, transport: Transport, seconds: float) -> bool:
     for row in _FIRST[transport]:
         bench.report.note(row, False, expected, seen, first)
     return False
+
+
+async def _booted(bench: Bench, line: Line) -> bool:
+    """Wait until it is; meanwhile it evaluates nothing."""
+    name = "A server that is booting evaluates nothing"
+    while bench.manifest.get("status") == "booting":
+        asked = message("intent_request", {"intent": {"name": "conformance_booting"}})
+        answer = await line.ask(dumped(asked))
+        if isinstance(line, SessionLine):
+            bench.manifest = line.manifests[-1].payload
+        else:
+            bench.manifest = (await line.open()).payload
+        if answer.code == "server_not_ready":
+            bench.report.note("MANI-29", True, "", "", name)
+            bench.report.note("ERR-29", True, "", "", name)
+            await asyncio.sleep(0.1)
+        elif answer.type == "intent_response" and bench.manifest.get("status") == "booting":
+            bench.report.note("MANI-29", False, "server_not_ready while the status is booting", str(answer), name)
+            return False
+    return True
 
 
 async def _work(bench: Bench, todo: list[Check], transport: Transport, seconds: float) -> None:

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from manglecp.conformance.lines.line import Answer
 from manglecp.conformance.report import Report
-from manglecp.conformance.shapes import misfits, present
+from manglecp.conformance.shapes import ROWS, misfits, present
 from manglecp.wire.errors import CODES
 from manglecp.wire.messages import SERVER_TYPES, VERSION
 
-__all__ = ["CODE_ROWS", "Watcher"]
+__all__ = ["CODE_ROWS", "WATCHED", "Watcher"]
 
 STANDARD: Final = tuple(code for code in CODES if not code.startswith("x-"))
 CODE_ROWS: Final = {code: f"ERR-{number:02}" for number, code in enumerate(STANDARD, start=5)}
@@ -36,6 +36,19 @@ _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+
 _SUMMARY: Final = 1_000
 _EVENTS: Final = 200
 
+WATCHED: Final = frozenset(
+    {
+        *("CONF-19", "COV-05", "DATA-06", "DATA-45", "DELTA-02", "DELTA-03", "ERR-33", "EVAL-25"),
+        *("EVAL-26", "MANI-02", "MANI-11", "MANI-15", "OBS-04", "OBS-09", "OBS-10", "PROG-04"),
+        *("PROOF-09", "SEC-11", "SEC-20", "TOOL-01", "TOOL-05", "TOOL-06", "TOOL-07", "TRANS-14"),
+        *("TRANS-15", "TRANS-16", "TRANS-17", "TRANS-18", "TRANS-19", "TRANS-20", "WIRE-01", "WIRE-09"),
+        *("WIRE-13", "WIRE-16", "WIRE-24"),
+        *CODE_ROWS.values(),
+        *(row for paths in ROWS.values() for ids in paths.values() for row in ids),
+    }
+)
+"""Rows about which a message may say something."""
+
 Note = tuple[str, bool, str, object]
 
 
@@ -48,6 +61,7 @@ class Watcher:
 
     def __call__(self, answer: Answer) -> None:
         for row, held, expected, seen in self._notes(answer):
+            assert row in WATCHED, row
             self._report.note(row, held, expected, seen, self.doing)
 
     def _notes(self, answer: Answer) -> Iterator[Note]:

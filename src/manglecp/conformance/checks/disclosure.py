@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from manglecp.conformance.bench import Bench, Untested
+from manglecp.conformance.bench import Bench, Untested, tools_of
 from manglecp.conformance.registry import check
 
 _RANK: Final = {"minimal": 0, "condensed": 1, "full": 2}
@@ -63,6 +63,25 @@ async def budgets(b: Bench) -> None:
         if budget <= 20:
             small = _RANK["full"] not in found.values()
             b.that(("EVAL-35", "SKILL-15"), small, f"no tool in full under a budget of {budget} tokens", found)
+
+
+@check("SKILL-03", "SKILL-05", "CONF-09", level=2)
+async def skills(b: Bench) -> None:
+    """A skill comes with the tools that are proven to need it, and not otherwise"""
+    told = [one for one in b.plan.intents if one.skills or one.no_skills]
+    if not told:
+        raise Untested("the plan names no skills")
+    for stated in told:
+        answer = await b.answered(stated, options={"disclosure_preference": "full"})
+        given: dict[str, Any] = {str(one.get("skill_id")): one for one in answer.payload.get("required_skills") or ()}
+        for tool in tools_of(answer):
+            for one in (tool.get("context_injection") or {}).get("skills") or ():
+                given[str(one.get("skill_id"))] = one
+                whole = not one.get("inline") or isinstance(one.get("content"), str)
+                b.that("SKILL-05", whole, "the content of a skill that is inline", one)
+        missing, extra = set(stated.skills) - set(given), set(stated.no_skills) & set(given)
+        b.that(("SKILL-03", "CONF-09"), not missing, f"the skills {', '.join(stated.skills)}", sorted(given))
+        b.that("SKILL-03", not extra, f"not the skills {', '.join(stated.no_skills)}", sorted(extra))
 
 
 @check("EVAL-36", level=3)

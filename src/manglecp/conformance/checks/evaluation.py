@@ -153,6 +153,38 @@ def _moment(text: object) -> float | None:
         return None
 
 
+@check("EVAL-15", "EVAL-16", "CONF-07", "OPEN-21", level=2)
+async def rivals_and_needs(b: Bench) -> None:
+    """Of rivals one is returned, and with a tool what it needs"""
+    told = [one for one in b.plan.intents if one.rivals or one.needs]
+    if not told:
+        raise Untested("the plan names no rivals and no needs")
+    for stated in told:
+        for most in (None, 1, 2):
+            found = await b.tools(stated, constraints={"max_tools_returned": most})
+            names = [tool.get("name") for tool in found]
+            for pair in stated.rivals:
+                b.that(("EVAL-15", "CONF-07"), not set(pair) <= set(names), f"one of {' and '.join(pair)}", names)
+            for tool, needed in stated.needs:
+                whole = tool not in names or needed in names
+                b.that(("EVAL-16", "CONF-07", "OPEN-21"), whole, f"{tool} not without {needed}", names)
+
+
+@check("EVAL-21", "ERR-20", "ERR-40", level=2)
+async def interval_limit(b: Bench) -> None:
+    """A fact at more times than max_intervals_per_atom is refused"""
+    stated = await b.intent()
+    timed = next((fact for fact in stated.facts if fact.get("t") is not None), None)
+    if timed is None:
+        raise Untested("the plan has no facts with a time")
+    facts = [*stated.facts, *({**timed, "t": {"at": f"2026-01-01T00:0{n}:00Z"}} for n in range(9))]
+    answer = await b.state(stated, facts=facts, constraints={"max_intervals_per_atom": 3})
+    b.refused(answer, "interval_limit_exceeded", "EVAL-21", about="nine times under max_intervals_per_atom 3")
+    b.that("ERR-40", isinstance(answer.details.get("budget"), dict), "details.budget", answer.details)
+    answer = await b.state(stated, facts=facts, constraints={"max_intervals_per_atom": 100})
+    b.that("EVAL-21", answer.type == "intent_response", "an answer under max_intervals_per_atom 100", answer)
+
+
 @check("EVAL-31", "MANI-13")
 async def unknown_intents(b: Bench) -> None:
     """An intent that no rule knows brings no tools, and no error"""

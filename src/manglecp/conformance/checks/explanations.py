@@ -71,6 +71,25 @@ async def hints_give_nothing_away(b: Bench) -> None:
     b.that("PROOF-09", path is None, "no paths of files", path and text[max(0, path.start() - 20) : path.end() + 20])
 
 
+@check("COV-01", "COV-03", "COV-04", "COV-05", "COV-10", level=3)
+async def rule_coverage(b: Bench) -> None:
+    """Whoever asks for it by the extension is told what became of the rules"""
+    extensions = b.manifest.get("extensions")
+    if not isinstance(extensions, dict) or "x-rule_coverage" not in extensions:
+        raise Untested("the manifest has no extension x-rule_coverage")
+    stated = await b.intent()
+    diagnostics = (await b.answered(stated, options={"x-rule_coverage": True})).payload.get("diagnostics")
+    coverage: Any = diagnostics.get("rule_coverage") if isinstance(diagnostics, dict) else None
+    if not b.that(("COV-01", "COV-10"), isinstance(coverage, dict), "diagnostics.rule_coverage", coverage):
+        return
+    counts = [coverage.get(name) for name in ("rules_fired", "rules_dormant", "rules_inapplicable", "total_rules")]
+    whole = all(isinstance(count, int) for count in counts)
+    if b.that("COV-03", whole, "four counts", coverage):
+        b.that("COV-05", sum(counts[:3]) == counts[3], "counts that add up to the total", coverage)
+    for one in coverage.get("dormant_details") or ():
+        b.that("COV-04", {"rule", "missing_predicates", "status"} <= set(one), "rule, what is missing, status", one)
+
+
 @check("PROOF-08", level=3)
 async def facts_without_a_use(b: Bench) -> None:
     """Facts without a use are facts of the client"""

@@ -8,21 +8,33 @@ from collections import Counter
 from manglecp.conformance.bench import Bench, dumped, message
 from manglecp.conformance.lines.line import Answer
 from manglecp.conformance.lines.stdio import StdioLine
-from manglecp.conformance.registry import SESSIONS, STDIO, check
+from manglecp.conformance.registry import SESSIONS, STDIO, WEBSOCKET, check
 
 _MANY = 20
 
 
-@check("TRANS-02", "TRANS-25", "MANI-01", transports=SESSIONS, access=False)
-async def manifest_first(b: Bench) -> None:
-    """The manifest is the first message of each session"""
+@check("TRANS-02", "TRANS-04", "TRANS-05", "MANI-01", transports=WEBSOCKET, access=False)
+async def manifest_first_on_websocket(b: Bench) -> None:
+    """The manifest is the first message of each connection, in one text frame"""
     line = b.new_line()
     try:
         answer = await line.open()
     finally:
         await line.close()
-    rows = ("TRANS-25", "MANI-01") if line.transport == "stdio" else ("TRANS-02", "MANI-01")
-    b.that(rows, answer.type == "manifest", "the manifest", answer)
+    b.that(("TRANS-02", "MANI-01"), answer.type == "manifest", "the manifest", answer)
+    b.that("MANI-01", answer.message.get("id", "absent") is None, "id null on the manifest", answer)
+    b.that(("TRANS-04", "TRANS-05"), True, "", "")  # anything else would have been no message
+
+
+@check("TRANS-25", "TRANS-23", "MANI-01", transports=STDIO, access=False)
+async def manifest_first(b: Bench) -> None:
+    """The manifest is the first line"""
+    line = b.new_line()
+    try:
+        answer = await line.open()
+    finally:
+        await line.close()
+    b.that(("TRANS-25", "TRANS-23", "MANI-01"), answer.type == "manifest", "the manifest", answer)
     b.that("MANI-01", answer.message.get("id", "absent") is None, "id null on the manifest", answer)
 
 

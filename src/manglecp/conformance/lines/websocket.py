@@ -33,12 +33,14 @@ class WebSocketLine(SessionLine):
     async def _read(self) -> bytes:
         assert self._connection is not None
         try:
-            frame = await self._connection.recv()
+            frames = [frame async for frame in self._connection.recv_streaming()]
         except ConnectionClosed as error:
             raise Closed(f"the connection was closed: {error}") from None
-        if isinstance(frame, bytes):
-            raise Garbled("TRANS-04", "a text frame", f"a binary frame of {len(frame)} bytes")
-        return frame.encode()
+        if len(frames) != 1:
+            raise Garbled("TRANS-05", "one frame for each message", f"a message in {len(frames)} frames")
+        if isinstance(frames[0], bytes):
+            raise Garbled("TRANS-04", "a text frame", f"a binary frame of {len(frames[0])} bytes")
+        return frames[0].encode()
 
     async def write(self, data: bytes) -> None:
         assert self._connection is not None
