@@ -108,10 +108,9 @@ def own_time(message: Any) -> Any:
 
 
 def with_rival(payload: dict[str, Any]) -> None:
-    names = [tool["name"] for tool in payload["macro_tools"]]
-    if "full_stack_diagnosis" in names:
-        rival = {"macro_id": "m-rival", "name": "frontend_diagnosis", "disclosure_level": "minimal"}
-        payload["macro_tools"].append(rival)
+    for tool in tuple(payload["macro_tools"]):
+        if tool["name"] == "full_stack_diagnosis":
+            payload["macro_tools"].append({**tool, "macro_id": "m-rival", "name": "frontend_diagnosis"})
 
 
 def every_skill(tool: dict[str, Any]) -> None:
