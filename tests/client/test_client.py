@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from manglecp.client.answers import Tool
@@ -14,6 +15,7 @@ from manglecp.client.transports.memory import MemoryTransport
 from manglecp.client.working_state import WorkingState
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages import Cancel, IntentRequest, InvokeRequest, InvokeResponse, Progress
+from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.intent import Constraints, Options
 from manglecp.wire.messages.invocation import Next, ProgressPayload, StateDelta, SuggestedIntent
 from manglecp.wire.sending import encode
@@ -445,3 +447,39 @@ async def test_effects_that_may_not_happen_twice() -> None:
     async with server.client() as client:
         found = await client.evaluate("go")
         assert [(one.name, one.repeatable) for one in found] == [("t", True), ("w", False), ("i", True)]
+
+
+# --- what clients may not lean on ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("DATA-46")
+async def test_what_was_derived_is_said_again_by_the_client() -> None:
+    server = Scripted(tools())
+    derived = fact("found", 1, category="derived", source={"source_type": "derived"})
+    async with server.client(state=WorkingState([derived])) as client:
+        await client.evaluate("go", from_state="all")
+    assert server.intents[0].payload.facts == [fact("found", 1, category="session")]
+
+
+@pytest.mark.req("TOOL-21")
+async def test_nothing_rests_on_metadata() -> None:
+    bare = msgspec.structs.replace(tool(), metadata=UNSET)
+    server = Scripted(tools(bare), done())
+    async with server.client() as client:
+        found = await client.evaluate("go")
+        assert found["t"].score is None
+        assert (await client.invoke("t", {"n": 1})).result == {"ok": True}
+
+
+@pytest.mark.req("WIRE-08")
+async def test_request_ids_count_up_and_differ_between_clients() -> None:
+    ids = []
+    for _ in range(2):
+        server = Scripted(tools(), tools(), tools())
+        async with server.client() as client:
+            for _ in range(3):
+                await client.evaluate("go")
+        ids.append([str(one.id).rpartition("-") for one in server.intents])
+    first, second = ids
+    assert [int(number) for _, _, number in first] == sorted({int(number) for _, _, number in first})
+    assert not set(first) & set(second)

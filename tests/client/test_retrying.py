@@ -11,7 +11,7 @@ from manglecp.client.retrying import MOST_RETRIES, Retrying, repeatable
 from manglecp.wire.errors import CODES
 
 
-@pytest.mark.req("CLI-06")
+@pytest.mark.req("CLI-06", "ERR-49")
 @given(st.integers(0, 4), st.integers(0, 60_000), st.floats(0, 1))
 def test_nobody_comes_back_before_the_server_says(retries: int, least: int, chance: float) -> None:
     wait = Retrying(chance=lambda: chance).wait_ms(retries, least)
@@ -19,14 +19,14 @@ def test_nobody_comes_back_before_the_server_says(retries: int, least: int, chan
     assert wait >= least
 
 
-@pytest.mark.req("CLI-07")
+@pytest.mark.req("CLI-07", "ERR-49")
 @pytest.mark.parametrize("chance", [0.0, 1.0])
 def test_waits_double(chance: float) -> None:
     waits = [Retrying(first_ms=100, chance=lambda: chance).wait_ms(n) for n in range(MOST_RETRIES)]
     assert waits == [(50 + 50 * chance) * 2**n for n in range(MOST_RETRIES)]
 
 
-@pytest.mark.req("CLI-08")
+@pytest.mark.req("CLI-08", "ERR-49")
 def test_there_is_no_sixth_retry() -> None:
     assert MOST_RETRIES == 5
     assert Retrying().wait_ms(4) is not None

@@ -55,7 +55,7 @@ def test_an_absent_array_is_no_operation() -> None:
     assert msgspec.convert({}, StateDelta) == StateDelta()
 
 
-@pytest.mark.req("DELTA-02", "DELTA-03", "DELTA-04", "DELTA-05")
+@pytest.mark.req("DELTA-02", "DELTA-03", "DELTA-04", "DELTA-05", "DATA-41", "DATA-45")
 async def test_facts_carry_category_source_and_time() -> None:
     answer = await run(
         'asserts("done", [N], "server") :- ran("t"), run_arg("n", N).',

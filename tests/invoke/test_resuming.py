@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness.classes import State
 from manglecp.invoke.settings import InvokeSettings
+from manglecp.invoke.turns import GateRefused, Resumption, Turn, Turns
 from manglecp.pack.model import Pack
 from manglecp.store.opening import Store, open_store
 from manglecp.store.runs.model import Decision, Run, RunState
@@ -256,4 +258,25 @@ async def test_a_store_that_fails_in_the_middle_of_a_run(
         async with gone_on(pack, store) as s:
             assert (await answer(s)).details["effects"] == [{"step": 1, "action": "write", "status": "unknown"}]
             assert names(s) == []
+    store.close()
+
+
+async def test_policies_that_let_no_turn_be_opened_leave_the_run_to_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(":memory:")
+    pack = chain(steps("write", "write"), 'arg_value("t", 2, "n", 7).')
+    await begun(pack, store, "finished:s1")
+
+    usual = Turns.open
+
+    def refuse(self: Turns, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
+        if resumed is not None:
+            raise GateRefused(State.CALL_SPEC, ["governance.policy_package_mismatch"])
+        return usual(self, parallel=parallel)
+
+    monkeypatch.setattr(Turns, "open", refuse)
+    async with gone_on(pack, store) as s:
+        told = await answer(s)
+        assert names(s) == []
+    assert (the_run(store).state, the_run(store).code) == (RunState.NEEDS_DECISION, "gate_refused")
+    assert told.details["effects"] == [{"step": 1, "action": "write", "status": "done"}]
     store.close()

@@ -36,7 +36,7 @@ def without_durations(message: Any) -> Any:
     return message
 
 
-@pytest.mark.req("INVK-14", "INVK-16", "DELTA-02", "OBS-01", "NEXT-01", "NEXT-04", "NEXT-05")
+@pytest.mark.req("INVK-14", "INVK-16", "DELTA-02", "OBS-01", "NEXT-01", "NEXT-04", "NEXT-05", "CONF-08", "DATA-45")
 async def test_the_invocation_cycle_of_seed_000() -> None:
     domain = Domain.load(read_pack(FOLDER / "diagnose", {}, degrade=True))
     listing = await list_plugin(str(domain.pack.actions_file), os.environ, degrade=True)

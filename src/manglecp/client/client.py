@@ -28,7 +28,7 @@ from manglecp.client.plain import NotPlain, plain
 from manglecp.client.retrying import Retrying
 from manglecp.client.targets import Target, transport_to
 from manglecp.client.transports.protocol import OnProgress
-from manglecp.client.working_state import Applied, FactObject, WorkingState
+from manglecp.client.working_state import Applied, FactObject, WorkingState, restated
 from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
 from manglecp.wire.messages.envelope import UNSET, Time
 from manglecp.wire.messages.intent import Constraints, Intent, IntentPayload, Options
@@ -144,7 +144,7 @@ class Client:
         kept = () if from_state == "none" else self.state.facts
         if from_state == "needed":
             kept = tuple(fact for fact in kept if checks.useful(fact, intent))
-        working = checks.check(fact for fact in kept if checks.knows(fact)).facts
+        working = checks.check(restated(fact) for fact in kept if checks.knows(fact)).facts
         sent = WorkingState([*working, *given.facts], most=len(working) + len(given.facts)).facts
         checks.require(sent, intent, given)
         try:

@@ -26,7 +26,7 @@ from manglecp.wire.faults import Fault
 from manglecp.wire.messages.invocation import StateDelta
 from manglecp.wire.schemas import Schema
 
-__all__ = ["MOST_FACTS", "Applied", "FactObject", "WorkingState"]
+__all__ = ["MOST_FACTS", "Applied", "FactObject", "WorkingState", "restated"]
 
 FactObject: TypeAlias = dict[str, Any]
 """One fact as it travels: ``pred``, ``args``, perhaps ``t``, ``source`` and ``category``."""
@@ -203,3 +203,9 @@ def _unwrapped(value: Any) -> Any:
 def _copy(fact: Mapping[str, Any]) -> FactObject:
     copied: FactObject = plain(fact)
     return copied
+
+
+def restated(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """A working fact as it is sent: the client says it now, whoever said or derived it before (DATA-46)."""
+    said = {name: value for name, value in fact.items() if name not in ("category", "source")}
+    return {**said, "category": "session"} if "category" in fact else said

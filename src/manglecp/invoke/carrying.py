@@ -20,7 +20,7 @@ from manglecp.invoke.answering import Answering
 from manglecp.invoke.answers import Answer, encoded
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.dispatching import Dispatched
-from manglecp.invoke.journal import EndState, Journal
+from manglecp.invoke.journal import EndState, Journal, Witness
 from manglecp.invoke.observing import event_rows
 from manglecp.invoke.outcomes import states_of
 from manglecp.invoke.parties import Ended, Watch
@@ -133,12 +133,7 @@ class CarryingOut:
         """Close the last turn, then write the end down, then it may be told."""
         undecided = ended.reason == "needs_decision"
         try:
-            witness = ended.turn.finish(
-                reads=ended.reads,
-                events=event_rows(ended.outcomes, self._limits.max_events),
-                states=states_of(ended.outcomes),
-                paused=undecided,
-            )
+            witness = self._finished(ended, paused=undecided)
         except GateRefused as refused:
             if not ended.effects:
                 return await self._over(journal, "failed", None, gate_refused(refused, answering.told(ended)))
@@ -150,6 +145,17 @@ class CarryingOut:
             await journal.undecided(ended.culprit, witness, encoded(answer))
             return answer
         return await self._over(journal, _end_state(ended, answer), witness, answer)
+
+    def _finished(self, ended: Ended, *, paused: bool) -> Witness | None:
+        """The witness of the last turn; None if policies let none be opened."""
+        if ended.turn is None:
+            return None
+        return ended.turn.finish(
+            reads=ended.reads,
+            events=event_rows(ended.outcomes, self._limits.max_events),
+            states=states_of(ended.outcomes),
+            paused=paused,
+        )
 
     async def _over(self, journal: Journal, end: EndState, witness: Any, answer: Answer) -> Answer:
         lasting = not (isinstance(answer, WireError) and answer.row.recoverable)

@@ -71,11 +71,11 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the loop ended. ``turn`` is still open: it is closed on the answer."""
+    """How the loop ended. ``turn`` is still open: it is closed on the answer. None if none could be opened."""
 
     outcomes: tuple[Outcome, ...]
     effects: tuple[Effect, ...]
-    turn: Turn
+    turn: Turn | None
     reads: Reads
     reason: Reason | None = None
     """None: the chain ran to its end."""

@@ -101,6 +101,8 @@ class Execution:
         self._reads = self._readers()
         self._reading: Sequence[Call] = ()
         self._turn: Turn
+        self._begun = False
+        """Is there a turn?"""
 
     @property
     def _happened(self) -> bool:
@@ -112,6 +114,7 @@ class Execution:
         stopping = asyncio.create_task(self._give_up_when_cancelled())
         try:
             self._turn = self._open(first=True)
+            self._begun = True
             return await self._rounds()
         except _Undecided as undecided:
             return self._ended("needs_decision", undecided.culprit)
@@ -124,6 +127,7 @@ class Execution:
         unknown = list(self._doubted.values())
         self._leave_doubts()
         self._turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=self._history.resumption)
+        self._begun = True
         stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
         return self._ended("needs_decision", stuck[0] if stuck else stuck_at(self._plan, self._outcomes, code))
 
@@ -186,7 +190,7 @@ class Execution:
             return
         for call, outcome in unknown:
             turn.effects([call], [outcome])
-        self._turn = turn
+        self._turn, self._begun = turn, True
         raise _Undecided(stuck[0])
 
     def _gate(self, step: Callable[[], T]) -> T:
@@ -404,7 +408,7 @@ class Execution:
         return Ended(
             outcomes=tuple(self._outcomes),
             effects=effects_of(self._outcomes),
-            turn=self._turn,
+            turn=self._turn if self._begun else None,
             reads=self._reads,
             reason=reason,
             culprit=culprit,
