@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from manglecp.conformance.plan import Plan
+from manglecp.conformance.plan import Invocation, Plan, Stated
 from manglecp.conformance.running import run
+from tests.conformance_tool.spoiling import Flaw, Message
 from tests.conformance_tool.workshop import PACK, SECONDS, Way, Workshop
+from tests.invoke.chains import chain, steps
+from tests.server.house import house
 
 BOTH: tuple[Way, ...] = ("http", "websocket")
 
@@ -60,6 +65,47 @@ def test_without_a_plan_nothing_is_invoked(servers: Workshop) -> None:
     for row in ("INVK-14", "INVK-08", "DELTA-02", "OBS-01", "CONF-05"):
         assert report[row].outcome == "not tested", row
         assert report[row].reasons[0] == "the plan names no tool for it"
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_only_tools_that_the_plan_names_are_invoked(servers: Workshop, planned: bool) -> None:
+    given: dict[str, str] = {}
+    asked: set[str] = set()
+
+    def hear(data: bytes) -> bytes:
+        if b"invoke_request" in data and len(data) < 10_000:
+            asked.add(str(json.loads(data).get("payload", {}).get("macro_id")))
+        return data
+
+    def say(_: Message | None, answer: Message) -> Message:
+        for tool in answer["payload"].get("macro_tools", ()):
+            given[tool["macro_id"]] = tool["name"]
+        return answer
+
+    plan = servers.plan("anonymous") if planned else Plan()
+    report = servers.test("http", Flaw(heard=hear, said=say), plan=plan)
+    assert report.conforms, shown(report)
+    assert given
+    named = {"full_stack_diagnosis", "list_failures", "frontend_diagnosis"} if planned else set()
+    assert {given[macro_id] for macro_id in asked if macro_id in given} == named
+
+
+@pytest.mark.req("TRANS-37", "TRANS-38")
+@pytest.mark.parametrize("way", ["websocket", "http"])
+async def test_a_slow_run_is_cancelled(way: Way) -> None:
+    async def look(given: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(600)
+        return given
+
+    stated = Stated(label="go", name="go", eval_time="2026-02-19T14:30:00Z")
+    slow = Invocation(intent=stated, tool="t", args={"n": 1}, slow=True)
+    plan = Plan(intents=(stated,), invocations=(slow,), given=True)
+    async with house(chain(steps("look", "write")), {"look": look}) as h:
+        url = h.url if way == "http" else f"ws://127.0.0.1:{h.port}/ws"
+        report = await run(url, plan=plan, seconds=SECONDS, rows={"TRANS-37"})
+        assert report.conforms, shown(report)
+        assert report["TRANS-37"].outcome == ("not tested" if way == "http" else "passed")
+        assert [name for name, _ in h.desk.shop.bench.ran] in ([], ["look"])
 
 
 def test_without_a_credential_most_is_not_tested(servers: Workshop) -> None:
