@@ -108,6 +108,15 @@ def test_reasons(say: Say) -> None:
     assert re.search(r"rules: \d+ of \d+ fired", ended.stdout)
 
 
+def test_reasons_are_those_of_the_answer_and_not_of_what_was_stated_since(say: Say) -> None:
+    log = 'backend_log("api", "ERROR", "no route for GET /api/users")'
+    asked = (f"load {DIAGNOSE}", "drop backend_log", "intent diagnose_error", f"add {log}@[now]")
+    ended = say(*asked, "why not full_stack_diagnosis", "intent diagnose_error", "why full_stack_diagnosis")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert "failing_service needs backend_log, and there is no such fact" in ended.stdout
+    assert "why full_stack_diagnosis: flesh, 95" in ended.stdout
+
+
 def test_what_there_is_to_ask(say: Say) -> None:
     ended = say("server", "intents", "predicates", "help", "help follow", "exit", "nonsense")
     assert (ended.exit_code, ended.stderr) == (0, "")

@@ -276,6 +276,21 @@ def test_a_function_that_fails_or_returns_what_it_may_not() -> None:
             pack.with_actions(look=lambda n: {"n": n}).intent("go").invoke("t", {"n": "seven"})
 
 
+def test_a_function_is_not_called_with_what_the_action_would_not_take() -> None:
+    ran: list[Any] = []
+
+    def write(n: Any) -> dict[str, Any]:
+        ran.append(n)
+        return {}
+
+    rules = (steps("look", "write"), 'arg_step("t", 2, "n", 1, "/found").')
+    with small(*rules) as pack:
+        pack.with_actions(look=lambda n: {"found": n + 1}, write=write).intent("go").invoke("t", {"n": 1})
+        with pytest.raises(Refused, match=r"Step 2 \(write\) failed; nothing was changed"):
+            pack.with_actions(look=lambda n: {"found": str(n)}, write=write).intent("go").invoke("t", {"n": 1})
+    assert ran == [2]
+
+
 def test_a_function_has_the_time_of_the_action() -> None:
     async def never(n: int) -> dict[str, int]:
         await asyncio.sleep(600)

@@ -7,7 +7,6 @@ confirmation secret; others take one that came with the credential.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 import signal
@@ -189,6 +188,8 @@ def asked_at_terminal(question: Question) -> bool:
 
 def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, T]], **options: Any) -> T:
     """What ``work`` gives, connected to the server; a ``WireError`` if it refuses or cannot be reached."""
+    import asyncio  # only who talks to a server pays for it
+
     try:
         from manglecp.client.client import Client
         from manglecp.client.errors import ClientError

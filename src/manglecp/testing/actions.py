@@ -1,7 +1,7 @@
 """Functions in place of actions. Everything but the host is the real thing.
 
-A call of a function meets the checks that dispatch has for a host: the input has to fit the schema of the action, and
-the right to the call is looked at and spent. So a test with functions cannot do what the harness would not permit.
+What is sent to a function was checked as what is sent to a host is, and the right to the call is looked at and spent
+in the same way. So a test with functions cannot do what the harness would not permit.
 Actions without a function run in hosts, which are started when the first of them is called.
 """
 
@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from manglecp.invoke.fitting import fits
 from manglecp.pack.model import ActionDescription, Pack
 from manglecp.pack.problems import meant
 from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, DispatchError
@@ -82,8 +81,6 @@ class Actions:
 
     async def _function(self, action: ActionDescription, function: Function, **asked: Any) -> Answer | DispatchError:
         given = msgspec.json.decode(asked["input_json"])
-        if not fits(given, action.input_schema):
-            return failure(action.aid, "tool_error", "the input does not fit the schema", status="INVALID_PICK")
         named = ("input_json", "slots", "identity", "call_id", "authority")
         right = Right(
             Call(
