@@ -233,6 +233,9 @@ def test_a_pack_that_is_broken_and_a_server_that_is_not_there(say: Say, tmp_path
     ended = say("server", target="http://127.0.0.1:9")
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert "error[x-no_answer]" in ended.stderr
+    ended = say("server", target="http://desk.example")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "not encrypted" in ended.stderr
     ended = say("server", target="http://127.0.0.1:9", options=("--store", ":memory:"))
     assert (ended.exit_code, "leave --store out" in ended.stderr) == (2, True)
 

@@ -190,20 +190,17 @@ def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, 
     """What ``work`` gives, connected to the server; a ``WireError`` if it refuses or cannot be reached."""
     import asyncio  # only who talks to a server pays for it
 
+    from manglecp.client.client import Client
+    from manglecp.client.errors import ClientError
+
+    async def connected() -> T:
+        async with Client(url, token=server.token, **options) as client:
+            return await work(client)
+
     try:
-        from manglecp.client.client import Client
-        from manglecp.client.errors import ClientError
-
-        async def connected() -> T:
-            async with Client(url, token=server.token, **options) as client:
-                return await work(client)
-
-        try:
-            return asyncio.run(connected())
-        except ClientError as error:
-            raise as_wire_error(error) from error
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"{error.name} is missing; install manglecp[client]") from None
+        return asyncio.run(connected())
+    except ClientError as error:
+        raise as_wire_error(error) from error
 
 
 def as_wire_error(error: Exception) -> WireError:

@@ -65,8 +65,6 @@ def command(
             status = _talk(target, server, place, who, permissions, now, confirm=confirm)
         except PackError as error:
             refuse_pack(error)
-        except ModuleNotFoundError as error:
-            raise click.ClickException(f"{error.name} is missing; install manglecp[client]") from None
     raise click.exceptions.Exit(status)
 
 
@@ -102,17 +100,19 @@ def _talk(
 
     beside: Beside[Question] = Beside()
     with beside:
-        if isinstance(target, str):
-            url, opening = target, _remote(target, server)
-        else:
-            url, opening = None, _local(target, place, identity_of(who, permissions), clock)
+        url = target if isinstance(target, str) else None
         try:
+            if isinstance(target, str):
+                opening = _remote(target, server)
+            else:
+                opening = _local(target, place, identity_of(who, permissions), clock)
             client: Client = beside.wait(beside.stack.enter_async_context(opening))
         except ClientError as error:
             _tell(error)
             return 1
         name = who if url is not None else identity_of(who, permissions).name
-        person = Person(url, server, name, beside.ask, clock)
+        # Another server has its own clock.
+        person = Person(url, server, name, beside.ask, clock if url is None else time.time_ns)
         shell = Shell(client, beside, person, agree, clock=clock, timed=now is not None, bold=bold())
         return _interact(shell) if interactive else _obey(shell)
 
