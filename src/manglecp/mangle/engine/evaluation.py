@@ -45,6 +45,8 @@ class Layer:
         self.fired: dict[int, bool] = {}  # rules by number, as far as anyone asked
         self.fired_of: dict[int, int] = {}  # how many of a component's rules fired, as far as anyone asked
         self.heads: dict[int, int] = {}  # how many facts a rule derives, by its id, as far as anyone asked
+        self.given_in_all: int | None = None  # how many facts were given, once anyone asked
+        self.only_above: dict[int, bool] = {}  # components that it has nothing for, as far as anyone asked
         self.counts: dict[int, tuple[int, int, int]] = {}  # what components count for, as far as anyone counted
 
 
@@ -164,7 +166,9 @@ class Evaluation:
         self.statistics.skipped_inverted = min(self.skipped, MOST_SKIPPED)
 
     def _count_given(self) -> int:
-        known = sum(len(given) for given in self.base.given)
+        known = self.base.given_in_all
+        if known is None:  # two threads may both count; they count the same
+            known = self.base.given_in_all = sum(map(len, self.base.given))
         known += sum(len(new - self.base.given[i]) for i, new in self.given.items())
         return known - sum(len(gone) for gone in self.removed_given.values())
 
@@ -240,10 +244,14 @@ class Evaluation:
 
     def _only_from_above(self, component: CompiledComponent) -> bool:
         """Has the base nothing for this component, and does every rule need something the base does not have?"""
-        views = self.views
-        if any(views[i].base.facts for i in component.heads):
-            return False
-        return all(any(not views[i].base.facts for i in rule.scans) for rule in component.rules)
+        known = self.base.only_above.get(component.number)
+        if known is None:  # two threads may both find out; they find the same
+            facts = self.base.facts
+            known = not any(facts[i].facts for i in component.heads) and all(
+                any(not facts[i].facts for i in rule.scans) for rule in component.rules
+            )
+            self.base.only_above[component.number] = known
+        return known
 
     def _with_raw(
         self, component: CompiledComponent, run: Callable[[CompiledComponent], None], *, finish: bool = True
@@ -261,21 +269,20 @@ class Evaluation:
 
     def _count(self, component: CompiledComponent) -> None:
         """Add what was derived here to the total."""
+        base_given, above, built = self.base.given, self.given, self.compiled.built
         for i in component.heads:
-            view = self.views[i]
-            if component.temporal and i in component.temporal:
-                view = self._raw_view(i)
-            if i in self.compiled.built:
-                self.parts += view.parts(self.compiled.built[i])
+            view = self._raw_view(i) if component.temporal and i in component.temporal else self.views[i]
+            if i in built:
+                self.parts += view.parts(built[i])
             if component.merged and i in component.merged:
                 self.derived += len(set(view) - self.all_given(i))  # a merge may drop what was given
                 continue
-            given = len(self.base.given[i])
-            if i in self.given:
-                given += len(self.given[i] - self.base.given[i])
+            given = len(base_given[i])
+            if i in above:
+                given += len(above[i] - base_given[i])
             if i in self.removed_given:
                 given -= len(self.removed_given[i])
-            self.derived += len(view) - given
+            self.derived += len(view.base.facts) - len(view.removed) + view.added() - given
             self.skipped += len(view.skipped)
         self._check_counts()
 
@@ -296,8 +303,10 @@ class Evaluation:
 
     def _check_counts(self) -> None:
         self.building = 0
-        self._check_parts()
-        if self.derived > self.limits.derived_facts:
+        limits = self.limits
+        if self.parts > limits.parts:
+            self._check_parts()
+        if self.derived > limits.derived_facts:
             self._halt()
 
     def _weigh(self, value: Value) -> None:
@@ -359,10 +368,12 @@ class Evaluation:
     def _once(self, functions: Functions) -> None:
         self.statistics.rounds += 1
         remaining = self._remaining()
-        views, now, cap = self.views, self.now, self.cap
+        views, now, cap, given = self.views, self.now, self.cap, self.given
         for function in functions:
             view = views[function.head]
-            self._allow(remaining + len(self.given.get(function.head, ())))
+            cap.facts = remaining + (len(given[function.head]) if function.head in given else 0)
+            if self.stopped is not None:  # asked after the bound is set, so that a stop in between is not lost
+                raise self.stopped
             if function.aggregation is None:
                 before = len(view.facts)
                 function.compiled.run(views, now, cap, None)
