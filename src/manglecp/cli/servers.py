@@ -186,7 +186,7 @@ def asked_at_terminal(question: Question) -> bool:
 # --- asking ----------------------------------------------------------------------------------------------------------
 
 
-def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, T]], **options: Any) -> T:
+def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """What ``work`` gives, connected to the server; a ``WireError`` if it refuses or cannot be reached."""
     import asyncio  # only who talks to a server pays for it
 
@@ -194,7 +194,7 @@ def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, 
     from manglecp.client.errors import ClientError
 
     async def connected() -> T:
-        async with Client(url, token=server.token, **options) as client:
+        async with Client(url, token=server.token) as client:
             return await work(client)
 
     try:
