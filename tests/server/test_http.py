@@ -116,6 +116,7 @@ async def test_the_states_of_a_server() -> None:
     [
         ({"content-type": "text/plain"}, 415),
         ({"content-type": ""}, 415),
+        ({"content-type": "application/manglecp+json"}, 415),
         ({"content-type": "application/json", "content-encoding": "gzip"}, 415),
         ({"content-type": "application/json", "accept": "text/html"}, 406),
         ({"content-type": "application/json", "accept": "application/json;q=0"}, 406),
@@ -123,7 +124,7 @@ async def test_the_states_of_a_server() -> None:
         ({"content-type": "application/json", "accept": "application/*"}, 200),
     ],
 )
-@pytest.mark.req("TRANS-13", "TRANS-14")
+@pytest.mark.req("TRANS-13", "TRANS-14", "WIRE-30")
 async def test_content_type_and_accept(headers: dict[str, str], status: int) -> None:
     async with house() as h:
         answer = await h.http.post("/evaluate", content=encoded(intent()), headers=headers)
