@@ -107,6 +107,27 @@ def own_time(message: Any) -> Any:
     return message
 
 
+def trusted_sources(message: Any) -> Any:
+    """A fact counts only if nobody says where it comes from."""
+    payload = message.get("payload") if isinstance(message, dict) else None
+    if isinstance(payload, dict) and isinstance(payload.get("facts"), list):
+        payload["facts"] = [one for one in payload["facts"] if one["pred"] != "backend_log" or not one.get("source")]
+    return message
+
+
+def only_small(data: bytes) -> bytes:
+    return data if len(data) < 1_000_000 else data[:1_000_000]
+
+
+def cancelled_too(_: Message | None, answer: Message) -> list[Message]:
+    more = {"code": "cancelled", "message": "Cancelled", "recoverable": False}
+    return [answer, {**answer, "type": "error", "payload": more}] if answer["type"] == "intent_response" else [answer]
+
+
+def other_addresses(payload: dict[str, Any]) -> None:
+    payload["endpoints"] = {"intent_eval": "/ask", "macro_invoke": "/do"}
+
+
 def with_rival(payload: dict[str, Any]) -> None:
     for tool in tuple(payload["macro_tools"]):
         if tool["name"] == "full_stack_diagnosis":
@@ -253,6 +274,10 @@ BROKEN: list[tuple[str, Way, Flaw, str]] = [
     ("its own time", "http", Flaw(heard=heard(own_time)), "EVAL-25 DATA-32 DATA-31 DATA-34 CONF-07"),
     ("rivals", "http", Flaw(said=on("intent_response", with_rival)), "EVAL-15 CONF-07"),
     ("every skill", "http", Flaw(said=each_tool(every_skill)), "SKILL-03"),
+    ("trusts some sources", "http", Flaw(heard=heard(trusted_sources)), "DATA-40 DATA-42 OPEN-20"),
+    ("only small messages", "http", Flaw(heard=only_small), "WIRE-21"),
+    ("cancels as well", "websocket", Flaw(said=cancelled_too), "TRANS-33 TRANS-38"),
+    ("other addresses", "http", Flaw(said=on("manifest", other_addresses)), "TRANS-11 MANI-11"),
     ("no budget", "http", Flaw(said=on("error", no_budget)), "CONF-17"),
     ("ids by chance", "http", Flaw(said=each_tool(new_ids)), "CONF-14 CONF-15 EVAL-18"),
     ("scores by chance", "websocket", Flaw(said=each_tool(other_scores)), "CONF-15 EVAL-18"),
