@@ -62,7 +62,8 @@ def refuse_open(listening: Listening, *, auth: bool) -> None:
 def bind(host: str, port: int) -> socket.socket:
     """A socket that several processes may listen on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # Named by its protocol: an event loop sends small answers at once only on a socket that it knows to be TCP.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
