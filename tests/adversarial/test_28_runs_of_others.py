@@ -51,4 +51,6 @@ async def test_the_state_of_one_run_is_not_in_another() -> None:
             await s.invoke("t", {"n": 1}, identity=who)
         assert [call["slots"] for call in s.bench.calls] == [{}] * 4
         assert [call["identity"] for call in s.bench.calls] == ["p0", "p0", "p1", "p1"]
-        assert len({call["idempotency_key"] for call in s.bench.calls}) == 4
+        assert len({call["call_id"] for call in s.bench.calls}) == 4
+        keys = [call["idempotency_key"] for call in s.bench.calls if "idempotency_key" in call]
+        assert len(set(keys)) == len(keys) == 2, "one for each effect"
