@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 from manglecp.harness.classes import CLASSES, State
+from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.replay import ready_from
 from manglecp.harness.states import (
     Blocked,
@@ -299,3 +300,37 @@ def test_a_type_checker_refuses_what_skips_a_state(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     refused = sorted(int(line.split(":")[1]) for line in run.stdout.splitlines() if ": error:" in line)
     assert refused == [9, 10, 11, 12], run.stdout
+
+
+# --- three steps at once ---------------------------------------------------------------------------------------------
+
+
+def _ends(path: Path, *, at_once: bool) -> object:
+    """The judgement of the closed turn, or what blocks it and where."""
+    document: dict[str, Any] = json.loads(path.read_text())["input"]
+    constraints = {name: value for name, value in document.items() if name != "evidence"}
+    evidence = dict(document["evidence"])
+    spec, protocol = evidence.pop("callSpec"), evidence.pop("protocolState")
+    evidence.pop("mutation", None)
+    asked, results, uses = (evidence.pop(name, None) or [] for name in ("toolRequests", "toolResults", "toolUse"))
+    try:
+        requested = CallSpec.open(spec, constraints).request(asked)
+        if at_once:
+            closed = requested.close(results, uses, protocol, {}, evidence)
+        else:
+            closed = requested.answer(results).use(uses).close(protocol, evidence)
+    except Blocked as blocked:
+        return blocked.state, [str(finding) for finding in blocked.findings]
+    except InvalidEvidence as invalid:
+        return str(invalid)
+    return closed.judgement.as_json()
+
+
+def test_closing_at_once_is_closing_step_by_step() -> None:
+    found = [
+        (_ends(path, at_once=True), _ends(path, at_once=False))
+        for path in sorted(VECTORS.glob("[0-9]*.json"))
+        if "protocolState" in json.loads(path.read_text())["input"].get("evidence", {})
+    ]
+    assert all(once == by_steps for once, by_steps in found)
+    assert {type(once) for once, _ in found} >= {dict, tuple}, "some are closed and some are blocked"

@@ -212,6 +212,22 @@ class ToolRequests(_Stage):
         """Whether a request of this state is this call, and it was not redeemed in this turn (:func:`redeem_call`)."""
         return _permits(self, ToolRequests, NamedCall(call_id, tool_name, input_digest))
 
+    def close(
+        self, results: Rows, uses: Rows, protocol_state: Row, found: Row = _NOTHING, shown: Row = _NOTHING
+    ) -> JoinClosed:
+        """The three steps to a closed join at once, for whoever has the evidence for all of them: judged as a whole.
+
+        ``found`` is evidence that belongs to the results, ``shown`` to the end. What is blocked is told by the steps
+        one by one, so that it is known which of them.
+        """
+        issued = _registry.find(self, ToolRequests)
+        rows = {"toolResults": list(results), "toolUse": list(uses), "protocolState": dict(protocol_state)}
+        turn = issued.turn.grown({**found, **shown, **rows})
+        judgement = conclude(turn.turn)
+        if any(finding.failure.blocks_join for finding in judgement.findings):
+            return self.answer(results, found).use(uses).close(protocol_state, shown)
+        return _issue(JoinClosed, turn, issued.redeemed, judgement)
+
     def answer(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolResults:
         """What came back, with artifacts, accesses and further guardrail decisions."""
         return self._reach(ToolResults, State.TOOL_RESULTS, {**evidence, "toolResults": list(rows)})

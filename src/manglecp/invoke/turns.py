@@ -262,7 +262,7 @@ class Turn:
         if self._resumed is not None:
             shown["continuity"] = {"mode": "descent", "handoffRef": f"journal://{terms.run}/{self._resumed.fence}"}
         decided = happened.decided(spec.get("guardrailStagePolicyDigest"))
-        return requested.answer([row for row, _, _ in results], decided).use(uses).close(protocol, shown)
+        return requested.close([row for row, _, _ in results], uses, protocol, decided, shown)
 
     def _refuse_under(self, loaded: PolicyPackage, closed: JoinClosed, mutation: Row, demanded: Row) -> NoReturn:
         """Judge the turn once more under the package that is in force now. It was made under another one."""
