@@ -15,6 +15,8 @@ import pytest
 from tests.docs.test_invocation_pages import comparable, newest_run, shell
 from tests.docs.test_pages import FENCE, ROOT
 
+pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
+
 PAGE = ROOT / "docs" / "tutorial" / "durable-chain.md"
 FILE = re.compile(r"`(orders/[^`]+)`")
 PATIENCE = 60.0

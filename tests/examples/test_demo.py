@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
+
 ROOT = Path(__file__).parents[2]
 PACK = ROOT / "examples" / "incident"
 PATIENCE = 300

@@ -19,6 +19,8 @@ from manglecp.store.issues.audit import audit
 from manglecp.store.issues.jsonl import export_log, import_log
 from tests.store.conftest import Workbench
 
+pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

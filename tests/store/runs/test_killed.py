@@ -15,6 +15,8 @@ from manglecp.store.ledger import Ledger
 from manglecp.store.runs import RunState
 from tests.store.runs.bench import PACK, Bench
 
+pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
