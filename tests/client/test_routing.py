@@ -75,7 +75,8 @@ async def test_each_server_has_its_own_state_and_hears_only_what_it_knows() -> N
         found = await routes.evaluate("go", facts=facts)
         await found["x"].invoke({"n": 1})
         await routes.evaluate("go")
-    assert [one.payload.facts for one in a.intents] == [[facts[0]], [{"pred": "p", "args": [2], "category": "server"}]]
+    again = {"pred": "p", "args": [2], "category": "session"}
+    assert [one.payload.facts for one in a.intents] == [[facts[0]], [again]]
     assert [one.payload.facts for one in b.intents] == [[facts[1]], []]
 
 

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from . import landlock, limits, namespaces, privileges, seccomp
 from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable, Unsupported
@@ -21,6 +22,9 @@ from .programs import executed_by
 from .shielding import PACKAGE, Shield, prefixes, shield
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
+
+_PROBES = 3
+"""How often a child is asked that may be killed for want of memory, for one."""
 
 # Where systems keep what an interpreter loads late: libraries, time zones, randomness. No configuration, no names.
 _LIBRARIES = (
@@ -78,6 +82,16 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
 
 def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
     """What :func:`apply` would achieve here, found out by a child that does it. This process stays as it is."""
+    for _ in range(_PROBES):
+        answer = _asked(profile, policy)
+        if isinstance(answer, list):
+            active, missing = answer
+            return Enforcement(profile, tuple(active), missing)
+    raise RuntimeError(f"the probe of the sandbox ended without an answer: {answer or 'it was killed'}")
+
+
+def _asked(profile: Profile, policy: Policy | None) -> list[Any] | str:
+    """What the child found, or why it found nothing. It is a copy of a process that may be short of anything."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         # Python warns of forks beside threads. The child takes no lock that a thread may hold: it makes system calls.
@@ -87,16 +101,16 @@ def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforceme
         try:
             result = apply(profile, policy, degrade=True)
             os.write(writing, json.dumps([result.active, dict(result.missing)]).encode())
+        except BaseException as error:
+            os.write(writing, json.dumps(f"{type(error).__name__}: {error}").encode())
         finally:
             os._exit(0)  # whatever happened, a copy of the caller must not go on
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
         answer = stream.read()
     os.waitpid(child, 0)
-    if not answer:
-        raise RuntimeError("the probe of the sandbox ended without an answer")
-    active, missing = json.loads(answer)
-    return Enforcement(profile, tuple(active), missing)
+    found: list[Any] | str = json.loads(answer) if answer else ""
+    return found
 
 
 def _steps(profile: Profile, policy: Policy, shielded: Shield) -> Iterator[_Step]:
