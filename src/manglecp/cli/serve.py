@@ -156,7 +156,7 @@ def _streams(
     form: str,
 ) -> None:
     """The manifest goes out before the engine is loaded, unless it depends on who may ask."""
-    from manglecp.server.outline import outlined, read_outline
+    from manglecp.pack.outline import outlined, read_outline
     from manglecp.server.streams import Streams
     from manglecp.wire.messages.manifest import Auth
     from manglecp.wire.sending import encode

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from manglecp.intent.domain import Domain
 from manglecp.intent.why_not import MOST_NAMES
 from manglecp.pack.model import ExternalDescription, IntentSettings, Pack
+from manglecp.pack.outline import outlined
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.manifest import (
     Auth,
@@ -20,17 +23,12 @@ from manglecp.wire.messages.manifest import (
     FactsProfile,
     IntentDescription,
     Manifest,
-    ManifestPayload,
-    Protocol,
     ServerLimits,
     Status,
 )
-from manglecp.wire.messages.manifest import Domain as DomainDescription
 from manglecp.wire.profile import TIME_FORMATS
 
-__all__ = ["CONFORMANCE_LEVEL", "EXTENSIONS", "manifest"]
-
-CONFORMANCE_LEVEL: Final = 3
+__all__ = ["EXTENSIONS", "manifest"]
 
 EXTENSIONS: Final = {
     "x-why_not": {
@@ -58,28 +56,19 @@ def manifest(
 ) -> Manifest:
     """The manifest message. ``endpoints`` are for HTTP; ``extensions`` are added, such as why a server is degraded."""
     pack = domain.pack
-    settings = pack.settings
+    beginning = outlined(pack.settings, status, endpoints, auth or _auth(pack)).payload
+    affinities = dict(pack.settings.domain.affinities) or UNSET
     return Manifest(
-        payload=ManifestPayload(
-            server_name=settings.name,
-            server_version=settings.version,
-            protocol=Protocol(conformance_level=CONFORMANCE_LEVEL),
-            status=status,
-            domain=DomainDescription(
-                id=settings.domain.id,
-                description=settings.domain.description or settings.description or settings.name,
-                categories=settings.domain.categories or UNSET,
-                affinities=dict(settings.domain.affinities) or UNSET,
-            ),
-            endpoints=endpoints or UNSET,
-            intents=tuple(map(_intent, settings.intents)),
+        payload=replace(
+            beginning,
+            domain=replace(beginning.domain, affinities=affinities),
+            intents=tuple(map(_intent, pack.settings.intents)),
             facts_profile=FactsProfile(time_formats=TIME_FORMATS, predicates=domain.profile.schemas()),
             capabilities=Capabilities(
                 temporal=True,
                 external_predicates=tuple(_external(pack.externals[name]) for name in sorted(pack.externals)),
             ),
             limits=_limits(pack),
-            auth=auth or _auth(pack),
             extensions=_extensions(domain, extensions or {}),
         )
     )

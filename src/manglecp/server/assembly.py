@@ -13,10 +13,10 @@ from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.housekeeping import Housekeeping
 from manglecp.invoke.local import local_secrets
 from manglecp.pack.model import Settings
+from manglecp.pack.outline import read_outline
 from manglecp.server.auth import Auth
 from manglecp.server.core import Core, Handled
 from manglecp.server.edition import Edition, open_edition
-from manglecp.server.outline import read_outline
 from manglecp.server.serving import Serving
 from manglecp.server.settings import ServerSettings
 from manglecp.store.opening import Store, open_store

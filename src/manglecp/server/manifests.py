@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from manglecp.intent.manifest import manifest
+from manglecp.pack.outline import outlined
 from manglecp.server.auth import Auth
-from manglecp.server.outline import outlined
 from manglecp.server.serving import Serving
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.manifest import Auth as AuthDescription

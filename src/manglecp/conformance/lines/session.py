@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from manglecp.conformance.lines.line import Answer, Closed, End, Garbled, Transp
 __all__ = ["SessionLine"]
 
 
-class SessionLine:
+class SessionLine(ABC):
     transport: Transport
 
     def __init__(self, watch: Watch) -> None:
@@ -35,17 +36,21 @@ class SessionLine:
 
     # --- what a transport has -----------------------------------------------------------------------------------------
 
+    @abstractmethod
     async def _connect(self) -> None:
-        raise NotImplementedError
+        """Open it."""
 
+    @abstractmethod
     async def _read(self) -> bytes:
-        raise NotImplementedError
+        """The next message, as it comes."""
 
+    @abstractmethod
     async def write(self, data: bytes) -> None:
-        raise NotImplementedError
+        """Send one message, whatever it is."""
 
+    @abstractmethod
     async def _hang_up(self) -> None:
-        raise NotImplementedError
+        """Close it."""
 
     # --- what checks use ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
-"""What is known of a pack before it is loaded: its settings, and the manifest that says ``booting`` with them.
+"""What is known of a pack before it is loaded: its settings, and the part of its manifest that follows from them alone.
 
-Nothing here needs the engine, so that whoever starts a server hears from it at once.
+Nothing here needs the engine, so that whoever starts a server hears from it at once. The manifest of a loaded pack has
+the same beginning.
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ from manglecp.wire.messages.manifest import (
 )
 from manglecp.wire.profile import TIME_FORMATS
 
-__all__ = ["outlined", "read_outline"]
+__all__ = ["CONFORMANCE_LEVEL", "outlined", "read_outline"]
 
 CONFORMANCE_LEVEL: Final = 3
-"""As in the manifest of a loaded pack."""
 _LARGEST: Final = 65_536
 
 
