@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
 
 from manglecp.server.replies import failure
-from manglecp.server.websocket import ABORT
+from manglecp.server.websocket import ABORT, SPLIT
 from manglecp.wire.errors import malformed
 
 __all__ = ["HttpProtocol", "WebSocketProtocol"]
@@ -74,10 +75,41 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """A client that does not read would keep a connection half closed for ever: its application may cut it."""
+    """A client that does not read would keep a connection half closed for ever: its application may cut it.
+
+    A message in several frames is none (TRANS-05): its parts are not kept, and the application is told.
+    """
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if hasattr(self, "scope"):  # not if the handshake was refused
             extensions: dict[str, Any] = {**(self.scope["extensions"] or {}), ABORT: self.transport.abort}
             self.scope["extensions"] = extensions
+
+    def handle_text(self, event: Frame) -> None:
+        if not event.fin:
+            return
+        try:
+            text = bytes(event.data).decode()
+        except UnicodeDecodeError:
+            self.conn.fail(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
+            return
+        self._hand_over({"type": "websocket.receive", "text": text})
+
+    def handle_bytes(self, event: Frame) -> None:
+        """Whatever else comes of it, it ends the connection (TRANS-04)."""
+        self._hand_over({"type": "websocket.receive", "bytes": bytes(event.data)})
+
+    def handle_cont(self, event: Frame) -> None:
+        if event.fin:
+            self._hand_over({"type": "websocket.receive", SPLIT: True})
+
+    def _hand_over(self, event: Any) -> None:
+        """Nothing more is read until the application has taken what was."""
+        if self.close_sent:  # what comes after our goodbye is read only to reach the client's
+            return
+        self.queue.put_nowait(event)
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()

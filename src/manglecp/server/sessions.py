@@ -192,8 +192,9 @@ class Session:
             await self._outbox.flushed()
         return reply
 
-    async def receive(self, data: bytes) -> None:
-        """Take a message, whose answer is sent when it is there. Returns when the next one may be read.
+    async def receive(self, data: bytes | WireError) -> None:
+        """Take a message, whose answer is sent when it is there, or what keeps it from being one. Returns when the next
+        one may be read.
 
         A ConnectionResetError says that the client takes nothing any more.
         """
@@ -207,7 +208,7 @@ class Session:
             raise ConnectionResetError("the client takes nothing any more")
 
     async def _take(
-        self, data: bytes, types: Collection[str] | None, into: Outbox | None = None
+        self, data: bytes | WireError, types: Collection[str] | None, into: Outbox | None = None
     ) -> Reply | Pending | None:
         """Everything before the work: what is refused costs little. The answer of what is not goes ``into`` there."""
         began_ns = time.time_ns()
@@ -236,10 +237,12 @@ class Session:
         self._core.handled(self, message, began_ns, reply)
         return reply
 
-    async def _read(self, data: bytes) -> ClientMessage:
+    async def _read(self, data: bytes | WireError) -> ClientMessage:
         core = self._core
         most, structured = core.max_message_bytes, core.structured_facts
         try:
+            if isinstance(data, WireError):
+                raise data
             if not _LONG < len(data) <= most:
                 return receive(data, most, structured_facts=structured)
             await self.who()

@@ -16,12 +16,14 @@ from manglecp.server.credentials import present
 from manglecp.server.guards import Guards
 from manglecp.server.replies import failure
 from manglecp.server.sessions import Session
-from manglecp.wire.errors import Code, WireError
+from manglecp.wire.errors import Code, WireError, malformed
 
-__all__ = ["ABORT", "WebSocket"]
+__all__ = ["ABORT", "SPLIT", "WebSocket"]
 
 ABORT: Final = "manglecp.abort"
 """The extension of the scope that cuts a connection whose client does not read."""
+SPLIT: Final = "manglecp.split"
+"""Stands in an event instead of a message that came in several frames (TRANS-05)."""
 _GOING_AWAY: Final = 1001
 _UNSUPPORTED: Final = 1003
 _POLICY: Final = 1008
@@ -111,12 +113,16 @@ async def _read(session: Session, receive: Receive) -> int | None:
         if event["type"] == "websocket.disconnect":
             return None
         text = event.get("text")
-        if text is None:
+        if text is None and SPLIT not in event:
             return _UNSUPPORTED
         try:
-            await session.receive(text.encode())
+            await session.receive(_split() if text is None else text.encode())
         except ConnectionResetError:
             return None
+
+
+def _split() -> WireError:
+    return malformed("The message came in several frames", "$", "Send every message as one text frame.")
 
 
 async def _unknown(session: Session) -> None:
