@@ -11,7 +11,8 @@ import pytest
 from manglecp.mangle import Fact, Program, Source
 from manglecp.mangle.values import FALSE, INT_MAX, INT_MIN, TRUE, Float, List, Map, Name, Time
 from manglecp.wire.errors import WireError
-from manglecp.wire.profile import TIME_FORMATS, Profile
+from manglecp.wire.messages.manifest import TIME_FORMATS
+from manglecp.wire.profile import Profile
 from manglecp.wire.publishing import problems
 
 PROGRAM: Final = Program.load(

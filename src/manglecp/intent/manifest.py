@@ -16,6 +16,7 @@ from manglecp.pack.model import ExternalDescription, IntentSettings, Pack
 from manglecp.pack.outline import outlined
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.manifest import (
+    TIME_FORMATS,
     Auth,
     Capabilities,
     Endpoints,
@@ -26,7 +27,6 @@ from manglecp.wire.messages.manifest import (
     ServerLimits,
     Status,
 )
-from manglecp.wire.profile import TIME_FORMATS
 
 __all__ = ["EXTENSIONS", "manifest"]
 

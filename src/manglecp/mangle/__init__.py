@@ -18,22 +18,28 @@ Data meets the modules in this order:
 back to text, `builtins` the functions, predicates and reducers, `errors` everything that can be reported.
 """
 
-from manglecp.mangle.errors import (
-    AnalysisError,
-    Diagnostic,
-    EvalError,
-    LimitError,
-    MangleError,
-    ParseError,
-    StratificationError,
-)
-from manglecp.mangle.externals import External
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.model import Result, Statistics
-from manglecp.mangle.parser import decode, parse
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source, Span, Trust
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from manglecp.mangle.errors import (
+        AnalysisError,
+        Diagnostic,
+        EvalError,
+        LimitError,
+        MangleError,
+        ParseError,
+        StratificationError,
+    )
+    from manglecp.mangle.externals import External
+    from manglecp.mangle.facts import Fact
+    from manglecp.mangle.limits import Limits
+    from manglecp.mangle.model import Result, Statistics
+    from manglecp.mangle.parser import decode, parse
+    from manglecp.mangle.program import Program
+    from manglecp.mangle.source import Source, Span, Trust
 
 __all__ = [
     "AnalysisError",
@@ -55,3 +61,30 @@ __all__ = [
     "decode",
     "parse",
 ]
+
+_HOMES: Final = {
+    "errors": (
+        "AnalysisError",
+        "Diagnostic",
+        "EvalError",
+        "LimitError",
+        "MangleError",
+        "ParseError",
+        "StratificationError",
+    ),
+    "externals": ("External",),
+    "facts": ("Fact",),
+    "limits": ("Limits",),
+    "model": ("Result", "Statistics"),
+    "parser": ("decode", "parse"),
+    "program": ("Program",),
+    "source": ("Source", "Span", "Trust"),
+}
+"""Where each name lives. Whoever wants a place in a text does not pay for the language."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

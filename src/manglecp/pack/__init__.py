@@ -3,7 +3,8 @@
 Data meets the modules in this order:
 
     folder             the files, within limits; the digest
-    toml_places, sections, settings    pack.toml
+    toml_places, sections, settings    pack.toml, and what it can say (stated)
+    outline            what a server can tell before the rest is loaded
     texts              characters that nobody sees
     skills             Markdown with front matter
     asking             a host that describes a Python file
@@ -15,8 +16,3 @@ Data meets the modules in this order:
     scaffold           a pack to begin with
     factfiles          facts in files
 """
-
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError, Problem
-
-__all__ = ["Pack", "PackError", "Problem"]

@@ -1,4 +1,4 @@
-"""A pack as it was read: its settings, its texts, and what its actions say about themselves. Immutable.
+"""A pack as it was read: its settings (:mod:`.stated`), its texts, and what its actions say of themselves. Immutable.
 
 Nothing in it was run in this process: rules are text that was not yet analysed, actions and externals are described by
 a host that was asked for them.
@@ -8,12 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from manglecp.harness.policy import PolicyPackage
 from manglecp.mangle.source import Source
 from manglecp.pack.default_governance import default_governance
 from manglecp.pack.problems import Problem
+from manglecp.pack.stated import (
+    AuthSettings,
+    Disclosure,
+    DomainSettings,
+    IntentSettings,
+    Invocation,
+    Limits,
+    Param,
+    Profile,
+    Settings,
+    TokenCounting,
+)
 
 __all__ = [
     "ActionDescription",
@@ -31,110 +43,6 @@ __all__ = [
     "SkillText",
     "TokenCounting",
 ]
-
-TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
-Profile = Literal["none", "standard", "spawn", "strict"]
-"""How the hosts of a pack are locked in."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainSettings:
-    id: str
-    description: str = ""
-    categories: tuple[str, ...] = ()
-    affinities: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntentSettings:
-    name: str
-    description: str
-    required_facts: tuple[str, ...] = ()
-    optional_facts: tuple[str, ...] = ()
-    line: int | None = field(default=None, compare=False, repr=False)
-    """Where its entry begins in ``pack.toml``, for messages about it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the manifest publishes and the server enforces."""
-
-    max_message_bytes: int = 16_777_216
-    max_facts_per_request: int = 10_000
-    max_derived_facts: int = 100_000
-    max_intervals_per_atom: int = 1_000
-    max_compute_ms: int = 10_000
-    max_base_facts: int = 1_000_000
-    """Facts that rules derive when the pack is loaded."""
-    max_load_ms: int = 60_000
-    """How long that may take."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disclosure:
-    """Least scores of the levels, and who counts tokens (EVAL-37)."""
-
-    full: int = 70
-    condensed: int = 40
-    minimal: int = 20
-    tokens: TokenCounting = "auto"
-    inline_skill_tokens: int = 500
-    """Longer skills are referenced, not inlined. The specification's upper bound is 2,000."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
-    """How long invocations may take, how long tools are kept for them, and how much a client is told afterwards."""
-
-    max_execution_ms: int = 600_000
-    """Of a whole run; what evaluation may take is another matter (OPEN-71)."""
-    max_events: int = 20
-    """OBS-07."""
-    max_delta_facts: int = 50
-    """More are rolled up (OPEN-45)."""
-    retention_ms: int = 300_000
-    """A tool without a validity window is kept so long after the answer that announced it (INVK-12)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuthSettings:
-    required: bool = False
-    schemes: tuple[str, ...] = ()
-    token_url: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Param:
-    """A setting that whoever runs the pack gives as ``--set NAME=VALUE``; rules see it as ``setting(Name, Value)``."""
-
-    name: str
-    description: str = ""
-    default: str | None = None
-
-    @property
-    def required(self) -> bool:
-        return self.default is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What ``pack.toml`` says, with a default for all of it."""
-
-    name: str
-    version: str = "0.1.0"
-    description: str = ""
-    domain: DomainSettings
-    intents: tuple[IntentSettings, ...] = ()
-    limits: Limits = Limits()
-    disclosure: Disclosure = Disclosure()
-    invocation: Invocation = Invocation()
-    auth: AuthSettings = AuthSettings()
-    params: tuple[Param, ...] = ()
-    sandbox: Profile = "strict"
-    structured_facts: bool = False
-    """May clients write facts as clauses without a body? The extension ``x-structured_facts``."""
-    governance_digest: str | None = None
-    """The policy package that the pack is held to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

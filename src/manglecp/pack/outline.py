@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from manglecp.pack.folder import Folder
-from manglecp.pack.model import Settings
 from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.pack.settings import FILE, read_settings
+from manglecp.pack.stated import Settings
 from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import Auth as AuthDescription
 from manglecp.wire.messages.manifest import (
+    TIME_FORMATS,
     Capabilities,
     Domain,
     Endpoints,
@@ -27,7 +27,7 @@ from manglecp.wire.messages.manifest import (
     ServerLimits,
     Status,
 )
-from manglecp.wire.profile import TIME_FORMATS
+from manglecp.wire.messages.manifest import Auth as AuthDescription
 
 __all__ = ["CONFORMANCE_LEVEL", "outlined", "read_outline"]
 

@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Final, cast
 
-from manglecp.pack.model import (
+from manglecp.pack.problems import Problems, meant
+from manglecp.pack.sections import Section, read_toml
+from manglecp.pack.stated import (
     AuthSettings,
     Disclosure,
     DomainSettings,
@@ -22,8 +24,6 @@ from manglecp.pack.model import (
     Settings,
     TokenCounting,
 )
-from manglecp.pack.problems import Problems, meant
-from manglecp.pack.sections import Section, read_toml
 from manglecp.pack.texts import unseen
 
 __all__ = ["CATEGORIES", "FILE", "fill_params", "is_name", "read_settings"]

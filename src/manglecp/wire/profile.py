@@ -28,8 +28,6 @@ from manglecp.wire.shapes import Shape
 
 MOST_VIOLATIONS: Final = 1_000
 """Where looking for more ends: nobody reads them, and an answer must not be many times as long as its request."""
-TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
-"""What a time may be written as (DATA-30)."""
 
 _MANY: Final = 500
 _UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), ("macro_id",)), "input", ("string",))

@@ -33,6 +33,8 @@ CATEGORIES: Final = (
     "security",
 )
 """The standard ones; others begin with ``x-`` (MANI-09)."""
+TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
+"""What a time may be written as (DATA-30)."""
 SCHEMES: Final = ("bearer", "oauth2", "api_key")
 Category: TypeAlias = Annotated[str, one_of_or_own(*CATEGORIES)]
 Scheme: TypeAlias = Annotated[str, one_of(*SCHEMES)]
@@ -145,6 +147,7 @@ __all__ = [
     "CATEGORIES",
     "MIN_MESSAGE_BYTES",
     "SCHEMES",
+    "TIME_FORMATS",
     "ArgType",
     "Auth",
     "Capabilities",
