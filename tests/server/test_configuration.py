@@ -30,6 +30,7 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
         states.grace_ms = 1500
         worker.enabled = false
         http.base = "/api/v1"
+        http.trusted_proxies = ["10.0.0.0/8", "::1"]
     """
     settings = load_server_settings(written(tmp_path, text))
     assert settings.identity_rate == Rate(5, 9)
@@ -37,6 +38,15 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
     assert settings.attempt_rate == ServerSettings().attempt_rate
     assert (settings.evaluations, settings.waiting, settings.longest_wait) == (3, 0, 0.25)
     assert (settings.pending, settings.grace, settings.worker, settings.base) == (7, 1.5, False, "/api/v1")
+    assert [str(one) for one in settings.trusted_proxies] == ["10.0.0.0/8", "::1/128"]
+
+
+def test_a_rate_is_of_all_processes_together() -> None:
+    settings = ServerSettings(identity_rate=Rate(100, 5), peer_rate=None, attempt_rate=Rate(1, 1), waiting=7)
+    part = settings.of_one_of(2)
+    assert (part.identity_rate, part.peer_rate, part.attempt_rate) == (Rate(50, 3), None, Rate(0.5, 1))
+    assert part.waiting == 7
+    assert settings.of_one_of(1) == settings
 
 
 @pytest.mark.parametrize(
@@ -48,6 +58,9 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
         ("sessions.pending = 0", "sessions.pending: has to be from 1"),
         ("worker.enabled = 1", "worker.enabled: takes true or false"),
         ('http.base = "/api/"', "http.base: not a path"),
+        ('http.trusted_proxies = ["proxy.example"]', "trusted_proxies: 'proxy.example' is no address"),
+        ('http.trusted_proxies = ["0.0.0.0/0"]', "everybody"),
+        ('http.trusted_proxies = "10.0.0.1"', "http.trusted_proxies: takes a list"),
         ("load = [", "not TOML"),
         (b"\xff", "not UTF-8"),
         ("#" * 70_000, "more than 65,536 bytes"),

@@ -167,6 +167,9 @@ def test_nothing_is_open_to_others_by_mistake(pack: Path, tmp_path: Path) -> Non
         (("--stdio", "--workers", "2"), "--stdio"),
         (("--workers", "2", "--store", ":memory:"), "share"),
         (("--jwt-issuer", "https://login.example"), "--jwt-audience"),
+        (("--trusted-proxy", "proxy.example"), "no address"),
+        (("--trusted-proxy", "0.0.0.0/0"), "everybody"),
+        (("--drain-seconds", "0"), "--drain-seconds"),
     ],
 )
 def test_command_lines_that_make_no_sense(pack: Path, args: tuple[str, ...], said: str) -> None:
@@ -237,6 +240,25 @@ def test_several_processes_share_an_address(pack: Path, tmp_path: Path) -> None:
         p.until(counted)
         assert p.end() == 0
         assert not any(Path(f"/proc/{one}").exists() for one in second)
+
+
+def test_a_rate_is_of_all_processes_and_of_the_client_behind_a_proxy(pack: Path, tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text("[rates]\npeer = { per_second = 1, burst = 20 }\n")
+    args = ("--http", "127.0.0.1:0", "--workers", "2", "--store", str(tmp_path / "store.db"))
+    limits = ("--config", str(config), "--trusted-proxy", "127.0.0.1")
+    with process(tmp_path, "serve", str(pack), *args, *limits) as p:
+        url = p.url()
+        p.until(lambda: p.said().count("serving at") == 2)
+        began = time.monotonic()
+        # Each request is on a connection of its own, which either process may take.
+        found = [evaluated(url, **{"x-forwarded-for": "198.51.100.1"}).status_code for _ in range(60)]
+        most = 20 + (time.monotonic() - began) + 2
+        assert 10 <= found.count(200) <= most
+        assert found.count(429) >= 60 - most
+        p.until(lambda: evaluated(url, **{"x-forwarded-for": "198.51.100.2"}).status_code == 200)
+        assert {one["peer"] for one in p.lines() if "peer" in one} == {"198.51.100.1", "198.51.100.2"}
+        assert p.end() == 0
 
 
 def asked(client: httpx.Client, url: str, message: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,11 @@ from manglecp.cli.asking import pack_argument
 from manglecp.cli.places import Place, place_options
 from manglecp.cli.serving_options import (
     DEFAULT,
+    FILE,
+    Limits,
     address,
     answering,
+    limit_options,
     log_options,
     settings_of,
     shared_figures,
@@ -24,8 +27,6 @@ from manglecp.server.binding import Listening, bind, refuse_open
 from manglecp.server.logs import configure
 
 __all__ = ["command"]
-
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("serve")
@@ -45,7 +46,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--jwt-algorithm", "algorithms", metavar="NAME", multiple=True, help="RS256 and ES256 by default.")
 @click.option("--open-demo", is_flag=True, help="Let everybody ask who can reach the address.")
 @click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="How long the manifest may be kept.")
-@click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml.")
+@limit_options
 @log_options
 @place_options
 def command(
@@ -65,7 +66,7 @@ def command(
     algorithms: tuple[str, ...],
     open_demo: bool,
     max_age: int | None,
-    config: Path | None,
+    limits: Limits,
     log_level: str,
     log_format: str,
     place: Place,
@@ -96,10 +97,10 @@ def command(
         max_age=max_age,
     )
     if stdio:
-        answering(lambda: _streams(folder, place, tokens, jwt, config, log_level, log_format))
+        answering(lambda: _streams(folder, place, tokens, jwt, limits, log_level, log_format))
     else:
         configure(log_level, as_json=log_format == "json")
-        answering(lambda: _listen(folder, place, listening, workers, tokens, jwt, config))
+        answering(lambda: _listen(folder, place, listening, workers, tokens, jwt, limits))
 
 
 def _jwt(
@@ -120,7 +121,7 @@ def _listen(
     workers: int,
     tokens: Path | None,
     jwt: dict[str, object] | None,
-    config: Path | None,
+    limits: Limits,
 ) -> None:
     refuse_open(listening, auth=tokens is not None or jwt is not None)
     try:
@@ -133,7 +134,7 @@ def _listen(
 
         from manglecp.server.running import serve_http
 
-        source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(config)
+        source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(limits, processes=workers)
         uvloop.run(serve_http(source, listening, who, bound, settings=settings, started=started))
 
     if workers == 1:
@@ -151,7 +152,7 @@ def _streams(
     place: Place,
     tokens: Path | None,
     jwt: dict[str, object] | None,
-    config: Path | None,
+    limits: Limits,
     level: str,
     form: str,
 ) -> None:
@@ -173,5 +174,5 @@ def _streams(
 
     from manglecp.server.running import serve_streams
 
-    source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(config)
+    source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(limits)
     asyncio.run(serve_streams(source, who, streams, outline=outline, said=said, settings=settings))

@@ -6,8 +6,9 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
@@ -18,13 +19,16 @@ from manglecp.server.binding import Refused
 
 if TYPE_CHECKING:
     from manglecp.server.assembly import Source
+    from manglecp.server.proxies import Network
     from manglecp.server.running import Who
     from manglecp.server.settings import ServerSettings
 
 __all__ = [
     "DEFAULT",
+    "Limits",
     "address",
     "answering",
+    "limit_options",
     "log_options",
     "settings_of",
     "shared_figures",
@@ -36,6 +40,7 @@ __all__ = [
 
 EXTRA: Final = "manglecp[server]"
 DEFAULT: Final = ("127.0.0.1", 8_000)
+FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def address(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[str, int] | None:
@@ -84,12 +89,66 @@ def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
         raise click.UsageError(str(error)) from None
 
 
-def settings_of(config: Path | None) -> ServerSettings | None:
-    if config is None:
-        return None
-    from manglecp.server.configuration import load_server_settings
+class Limits(TypedDict):
+    config: Path | None
+    proxies: tuple[Network, ...]
+    drain_seconds: int | None
 
-    return load_server_settings(config)
+
+def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``limits``, from --config and what may be said without it."""
+
+    @wraps(function)
+    def limited(
+        *args: Any, config: Path | None, proxies: tuple[Network, ...], drain_seconds: int | None, **more: Any
+    ) -> Any:
+        limits = Limits(config=config, proxies=proxies, drain_seconds=drain_seconds)
+        return function(*args, limits=limits, **more)
+
+    config = click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml.")
+    proxy = click.option(
+        "--trusted-proxy",
+        "proxies",
+        metavar="ADDRESS|NET",
+        multiple=True,
+        callback=_networks,
+        help="A proxy that is believed when it says where a request came from (X-Forwarded-For and -Proto).",
+    )
+    drain = click.option(
+        "--drain-seconds",
+        metavar="SECONDS",
+        type=click.IntRange(1, 3_600),
+        help="How long what is under way has to end after SIGTERM; 30 by default.",
+    )
+    return config(proxy(drain(limited)))
+
+
+def _networks(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[Network, ...]:
+    if not given:
+        return ()
+    from manglecp.server.proxies import network_of
+
+    try:
+        return tuple(map(network_of, given))
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", context, parameter) from None
+
+
+def settings_of(limits: Limits, *, processes: int = 1) -> ServerSettings:
+    """What holds for each of so many processes."""
+    from dataclasses import replace
+
+    from manglecp.server.settings import ServerSettings
+
+    settings = ServerSettings()
+    if limits["config"] is not None:
+        from manglecp.server.configuration import load_server_settings
+
+        settings = load_server_settings(limits["config"])
+    if limits["drain_seconds"] is not None:
+        settings = replace(settings, grace=float(limits["drain_seconds"]))
+    trusted = (*settings.trusted_proxies, *limits["proxies"])
+    return replace(settings, trusted_proxies=trusted).of_one_of(processes)
 
 
 def started(url: str) -> None:

@@ -8,6 +8,7 @@ from manglecp.server.asgi import Receive, Scope, Send
 from manglecp.server.core import Core
 from manglecp.server.guards import Guards
 from manglecp.server.http import Http
+from manglecp.server.proxies import Proxies
 from manglecp.server.websocket import WebSocket
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ class App:
         self.core = core
         self._http = Http(core, guards, metrics=metrics, metadata=metadata, max_age=max_age)
         self._websocket = WebSocket(core, guards)
+        trusted = core.settings.trusted_proxies
+        self._proxies = Proxies(trusted) if trusted else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._proxies is not None:
+            scope = self._proxies.seen_through(scope)
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":

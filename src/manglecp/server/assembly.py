@@ -12,6 +12,7 @@ from pathlib import Path
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.housekeeping import Housekeeping
 from manglecp.invoke.local import local_secrets
+from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.model import Settings
 from manglecp.pack.outline import read_outline
 from manglecp.server.auth import Auth
@@ -72,6 +73,7 @@ async def open_core(
                 degrade=source.degrade,
                 secrets=secrets or local_secrets(),
                 auto_confirm=auto_confirm,
+                settings=InvokeSettings(claim_ms=round(serving.settings.claim * 1_000)),
                 clock=clock,
             ) as edition:
                 yield edition

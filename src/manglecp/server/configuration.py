@@ -11,12 +11,16 @@ from typing import Final
 
 from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.pack.sections import Section, read_toml
+from manglecp.server.proxies import Network, network_of
 from manglecp.server.settings import Rate, ServerSettings
 
 __all__ = ["load_server_settings", "read_server_settings"]
 
 _LARGEST: Final = 65_536
 _HOUR_MS: Final = 3_600_000
+_SHORTEST_CLAIM_MS: Final = 1_000
+"""It is renewed three times as often, and a busy machine must not lose its runs to others."""
+_WORD: Final = re.compile(r"\S{1,64}")
 _BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 
@@ -61,15 +65,27 @@ def read_server_settings(file: str, text: str, problems: Problems) -> ServerSett
         probe=_seconds(states, "probe_ms", default.probe),
         worker=worker.flag("enabled", default.worker),
         worker_pause=_seconds(worker, "pause_ms", default.worker_pause),
+        claim=_seconds(worker, "claim_ms", default.claim, _SHORTEST_CLAIM_MS),
         base=http.text("base", default.base, pattern=_BASE, takes="a path such as /api, without a slash at its end"),
+        trusted_proxies=_networks(http, "trusted_proxies"),
     )
     for section in (rates, load, sessions, states, worker, http, whole):
         section.finish()
     return settings
 
 
-def _seconds(section: Section, key: str, default: float) -> float:
-    return section.number(key, round(default * 1_000), 1, _HOUR_MS) / 1_000
+def _seconds(section: Section, key: str, default: float, least_ms: int = 1) -> float:
+    return section.number(key, round(default * 1_000), least_ms, _HOUR_MS) / 1_000
+
+
+def _networks(section: Section, key: str) -> tuple[Network, ...]:
+    found = []
+    for text in section.texts(key, _WORD, "an address or a network"):
+        try:
+            found.append(network_of(text))
+        except ValueError as error:
+            section.complain(key, str(error))
+    return tuple(found)
 
 
 def _rate(rates: Section, name: str, default: Rate | None) -> Rate | None:

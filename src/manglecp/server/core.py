@@ -38,6 +38,8 @@ class Handled:
 
     session: str
     transport: Transport
+    peer: str | None
+    """The client's network address."""
     type: str | None
     """None if it could not be read."""
     id: str | None
@@ -163,6 +165,7 @@ class Core:
         event = Handled(
             session=session.name,
             transport=session.transport,
+            peer=session.peer,
             type=None if message is None else str(message.__struct_config__.tag),
             id=request,
             identity=None if who is None else who.name,
@@ -178,6 +181,7 @@ class Core:
                 event.code or "a result",
                 extra={
                     "session": event.session,
+                    "peer": event.peer,
                     "request_id": event.id,
                     "identity": event.identity,
                     "code": event.code,

@@ -23,6 +23,7 @@ _MISDIRECTED: Final = Code(421, False, "the request is for another host")
 _FOREIGN: Final = Code(403, False, "pages of this origin may not ask")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY: Final = "*"
+_SECURE: Final = frozenset({"https", "wss"})
 _METHODS: Final = b"GET, HEAD, POST, OPTIONS"
 _EXPOSED: Final = (b"access-control-expose-headers", b"ETag, Retry-After, WWW-Authenticate")
 _HEADERS: Final = b"Accept, Authorization, Content-Type, If-None-Match, X-MangleCP-API-Key"
@@ -55,12 +56,12 @@ class Guards:
             self._hosts.add(bound.lower())
         self._origins = {one.lower().rstrip("/") for one in origins}
 
-    def check(self, host: bytes | None, origin: bytes | None) -> None:
-        """Raises what the client is told."""
+    def check(self, host: bytes | None, origin: bytes | None, scheme: str = "http") -> None:
+        """Raises what the client is told. ``scheme`` is that of the request, as far as it is known here."""
         named = None if host is None else _host(host.decode("latin-1"))
         if not self._any_host and (named is None or not self._is_ours(named)):
             raise WireError("x-misdirected_request", "This server does not answer for that host", row=_MISDIRECTED)
-        if origin is not None and not self._may_ask(origin.decode("latin-1").lower(), host):
+        if origin is not None and not self._may_ask(origin.decode("latin-1").lower(), host, scheme):
             raise WireError("x-origin_refused", "Pages of this origin may not ask this server", row=_FOREIGN)
 
     def cors(self, origin: bytes | None) -> list[tuple[bytes, bytes]]:
@@ -84,12 +85,14 @@ class Guards:
     def _is_ours(self, name: str) -> bool:
         return name in self._hosts or (self._numbers and _is_number(name))
 
-    def _may_ask(self, origin: str, host: bytes | None) -> bool:
+    def _may_ask(self, origin: str, host: bytes | None, scheme: str) -> bool:
         if self._any_origin or origin in self._origins:
             return True
-        # A page that came from this server itself.
-        scheme, _, rest = origin.partition("://")
-        return scheme in ("http", "https") and host is not None and rest == host.decode("latin-1").lower()
+        # A page that came from this server itself. One without TLS may be anybody's who stands between; one with it
+        # may have come through a proxy that this server was not told of.
+        own = ("https",) if scheme in _SECURE else ("http", "https")
+        kind, _, rest = origin.partition("://")
+        return kind in own and host is not None and rest == host.decode("latin-1").lower()
 
 
 def _host(text: str) -> str | None:

@@ -104,7 +104,7 @@ class Http:
         origin = headers.get(b"origin")
         request = _Request(scope, receive, send, headers, [])
         try:
-            self._guards.check(headers.get(b"host"), origin)
+            self._guards.check(headers.get(b"host"), origin, scope["scheme"])
             if origin is not None:
                 request = _Request(scope, receive, send, headers, self._guards.cors(origin))
             await self._route(request, scope["path"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network, IPv6Network
 
 __all__ = ["Rate", "ServerSettings"]
 
@@ -13,6 +15,9 @@ class Rate:
 
     per_second: float
     burst: int
+
+    def part(self, processes: int) -> Rate:
+        return Rate(self.per_second / processes, math.ceil(self.burst / processes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +55,26 @@ class ServerSettings:
     worker: bool = True
     """Go on with runs that other processes left behind."""
     worker_pause: float = 1.0
+    claim: float = 15.0
+    """Seconds after which a run belongs to nobody, if whoever carries it out does not say that it is still there."""
     probe: float = 5.0
     """Seconds between two looks at whether the store answers."""
     # --- HTTP --------------------------------------------------------------------------------------------------------
     base: str = ""
     """What comes before ``/evaluate`` and ``/invoke``."""
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Whose word is taken for where a request came from."""
+
+    def of_one_of(self, processes: int) -> ServerSettings:
+        """For each of several processes that know nothing of each other: a rate is of all of them together, so each
+        grants its part. What bounds memory and work (``load``, ``sessions``) is of each."""
+
+        def part(rate: Rate | None) -> Rate | None:
+            return None if rate is None else rate.part(processes)
+
+        return replace(
+            self,
+            identity_rate=part(self.identity_rate),
+            peer_rate=part(self.peer_rate),
+            attempt_rate=part(self.attempt_rate),
+        )

@@ -56,7 +56,7 @@ class WebSocket:
         await receive()  # the request to connect
         headers = headers_of(scope)
         try:
-            self._guards.check(headers.get(b"host"), headers.get(b"origin"))
+            self._guards.check(headers.get(b"host"), headers.get(b"origin"), scope["scheme"])
             if scope["path"] not in self._paths:
                 raise WireError("x-not_found", "There is no WebSocket at this path", row=_NOT_FOUND)
             if self._open >= self._most:
