@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Final
 
 import click
@@ -40,6 +39,8 @@ def read(file: str, most: int = -1) -> bytes:
 
 def replace(path: Path, lines: Iterable[bytes]) -> None:
     """A new file in the place of the old one, whole or not at all. What is no file is written to."""
+    from tempfile import NamedTemporaryFile  # most verbs write none, and it takes a while to load
+
     try:
         if path.exists() and not path.is_file():
             with path.open("wb") as out:

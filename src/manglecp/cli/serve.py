@@ -24,7 +24,6 @@ from manglecp.cli.serving_options import (
     who_of,
 )
 from manglecp.server.binding import Listening, bind, refuse_open
-from manglecp.server.logs import configure
 
 __all__ = ["command"]
 
@@ -99,6 +98,8 @@ def command(
     if stdio:
         answering(lambda: _streams(folder, place, tokens, jwt, limits, log_level, log_format))
     else:
+        from manglecp.server.logs import configure
+
         configure(log_level, as_json=log_format == "json")
         answering(lambda: _listen(folder, place, listening, workers, tokens, jwt, limits))
 
@@ -168,6 +169,9 @@ def _streams(
     if tokens is None and jwt is None:
         said = encode(outlined(outline, "booting", None, Auth(required=False)))
         streams.write(said)
+
+    from manglecp.server.logs import configure
+
     configure(level, as_json=form == "json")
 
     import asyncio

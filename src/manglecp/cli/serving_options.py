@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
@@ -185,6 +184,8 @@ def status_of(work: Callable[[], None]) -> int:
 @contextlib.contextmanager
 def shared_figures() -> Iterator[Callable[[int], None]]:
     """Processes that serve one address add up their figures in a folder; what is called when one has ended."""
+    import tempfile
+
     variable = "PROMETHEUS_MULTIPROC_DIR"
     with tempfile.TemporaryDirectory(prefix="manglecp-metrics-") as folder:
         os.environ[variable] = folder

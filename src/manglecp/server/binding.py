@@ -6,11 +6,13 @@ What everybody can reach asks who they are, unless that is waived in so many wor
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import socket
 
 __all__ = ["Listening", "Refused", "bind", "is_loopback", "refuse_open"]
 
@@ -61,6 +63,8 @@ def refuse_open(listening: Listening, *, auth: bool) -> None:
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that several processes may listen on."""
+    import socket  # who is only asked whether it may listen has no use for it
+
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named by its protocol: an event loop sends small answers at once only on a socket that it knows to be TCP.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

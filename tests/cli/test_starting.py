@@ -1,0 +1,90 @@
+"""What a process has loaded when it says its first word. Whoever starts it waits for that, and for nothing else.
+
+These tests look at modules and never at clocks: ``benchmarks/starting.py`` measures.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from manglecp import mangle
+
+pytestmark = pytest.mark.no_cover  # coverage loads much of what is looked for here
+INCIDENT: Final = Path(__file__).parents[2] / "examples" / "incident"
+LATE: Final = (
+    "asyncio",
+    "concurrent.futures",
+    "jsonschema",
+    "logging",
+    "socket",
+    "sqlite3",
+    "subprocess",
+    "tempfile",
+    "uvloop",
+)
+"""What a server needs, and the first manifest does not."""
+ROOMS: Final = {f"manglecp.{room}" for room in ("cli", "mangle", "pack", "server", "store", "wire")}
+OF_THE_LANGUAGE: Final = {"manglecp.mangle", "manglecp.mangle.errors", "manglecp.mangle.source"}
+"""Messages have places in texts. Nothing is parsed, and nothing is evaluated."""
+_PROBE: Final = """
+import sys
+before = set(sys.modules)  # what every process of this machine begins with
+
+import json, os
+from manglecp.server.streams import Streams
+
+def write(streams, data):
+    os.write(2, json.dumps([data.decode(), sorted(sys.modules.keys() - before)]).encode())
+    os._exit(0)
+
+Streams.write = write
+from manglecp.cli import main
+main()
+"""
+
+
+class Said(NamedTuple):
+    message: dict[str, Any]
+    modules: frozenset[str]
+
+
+@pytest.fixture(scope="module")
+def first() -> Said:
+    """The first thing that ``serve --stdio`` writes, and what it had loaded by then."""
+    command = [sys.executable, "-c", _PROBE, "serve", str(INCIDENT), "--stdio", "--store", ":memory:"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=True)
+    line, modules = json.loads(done.stderr)
+    return Said(json.loads(line), frozenset(modules))
+
+
+@pytest.mark.req("TRANS-25")
+def test_the_first_word_is_a_manifest_that_names_the_intents(first: Said) -> None:
+    assert first.message["type"] == "manifest"
+    payload = first.message["payload"]
+    assert payload["status"] == "booting"
+    assert payload["server_name"] == "incident"
+    assert "diagnose_error" in {intent["name"] for intent in payload["intents"]}
+
+
+def test_it_is_said_before_the_engine_and_the_harness_are_loaded(first: Said) -> None:
+    ours = {name for name in first.modules if name.startswith("manglecp.")}
+    assert {".".join(name.split(".")[:2]) for name in ours} == ROOMS
+    assert {name for name in ours if name.startswith("manglecp.mangle")} == OF_THE_LANGUAGE
+    assert {name for name in ours if name.startswith("manglecp.store")} == {"manglecp.store", "manglecp.store.errors"}
+
+
+def test_and_before_anything_that_listens_stores_or_starts_processes(first: Said) -> None:
+    assert first.modules.isdisjoint(LATE)
+
+
+def test_names_of_the_language_are_found_where_they_live() -> None:
+    for name in mangle.__all__:
+        assert getattr(mangle, name).__name__ == name
+    with pytest.raises(AttributeError, match="Prolog"):
+        mangle.Prolog  # noqa: B018
