@@ -6,7 +6,7 @@ Start with :mod:`manglecp.mangle`, the language that the rules are written in.
 """
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Client", "Context", "Limits", "__version__", "action", "external"]
+__all__ = ["Client", "Context", "Limits", "Part", "Progress", "__version__", "action", "external", "facts"]
 
 TYPE_CHECKING = False  # as typing has it, without importing it
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from manglecp.toolhost.action import action
     from manglecp.toolhost.context import Context
     from manglecp.toolhost.external import external
+    from manglecp.toolhost.generator import Part, Progress, facts
     from manglecp.toolhost.shapes import Limits
 else:  # a type checker that saw this would take every name for one of ours
 
@@ -22,8 +23,11 @@ else:  # a type checker that saw this would take every name for one of ours
             "Client": "client.client",
             "Context": "toolhost.context",
             "Limits": "toolhost.shapes",
+            "Part": "toolhost.generator",
+            "Progress": "toolhost.generator",
             "action": "toolhost.action",
             "external": "toolhost.external",
+            "facts": "toolhost.generator",
         }
         if name not in homes:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

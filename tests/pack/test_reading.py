@@ -101,9 +101,9 @@ def test_a_folder_that_is_called_like_a_level_is_a_warning(tmp_path: Path) -> No
     assert (warning.file, warning.fix) == ("schema/", "rules of that level lie in rules/schema")
 
 
-def test_a_program_gives_no_facts(tmp_path: Path) -> None:
+def test_a_program_that_gives_no_facts_is_a_warning(tmp_path: Path) -> None:
     (warning,) = read(tmp_path, {**SMALL, "facts.py": "x = 1\n"}).warnings
-    assert (warning.file, warning.fix) == ("facts.py", "write the facts to a file in facts/")
+    assert (warning.file, warning.message) == ("facts.py", "no function in it gives facts")
 
 
 def test_a_misspelt_part_is_a_warning(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from manglecp.mangle.values import Float, List, Name, Time
 from manglecp.pack.model import Pack
 from manglecp.pack.problems import PackError
 from manglecp.pack.reading import read_pack
-from manglecp.toolhost.external import serving
+from manglecp.toolhost.action import serving
 from manglecp.toolhost.externals import BATCH, serve_externals
 
 DECL = """Decl similar(Text, Count, Id) descr [external(), mode("+", "+", "-")] bound [/string, /number, /string].

@@ -20,6 +20,8 @@ def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dic
     for tool in tools_of(document, file, problems):
         if tool.member("external") is not None:
             tool.complain("an external predicate belongs in externals.py", "move it there")
+        if tool.member("generator") is not None:
+            tool.complain("a generator of facts belongs in facts.py", "move it there")
         description = _action(tool)
         if tool.sound:
             actions[tool.name] = description

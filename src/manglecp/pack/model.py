@@ -22,6 +22,7 @@ from manglecp.pack.stated import (
     Invocation,
     Limits,
     Param,
+    ParamKind,
     Profile,
     Settings,
     TokenCounting,
@@ -33,11 +34,13 @@ __all__ = [
     "Disclosure",
     "DomainSettings",
     "ExternalDescription",
+    "GeneratorDescription",
     "IntentSettings",
     "Invocation",
     "Limits",
     "Pack",
     "Param",
+    "ParamKind",
     "Profile",
     "Settings",
     "SkillText",
@@ -90,6 +93,26 @@ class ExternalDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorDescription:
+    """A function of ``facts.py`` that gives facts: ``@facts("file", "symbol", every=1)``."""
+
+    name: str
+    aid: str
+    predicates: tuple[str, ...]
+    description: str = ""
+    every: float = 5.0
+    """Seconds between the end of a pass and the next."""
+    seconds: float = 60.0
+    """How long a pass may take."""
+    changes: bool = False
+    """Does only the first pass of a process give everything?"""
+    settings: tuple[str, ...] = ()
+    """The params that it takes."""
+    cache: bool = False
+    spawn: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
     """Everything that a folder holds."""
 
@@ -117,8 +140,26 @@ class Pack:
     plugin_sha256: str | None = None
     externals_file: str | None = None
     externals_sha256: str | None = None
+    generators: Mapping[str, GeneratorDescription] = field(default_factory=dict)
+    """What gives facts while the pack is served, by the name of its function."""
+    generators_file: str | None = None
+    generators_sha256: str | None = None
     warnings: tuple[Problem, ...] = ()
 
     @property
     def name(self) -> str:
         return self.settings.name
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """The folders that were named for its hosts to read, absolute."""
+        return self._folders(writable=False)
+
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """The folders that were named for its actions to write, absolute. What only looks may read them."""
+        return self._folders(writable=True)
+
+    def _folders(self, *, writable: bool) -> tuple[str, ...]:
+        named = (param.name for param in self.settings.params if param.kind == "folder" and param.writable is writable)
+        return tuple(dict.fromkeys(self.params[name] for name in named if self.params.get(name)))

@@ -21,6 +21,7 @@ from manglecp.pack.asking import ask_host
 from manglecp.pack.default_governance import default_governance
 from manglecp.pack.externals import read_externals
 from manglecp.pack.folder import Folder
+from manglecp.pack.generators import read_generators
 from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, governance_of
 from manglecp.pack.model import Pack, SkillText
 from manglecp.pack.problems import PackError, Problem, Problems, meant
@@ -33,7 +34,7 @@ __all__ = ["read_pack"]
 
 _TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
 _FACTS: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
-_KNOWN: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py")
+_KNOWN: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
 _FOLDERS: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
 LARGEST_SETTINGS: Final = 65_536
 LARGEST_TEXT: Final = 16_777_216
@@ -74,6 +75,13 @@ class _Reading:
         externals = (
             {} if listed_externals is None else read_externals(listed_externals, str(externals_file), self._problems)
         )
+        generators_file, listed_generators = self._described("facts")
+        named = [param.name for param in settings.params]
+        generators = (
+            {}
+            if listed_generators is None
+            else read_generators(listed_generators, str(generators_file), named, self._problems)
+        )
         if not sources and not facts and not self._problems.any_error:
             self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
         digest = self._folder.digest(settings.name, governance.digest, params)
@@ -93,6 +101,9 @@ class _Reading:
             plugin_sha256=None if actions_file is None else self._folder.sha256(actions_file),
             externals_file=self._absolute(externals_file),
             externals_sha256=None if externals_file is None else self._folder.sha256(externals_file),
+            generators=generators,
+            generators_file=self._absolute(generators_file),
+            generators_sha256=None if generators_file is None else self._folder.sha256(generators_file),
             warnings=self._problems.warnings,
         )
         self._refuse(pack)
@@ -116,9 +127,6 @@ class _Reading:
                 self._problems.add(
                     top, f"{top} is a file, and {_FOLDERS[top]} lie in a folder", fix=f"move it into {top}/"
                 )
-        if "facts.py" in self._folder.names:
-            fix = "write the facts to a file in facts/"
-            self._problems.warn("facts.py", "it gives no facts: those come from files in facts/", fix=fix)
         for top in _TRUST:
             inside = self._inside(top)
             if not inside:
@@ -127,7 +135,7 @@ class _Reading:
                 self._problems.add(f"{top}/", "rules lie in rules/", fix=f"move it to rules/{top}")
             else:
                 self._problems.warn(f"{top}/", "not part of a pack", fix=f"rules of that level lie in rules/{top}")
-        for top in sorted(tops - {*_KNOWN, *_TRUST, "actions", "externals", "facts.py"}):
+        for top in sorted(tops - {*_KNOWN, *_TRUST, "actions", "externals"}):
             if top.endswith(".mg"):
                 self._problems.add(top, "rules lie in rules/", fix=f"move it to rules/{top}")
             elif (hint := meant(top, _KNOWN)).startswith("did"):
@@ -207,14 +215,15 @@ class _Reading:
         return governance_of(documents, pin, self._problems) if sound else default_governance()
 
     def _described(self, stem: str) -> tuple[str | None, dict[str, Any] | None]:
-        """The Python file of that name, or the package, and its listing."""
+        """The Python file of that name, or the package, and its listing. In ``facts/`` lie fact files."""
         file, package = f"{stem}.py", f"{stem}/__init__.py"
         names = self._folder.names
-        if file in names and self._inside(stem):
+        inside = stem not in _FOLDERS and self._inside(stem)
+        if file in names and inside:
             self._problems.add(file, f"there is a folder {stem}/ too", fix="keep one of the two")
         if file not in names:
-            if package not in names:
-                if self._inside(stem):
+            if package not in names or not inside:
+                if inside:
                     self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package}")
                 return None, None
             file = package

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, cast
 
 from manglecp.pack.problems import Problems, meant
@@ -20,6 +21,7 @@ from manglecp.pack.stated import (
     Invocation,
     Limits,
     Param,
+    ParamKind,
     Profile,
     Settings,
     TokenCounting,
@@ -106,9 +108,24 @@ def fill_params(settings: Settings, given: Mapping[str, str], problems: Problems
             problems.add(FILE, message, fix=f"give --set {param.name}=… or a default")
         elif len(value) > _LONGEST_VALUE or "\0" in value or not _is_unicode(value):
             problems.add("", f"--set {param.name}: text of at most {_LONGEST_VALUE:,} characters is expected")
+        elif param.kind == "folder" and value:
+            values[param.name] = _folder(param.name, value, problems)
         else:
             values[param.name] = value
     return values
+
+
+def _folder(name: str, value: str, problems: Problems) -> str:
+    """The folder itself, whatever leads to it: what is allowed is that one, and not where a link may lead tomorrow."""
+    try:
+        folder = Path(value).expanduser().resolve(strict=True)
+        if folder.is_dir():
+            return str(folder)
+        problem = "that is no folder"
+    except (OSError, RuntimeError):
+        problem = "there is no such folder"
+    problems.add("", f"--set {name}: {problem}")
+    return value
 
 
 def _is_unicode(text: str) -> bool:
@@ -228,12 +245,18 @@ def _params(params: Section) -> tuple[Param, ...]:
         description = param.text("description", "")
         default = param.text("default", None, most=_LONGEST_VALUE, empty=True)
         required = param.flag("required", None)
+        kind = cast("ParamKind", param.choice("kind", "text", ("text", "folder")))
+        writable = param.flag("writable", False)
         param.finish()
+        if writable and kind != "folder":
+            param.complain("writable", "only a folder can be written", 'add kind = "folder"')
+        if kind == "folder" and default:
+            param.complain("default", "a folder is named by whoever runs the pack", 'write default = "", or nothing')
         if required is True and default is not None:
             param.complain("required", "what has a default is not required", "remove one of them")
         elif required is False and default is None:
             param.complain("required", "what is not required has a default", 'add default = "…"')
-        found.append(Param(name=name, description=description, default=default))
+        found.append(Param(name=name, description=description, default=default, kind=kind, writable=writable))
     return tuple(found)
 
 

@@ -17,12 +17,14 @@ __all__ = [
     "Invocation",
     "Limits",
     "Param",
+    "ParamKind",
     "Profile",
     "Settings",
     "TokenCounting",
 ]
 
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
+ParamKind = Literal["text", "folder"]
 Profile = Literal["none", "standard", "spawn", "strict"]
 """How the hosts of a pack are locked in."""
 
@@ -100,6 +102,10 @@ class Param:
     name: str
     description: str = ""
     default: str | None = None
+    kind: ParamKind = "text"
+    """A folder is open to the hosts of the pack, so that only whoever runs it can name one."""
+    writable: bool = False
+    """May actions write in the folder?"""
 
     @property
     def required(self) -> bool:

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.toolhost.effects import lease_tier
 
-__all__ = ["Declaration", "action", "declaration", "mark"]
+__all__ = ["Declaration", "action", "declaration", "mark", "serve_with", "serving"]
 
 _ATTRIBUTE: Final = "__manglecp_action__"
+_SERVED: Final = "__manglecp_served__"
 _STARTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +39,8 @@ class Declaration(NamedTuple):
     replay_inputs: tuple[str, ...] = ()
     external: dict[str, Any] | None = None
     """Of what serves an external predicate: which, and how it is asked."""
+    generator: dict[str, Any] | None = None
+    """Of what gives facts: which, and how often it is asked."""
 
 
 def action(
@@ -97,6 +100,21 @@ def mark(function: F, said: Declaration) -> F:
     """Make an action of a function, with all of its declaration."""
     setattr(function, _ATTRIBUTE, said)
     return function
+
+
+def serve_with(function: F, answering: Callable[..., Any]) -> F:
+    """Have a host serve an action in place of a function that is none."""
+    setattr(function, _SERVED, answering)
+    return function
+
+
+def serving(candidate: Any) -> Any:
+    """The action that serves a function which is none itself; anything else is what it is."""
+    try:
+        found = getattr(candidate, _SERVED, None)
+    except Exception:  # whatever else lies in a module may not like to be asked
+        return candidate
+    return candidate if found is None else found
 
 
 def declaration(candidate: object) -> Declaration | None:

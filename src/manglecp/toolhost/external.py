@@ -21,11 +21,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from manglecp.toolhost.action import Declaration, mark
+from manglecp.toolhost.action import Declaration, mark, serve_with
 
-__all__ = ["external", "serving"]
+__all__ = ["external"]
 
-_ATTRIBUTE: Final = "__manglecp_external__"
 _SIGNATURE: Final = re.compile(
     r"([a-z][A-Za-z0-9_]*)\(\s*([A-Z][A-Za-z0-9_]*(?:\s*,\s*[A-Z][A-Za-z0-9_]*)*)\s*\)", re.ASCII
 )
@@ -71,19 +70,9 @@ def external(
         answering.__module__ = function.__module__
         answering.__doc__ = function.__doc__
         declared = Declaration((), 0, False, True, seconds, False, (), 1, external=said)
-        setattr(function, _ATTRIBUTE, mark(answering, declared))
-        return function
+        return serve_with(function, mark(answering, declared))
 
     return served
-
-
-def serving(candidate: Any) -> Any:
-    """The action that serves an external predicate; anything else is what it is."""
-    try:
-        found = getattr(candidate, _ATTRIBUTE, None)
-    except Exception:  # whatever else lies in a module may not like to be asked
-        return candidate
-    return candidate if found is None else found
 
 
 def _answering(function: Callable[..., Any], mode: str, batch: bool) -> Callable[..., Any]:

@@ -9,8 +9,8 @@ beside the file.
 
 An action's id is made of the plugin's name and the function's: ``apply_patch`` of ``workspace.py``, of
 ``workspace/actions.py`` or of ``workspace/actions/__init__.py`` is ``AID.WORKSPACE.APPLY_PATCH.v1``. An action that the
-file imports from elsewhere is not its own and is left out, unless ``__all__`` names it. An external predicate is served
-as an action (:mod:`.external`).
+file imports from elsewhere is not its own and is left out, unless ``__all__`` names it. External predicates and
+generators of facts are served as actions (:mod:`.external`, :mod:`.generator`).
 """
 
 # pathlib would take a tenth of the time in which a worker has to start:
@@ -24,9 +24,8 @@ import sys
 from types import ModuleType
 from typing import Final, NamedTuple
 
-from manglecp.toolhost.action import declaration
+from manglecp.toolhost.action import declaration, serving
 from manglecp.toolhost.describing import describe
-from manglecp.toolhost.external import serving
 from manglecp.toolhost.tool import Tool
 
 __all__ = ["NAMELESS", "Plugin", "PluginError", "Source", "action_id", "find", "load", "plugin_name"]

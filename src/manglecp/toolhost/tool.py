@@ -93,6 +93,7 @@ class Tool:
             "mutates": said.mutates,
             "timeout": said.timeout,
             **({} if said.external is None else {"external": said.external}),
+            **({} if said.generator is None else {"generator": said.generator}),
         }
 
 

@@ -1,0 +1,252 @@
+"""``@facts``: a function that finds out what the server knows, and is asked again while it serves.
+
+    @facts("file", "symbol", every=1, seconds=120, changes=True)
+    def scan(root: Path, *, cache: Path | None) -> Iterator[Part | Progress]:
+        '''What is in the repository.'''
+        for number, path in enumerate(paths):
+            yield Part(path, [("file", path, 120), ("symbol", path, "main")])
+            yield Progress(number, len(paths), "files")
+
+Each call of the function is a *pass*. All passes are made in one process that lives as long as the pack is served, so
+that a module can remember what it has seen. A fact is a tuple: the predicate, then plain values. A part is everything
+that one thing (a file, a log) gives; what comes again replaces what came before, and whoever asks finds out what has
+changed. A pass gives everything, unless ``changes`` says that only the first of a process does, and later ones give the
+parts that changed.
+
+The parameters of the function are settings of the pack, by name, and ``cache``: a folder to write to that outlives the
+process, or None.
+
+A host serves it as an action of tier 0 that gives a pass piece by piece, each small enough for one answer and none
+late: so whoever asks hears how far it is, and a large pass needs no large message.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import types
+import typing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from manglecp.toolhost.action import Declaration, mark, serve_with
+from manglecp.toolhost.plain import encode_value
+
+__all__ = ["CACHE", "Part", "Progress", "facts"]
+
+CACHE: Final = "cache"
+"""The parameter that is no setting."""
+LARGEST: Final = 262_144
+"""Bytes of a block of facts as it travels; an answer has at most three of them."""
+PIECE: Final = 0.25
+"""Seconds after which a piece is given, if the function has come that far."""
+_BLOCK: Final = 256
+_LONGEST: Final = 3_600.0
+_SHORTEST: Final = 0.05
+_VARIADIC: Final = 0x04 | 0x08
+_COROUTINE: Final = 0x80 | 0x200
+_BOOLEANS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
+F = TypeVar("F", bound=Callable[..., Iterable[Any]])
+
+
+class Part(NamedTuple):
+    """All facts that one thing gives, under its name. A part without facts is gone."""
+
+    name: str
+    facts: Iterable[tuple[Any, ...] | dict[str, Any]] = ()
+
+
+class Progress(NamedTuple):
+    """How far a pass is: so many of so many (None: nobody knows) of what."""
+
+    done: int
+    total: int | None = None
+    what: str = ""
+
+
+def facts(
+    *predicates: str, every: float = 5.0, seconds: float = 60.0, changes: bool = False, spawn: Iterable[str] = ()
+) -> Callable[[F], F]:
+    """Have a generator say what the server knows.
+
+    ``predicates`` are those whose facts it gives; ``every`` is how many seconds after a pass the next begins;
+    ``seconds`` is the time that one pass has; ``changes`` says that only the first pass of a process gives everything;
+    ``spawn`` names the only binaries that it may execute, if whoever runs the pack allows them too.
+    """
+    if isinstance(spawn, str):
+        raise TypeError("spawn is a list of strings, not a string")
+    if not predicates or not all(_is_word(name) for name in predicates):
+        raise ValueError("facts: name the predicates, such as @facts('file', 'symbol')")
+    if len(set(predicates)) < len(predicates):
+        raise ValueError("facts: a predicate is named twice")
+    for name, value, least in (("every", every, _SHORTEST), ("seconds", seconds, 0.0)):
+        if isinstance(value, bool) or not least <= value <= _LONGEST or not value:
+            raise ValueError(f"facts: {name} has to be above {least:g} and at most {_LONGEST:g}")
+    programs = tuple(spawn)
+    for program in programs:
+        if not program or ("/" in program and not program.startswith("/")):
+            raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+
+    def generating(function: F) -> F:
+        code = getattr(function, "__code__", None)
+        if code is None or code.co_flags & (_COROUTINE | _VARIADIC) or code.co_posonlyargcount:
+            raise TypeError("facts: a plain generator with named parameters gives facts")
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        said = {
+            "predicates": list(predicates),
+            "every": float(every),
+            "seconds": float(seconds),
+            "changes": bool(changes),
+            "settings": [name for name in names if name != CACHE],
+            "cache": CACHE in names,
+        }
+        passes = _Passes(function, names, changes=bool(changes))
+
+        def take(pass_id: str, settings: dict[str, str], cache: str | None) -> dict[str, Any]:
+            return passes.take(pass_id, {**settings, CACHE: cache})
+
+        take.__name__ = function.__name__
+        take.__module__ = function.__module__
+        take.__doc__ = function.__doc__
+        declared = Declaration((), 0, False, False, float(seconds), False, programs, 1, generator=said)
+        return serve_with(function, mark(take, declared))
+
+    return generating
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+class _Passes:
+    """The passes of one function, one at a time and each piece by piece."""
+
+    def __init__(self, function: Callable[..., Iterable[Any]], names: Sequence[str], *, changes: bool) -> None:
+        self._function = function
+        self._names = names
+        self._changes = changes
+        self._begun = 0
+        self._pass: str | None = None
+        self._items: Iterator[Any] = iter(())
+        self._waiting: deque[tuple[str, bool, list[Any], int]] = deque()
+        self._loose = False
+
+    def take(self, pass_id: str, given: dict[str, str | None]) -> dict[str, Any]:
+        """The next piece of the pass, which begins with its first."""
+        if pass_id != self._pass:
+            self._items = iter(self._function(**self._arguments(given)))
+            self._pass = pass_id
+            self._begun += 1
+            self._waiting.clear()
+            self._loose = False
+        return self._piece(time.monotonic() + PIECE)
+
+    def _piece(self, until: float) -> dict[str, Any]:
+        told: list[tuple[str, bool, list[Any]]] = []
+        size = 0
+        progress: Progress | None = None
+        over = False
+        loose: list[Any] = []
+        while size < LARGEST and (not (told or loose or progress) or time.monotonic() < until):
+            if self._waiting:
+                name, begins, rows, length = self._waiting.popleft()
+                told.append((name, begins, rows))
+                size += length
+                continue
+            try:
+                item = next(self._items)
+            except StopIteration:
+                over = True
+                break
+            if isinstance(item, Progress):
+                progress = item
+            elif isinstance(item, Part):
+                if not _is_word(item.name):
+                    raise TypeError("the name of a part is a text, and not empty")
+                self._split(item.name, list(item.facts))
+            else:
+                loose.append(item)
+                if len(loose) == _BLOCK:
+                    self._split_loose(loose)
+                    loose = []
+        if loose:
+            self._split_loose(loose)
+        while self._waiting and size < 2 * LARGEST:
+            name, begins, rows, length = self._waiting.popleft()
+            told.append((name, begins, rows))
+            size += length
+        return {
+            "first": self._begun == 1,
+            "over": over and not self._waiting,
+            "parts": told,
+            "progress": None if progress is None else list(progress),
+        }
+
+    def _split_loose(self, rows: list[Any]) -> None:
+        if self._changes:
+            raise TypeError("with changes=True facts come in parts: yield Part(name, facts)")
+        self._split("", rows, begins=not self._loose)
+        self._loose = True
+
+    def _split(self, name: str, rows: list[Any], *, begins: bool = True) -> None:
+        """Into blocks that fit into an answer."""
+        for row in rows:
+            if not isinstance(row, (tuple, list, dict)) or not row:
+                raise TypeError(f"a fact is a tuple such as ('file', path, 12), not a {type(row).__name__}")
+        blocks = deque(rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)) or deque([rows])
+        while blocks:
+            block = blocks.popleft()
+            length = _length(name, block)
+            if length > LARGEST:
+                if len(block) <= 1:
+                    raise ValueError(f"a fact of the part {name[:80]!r} has more than {LARGEST:,} bytes")
+                blocks.extendleft((block[len(block) // 2 :], block[: len(block) // 2]))
+                continue
+            self._waiting.append((name, begins, block, length))
+            begins = False
+
+    def _arguments(self, given: dict[str, str | None]) -> dict[str, Any]:
+        hints = typing.get_type_hints(self._function)
+        found = {}
+        for name in self._names:
+            if name in given:
+                found[name] = _converted(name, given[name], hints.get(name, str))
+        return found
+
+
+def _length(name: str, rows: list[Any]) -> int:
+    """Bytes of an answer that the rows take: JSON within a text of JSON."""
+    text = encode_value([name, rows])
+    if "\\ud" in text and _is_halved(text):
+        raise ValueError(f"a text in the part {ascii(name)[:80]} holds half a character (a lone surrogate)")
+    return len(text.encode()) + text.count('"') + text.count("\\")
+
+
+def _is_halved(text: str) -> bool:
+    """Whether JSON holds what no encoding can write. A backslash before these letters may also be just that."""
+    try:
+        json.dumps(json.loads(text), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _converted(name: str, text: str | None, hint: Any) -> Any:
+    """A setting as the kind of value that the parameter is annotated with."""
+    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    if type(None) in options and not text:
+        return None
+    kind = next((option for option in options if option is not type(None)), str)
+    if text is None:
+        raise TypeError(f"{name} is None where there is none: annotate it as Path | None")
+    if kind is bool:
+        if text.lower() not in _BOOLEANS:
+            raise ValueError(f"the setting {name} is true or false")
+        return _BOOLEANS[text.lower()]
+    if kind in (str, Any) or not callable(kind):
+        return text
+    try:
+        return kind(text)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the setting {name} is no {getattr(kind, '__name__', 'value')}") from error
