@@ -21,9 +21,9 @@ reader calls itself: how deep the evidence goes is decided by the types, not by 
 from __future__ import annotations
 
 import math
-import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -273,13 +273,18 @@ R = TypeVar("R", bound=Record)
 
 def reader_of(kind: type[R]) -> Read[R]:
     """The reader that the annotations of a record describe."""
+    read: Read[R] = _reader_of(kind)
+    return read
+
+
+@cache  # annotations name the readers of other records, again and again, and they take long to look at
+def _reader_of(kind: type[Any]) -> Read[Any]:
     members: dict[str, tuple[int, Read[Any]]] = {}
     computed: list[tuple[int, Read[Any]]] = []
     needed: list[tuple[int, str]] = []
     empty: list[Any] = []
-    hints = typing.get_type_hints(kind, include_extras=True)
     for index, field in enumerate(msgspec.structs.fields(kind)):
-        (how,) = [note for note in hints[field.name].__metadata__ if isinstance(note, (Member, Computed))]
+        (how,) = [note for note in field.type.__metadata__ if isinstance(note, (Member, Computed))]
         empty.append(None if field.default is msgspec.NODEFAULT else field.default)
         if isinstance(how, Computed):
             computed.append((index, how.read))
@@ -288,7 +293,7 @@ def reader_of(kind: type[R]) -> Read[R]:
         if how.required:
             needed.append((index, field.encode_name))
 
-    def read(value: Any, limits: Limits) -> R:
+    def read(value: Any, limits: Limits) -> Any:
         if not isinstance(value, dict):
             raise InvalidEvidence("", "an object is expected")
         for _, name in needed:  # first, so that what is said does not depend on the order of the members
@@ -317,10 +322,9 @@ def reader_of(kind: type[R]) -> Read[R]:
 
 def members_of(kind: type[Record]) -> dict[str, tuple[str, Read[Any]]]:
     """The field and the reader of each member, for who reads them one by one. Nothing may be computed in the record."""
-    hints = typing.get_type_hints(kind, include_extras=True)
     found = {}
     for field in msgspec.structs.fields(kind):
-        (how,) = [note for note in hints[field.name].__metadata__ if isinstance(note, Member)]
+        (how,) = [note for note in field.type.__metadata__ if isinstance(note, Member)]
         found[field.encode_name] = field.name, how.read
     return found
 
