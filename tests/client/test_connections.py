@@ -15,7 +15,8 @@ from manglecp.wire.errors import WireError
 from manglecp.wire.messages import Authenticate, IntentRequest, InvokeRequest
 from manglecp.wire.messages.session import Authenticated
 from manglecp.wire.sending import encode
-from tests.client.scripted import LOSE, NOTHING, PATIENCE, Scripted, done, tool, tools, wrapped, writes
+from tests.client.manifests import manifest as example
+from tests.client.scripted import FREE, LOSE, NOTHING, PATIENCE, Scripted, done, tool, tools, wrapped, writes
 
 BUSY = WireError("rate_limited", "slowly", retry_after_ms=1_500)
 KNOWN = Authenticated(status="authenticated", identity="ada", permissions=("ship",))
@@ -206,7 +207,7 @@ async def test_who_waits_too_long_for_a_server_that_boots_gives_up() -> None:
 async def test_nothing_new_is_sent_while_the_server_drains() -> None:
     """What was sent before may still be answered."""
     server = Scripted(tools(tool()), NOTHING)
-    async with server.client() as client:
+    async with server.client(boot_seconds=0.05) as client:
         await client.evaluate("go")
         running = asyncio.create_task(client.invoke("t"))
         asked = await server.until(InvokeRequest)
@@ -217,6 +218,27 @@ async def test_nothing_new_is_sent_while_the_server_drains() -> None:
         await server.sessions[0].send(encode(wrapped(asked, done())))
         assert (await running).result == {"ok": True}
     assert len(server.intents) == 1
+    assert len(server.sessions) == 1
+
+
+@pytest.mark.req("CLI-14", "MANI-31", "TRANS-08")
+async def test_where_a_server_drains_another_one_is_looked_for() -> None:
+    """At the same address, once what this one was asked is answered."""
+    server = Scripted(tools(tool()), NOTHING, tools())
+    async with server.client() as client:
+        await client.evaluate("go")
+        running = asyncio.create_task(client.invoke("t"))
+        asked = await server.until(InvokeRequest)
+        await server.push(status="draining")
+        await _until(lambda: client.manifest.status == "draining")
+        server.manifest = example(**FREE)
+        waiting = asyncio.create_task(client.evaluate("go"))
+        await asyncio.sleep(0)
+        await server.sessions[0].send(encode(wrapped(asked, done())))
+        assert (await running).result == {"ok": True}
+        async with asyncio.timeout(PATIENCE):
+            await waiting
+    assert (len(server.sessions), len(server.intents)) == (2, 2)
 
 
 @pytest.mark.req("MANI-30")

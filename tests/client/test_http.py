@@ -171,7 +171,7 @@ async def test_a_manifest_that_says_booting_is_read_again() -> None:
 @pytest.mark.req("CLI-14", "MANI-31", "ERR-47")
 async def test_a_server_that_is_not_ready_is_looked_at_again() -> None:
     site = Site(WireError("server_not_ready", "draining", retry_after_ms=10), tools())
-    async with site.client() as client:
+    async with site.client(boot_seconds=0.05) as client:
         site.manifest = example(**{**FREE, "endpoints": ENDPOINTS, "status": "draining"})
         with pytest.raises(Refused, match="draining"):
             await client.evaluate("go")

@@ -66,7 +66,7 @@ class Client:
         **options: Any,
     ) -> None:
         """``answer_seconds`` is how long an answer may take, None for as long as it takes; ``boot_seconds`` how long
-        to wait for a server that boots.
+        to wait for a server that boots or drains.
 
         ``options`` go to the transport: see :func:`manglecp.client.targets.transport_to`.
         """

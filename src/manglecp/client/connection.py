@@ -12,6 +12,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from manglecp.client.checking import FactChecks, check_size
@@ -30,6 +31,8 @@ __all__ = ["Connection"]
 T = TypeVar("T")
 _POLL_MS: Final = 250
 """How often a manifest that says ``booting`` is read again at first, where new ones do not come by themselves."""
+_LOOK_SECONDS: Final = 0.2
+"""How long to wait for news on a connection before looking whether it is still there."""
 _UNKNOWN: Final = frozenset({"auth_required", "auth_invalid"})
 _log = logging.getLogger(__name__)
 
@@ -63,6 +66,8 @@ class Connection:
         self._checks: FactChecks | None = None
         self._stale = False
         self._closed = False
+        self._asking = 0
+        """How many requests are unanswered."""
         self.identity: Authenticated | None = None
         """What the server said to the credential; None on transports where it says nothing."""
 
@@ -162,38 +167,33 @@ class Connection:
         async with self._getting_ready:
             if not self._transport.connected or self._stale:
                 await self._connect()
-            if self.manifest.status == "booting":
-                await self._booted()
-            if self.manifest.status == "draining":
-                if not self._transport.session:  # another server may answer at this address
-                    await self._connect()
-                if self.manifest.status == "draining":
-                    raise Refused("server_not_ready", "the server is draining and takes nothing new")
+            await self._taking()
             if self.manifest.auth.required and self._credential is None:
                 raise Refused("auth_required", "the server wants a credential, and there is none")
 
-    async def _booted(self) -> None:
-        """Wait for another manifest; where none comes by itself, read it again (MANI-28, MANI-32)."""
+    async def _taking(self) -> None:
+        """Wait for a manifest that says neither ``booting`` nor ``draining``, by reading it again where none comes by
+        itself (MANI-28, MANI-32). Where a server drains, another one may answer at the same address: a connection that
+        lasts is made anew once everything that was asked on it is answered (MANI-31)."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._boot_seconds
         polls = 0
-        while self.manifest.status == "booting":
+        while (status := self.manifest.status) in ("booting", "draining"):
             left = until - loop.time()
             if left <= 0:
-                raise Refused("server_not_ready", f"the server is still booting after {self._boot_seconds:g} seconds")
-            if self._transport.session:
+                raise Refused("server_not_ready", f"the server is still {status} after {self._boot_seconds:g} seconds")
+            if self._transport.session and self._transport.connected and (status == "booting" or self._asking):
                 self._news.clear()
-                if not self._transport.connected:
-                    raise ConnectionLost("the connection was lost while the server was booting")
-                try:
-                    async with asyncio.timeout(min(left, 1.0)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _LOOK_SECONDS)):
                         await self._news.wait()
-                except TimeoutError:
-                    continue
-            else:
+                continue
+            if self._transport.session and status == "booting":
+                raise ConnectionLost("the connection was lost while the server was booting")
+            if polls or status == "booting":
                 await self._sleep(min(left, _POLL_MS * 2 ** min(polls, 4) / 1000))
-                polls += 1
-                await self._connect()
+            polls += 1
+            await self._connect()
 
     async def prepared(self) -> FactChecks:
         """As :meth:`ready`, however often that has to be tried; the checks that the manifest asks for."""
@@ -261,11 +261,14 @@ class Connection:
     async def _ask(self, message: Request, on_progress: OnProgress | None) -> ServerMessage:
         data = check_size(encode(message), self.manifest)
         headers = await self._headers()
+        self._asking += 1
         try:
             async with asyncio.timeout(self._answer_seconds):
                 return await self._transport.request(message, data, headers, on_progress)
         except TimeoutError:
             raise NoAnswer(f"no answer within {self._answer_seconds:g} seconds") from None
+        finally:
+            self._asking -= 1
 
 
 def _good(answer: ServerMessage) -> ServerMessage:
