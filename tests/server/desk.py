@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from manglecp.intent.identity import Identity
 from manglecp.invoke.confirmation import AutoConfirm
+from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.model import Pack
 from manglecp.pack.problems import PackError
 from manglecp.server.admission import Admission
@@ -150,6 +151,8 @@ async def desk(
     hold: asyncio.Event | None = None,
     probe: Callable[[], None] | None = None,
     clock: Callable[[], float] | None = None,
+    shared: bool = False,
+    invoking: InvokeSettings | None = None,
 ) -> AsyncIterator[Desk]:
     """``hold`` keeps the pack from being loaded until it is set."""
     packs = [first or plain_pack()]
@@ -164,13 +167,13 @@ async def desk(
             await hold.wait()
         if not packs:
             raise PackError([])
-        async with shop(packs[-1], work, store=store, auto_confirm=auto_confirm) as one:
+        async with shop(packs[-1], work, store=store, auto_confirm=auto_confirm, settings=invoking) as one:
             shops.append(one)
             yield Edition(one.domain, one.invoker)
         ended.append(one)
 
     settings = settings or ServerSettings(worker=False)
-    serving = Serving(opening, packs[0].settings, settings, probe=probe)
+    serving = Serving(opening, packs[0].settings, settings, probe=probe, shared=lambda: shared)
     timing = {} if clock is None else {"clock": clock}
     admission = Admission(settings, **timing)
     core = Core(serving, auth, admission, auto_confirm=auto_confirm, observers=[handled.append], **timing)

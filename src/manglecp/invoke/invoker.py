@@ -4,17 +4,21 @@ An invocation is *accepted* before it runs. With effects, accepting is one trans
 and the entry in the ledger are there, or none of them is; from then on the run is acknowledged and goes on even if
 whoever asked is gone. A request key attaches a repeated request to the run it started the first time.
 
-Runs that another process left behind are taken over from the journal (:meth:`Invoker.take_over`).
+Runs that another process left behind are taken over from the journal (:meth:`Invoker.take_over`). A process that goes
+hands its runs over between two steps (:meth:`Invoker.hand_over`), and when its time is up it leaves them as they are
+(:meth:`Invoker.leave`), which is no worse for them than a crash.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, Self, TypeVar
 
 from manglecp.harness.canonical import digest
 from manglecp.harness.policy.package import PolicyPackage
@@ -30,9 +34,9 @@ from manglecp.invoke.checking import Checks, args_digest, not_found
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents
-from manglecp.invoke.parties import Watch
+from manglecp.invoke.parties import HandedOver, Watch
 from manglecp.invoke.progress import OnProgress, telling
-from manglecp.invoke.refusals import interrupted
+from manglecp.invoke.refusals import interrupted, left_behind
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.trial import refuse_unusable
 from manglecp.pack.model import Profile
@@ -116,6 +120,10 @@ class Invoker:
         self._under_way: dict[tuple[str, str], tuple[str, asyncio.Task[Answer]]] = {}
         """By identity and request key: what was asked, and who answers it."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._carriers: set[asyncio.Task[Any]] = set()
+        """Those that carry out a run at this moment."""
+        self._handing_over: Literal["all", "taken"] | None = None
+        self._gone = False
 
     async def __aenter__(self) -> Self:
         self._claims.begin()
@@ -165,7 +173,7 @@ class Invoker:
         if known is not None:
             task = known[1]
         else:
-            watch = Watch(cancelled=cancel or asyncio.Event(), progress=telling(progress), point=self._point)
+            watch = self._watched(cancel, progress)
             task = asyncio.create_task(self._answer(request, Asked(identity, key, asked, now_ns), watch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -193,7 +201,10 @@ class Invoker:
         except WireError as error:
             return error
         self._point("accepted")
-        answer = await self._carry_out(accepted, watch)
+        try:
+            answer = await self._carry_out(accepted, watch)
+        except HandedOver:
+            return await self._elsewhere(accepted, watch)
         if accepted.first:  # a chain without effects that ran twice has one answer all the same
             return await self._of_another(accepted.first[0].run_id, accepted.first[0].request_digest, asked.digest)
         return answer
@@ -205,12 +216,26 @@ class Invoker:
     # --- carrying out ------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, accepted: Accepted, watch: Watch) -> Answer:
-        run = accepted.admission.run
+        run, task = accepted.admission.run, asyncio.current_task()
+        assert task is not None
+        if self._gone:
+            self._claims.drop(run)
+            return self._left_behind(accepted)
+        self._carriers.add(task)
         try:
             return await self._carrying.answer(accepted, watch)
+        except HandedOver:
+            await self._in_thread(self._release, run)
+            raise
+        except asyncio.CancelledError:
+            if not self._gone:
+                raise
+            task.uncancel()
+            _log.warning("run %s is left as it is", run)
+            return self._left_behind(accepted)
         except Fenced:
             _log.warning("run %s was taken over by another process", run)
-            return await self._end_of(run)
+            return await self._end_of(run, keyed=accepted.admission.request_key_digest is not None)
         except StoreError as error:
             _log.error("run %s cannot be written down: %s", run, error)
             return interrupted(run, acknowledged=accepted.plan.has_effects)
@@ -218,7 +243,55 @@ class Invoker:
             _log.exception("run %s failed in the server itself", run)
             return interrupted(run, acknowledged=accepted.plan.has_effects)
         finally:
+            self._carriers.discard(task)
             self._claims.drop(run)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def hand_over(self, *, awaited: bool = True) -> None:
+        """Leave runs to other processes, each before its next step; only those that were taken over, or also those
+        that somebody waits for here? Who does hears how it ended there."""
+        self._handing_over = "all" if awaited else "taken"
+
+    def leave(self) -> None:
+        """Wait for nothing more. Runs stay as they are on record; their claims lapse when this process and its hosts
+        are gone, and not earlier: an effect may still be under way."""
+        self._gone = True
+        for task in tuple(self._carriers):
+            task.cancel()
+
+    def _watched(self, cancel: asyncio.Event | None, progress: OnProgress | None) -> Watch:
+        return Watch(
+            cancelled=cancel or asyncio.Event(),
+            progress=telling(progress),
+            leaving=lambda: self._handing_over == "all",
+            point=self._point,
+        )
+
+    async def _elsewhere(self, accepted: Accepted, watch: Watch) -> Answer:
+        """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
+        run = accepted.admission.run
+        until = time.monotonic() + self._settings.handover_ms / 1_000
+        for pause in pauses():
+            found = await self._in_thread(self._store.runs.wait, run, 0.0)
+            if found.state != RunState.RUNNING or found.owner is not None or self._gone:
+                break
+            if time.monotonic() >= until:
+                await self.take_over(run, watch=replace(watch, leaving=lambda: False))
+                break
+            await asyncio.sleep(pause)
+        return await self._end_of(run, keyed=accepted.admission.request_key_digest is not None)
+
+    def _release(self, run: str) -> None:
+        claim = self._claims.of(run)
+        with contextlib.suppress(StoreError):  # it lapses by itself
+            if claim is not None:
+                with self._store.writing() as tx:
+                    self._store.runs.release(tx, run, claim.fence)
+
+    def _left_behind(self, accepted: Accepted) -> WireError:
+        keyed = accepted.admission.request_key_digest is not None
+        return left_behind(accepted.admission.run, acknowledged=accepted.plan.has_effects, keyed=keyed)
 
     # --- runs of others ----------------------------------------------------------------------------------------------
 
@@ -227,11 +300,13 @@ class Invoker:
             return self._store.runs.by_key(tx, identity.name, key)
 
     async def _of_another(self, run: str, its: str, asked: str) -> Answer:
-        return await self._end_of(run) if its == asked else _conflict()
+        return await self._end_of(run, keyed=True) if its == asked else _conflict()
 
-    async def _end_of(self, run: str) -> Answer:
+    async def _end_of(self, run: str, *, keyed: bool) -> Answer:
         """Wait for the end of a run that somebody else carries out."""
         for pause in pauses():
+            if self._gone:
+                return left_behind(run, acknowledged=True, keyed=keyed)
             # Looked at without waiting in a thread: there are few of them, and many may wait.
             if (found := await self._in_thread(self._store.runs.wait, run, 0.0)).state != RunState.RUNNING:
                 break
@@ -257,7 +332,7 @@ class Invoker:
         with self._store.reading() as tx:
             return self._store.runs.answer(tx, run)
 
-    async def take_over(self, run: str | None = None) -> str | None:
+    async def take_over(self, run: str | None = None, *, watch: Watch | None = None) -> str | None:
         """Claim a run that nobody carries out any more (or this one), and carry it out; its id, or None."""
         since = time.monotonic()
         claimed = await self._in_thread(self._claims.take, [self.domain.digest], self._settings.most_takeovers, run)
@@ -267,7 +342,11 @@ class Invoker:
         try:
             self._point("claimed")
             accepted = await self._in_thread(self._accepting.accepted_before, claimed)
-            await self._carry_out(accepted, Watch(point=self._point))
+            await self._carry_out(
+                accepted, watch or Watch(leaving=lambda: self._handing_over is not None, point=self._point)
+            )
+        except HandedOver:
+            _log.info("run %s is left to others", claimed.run.run_id)
         finally:
             self._claims.drop(claimed.run.run_id)  # whoever cannot read it does not keep it from others
         return claimed.run.run_id

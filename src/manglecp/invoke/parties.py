@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from manglecp.harness.states import MutationReady, ToolRequests
 from manglecp.invoke import outcomes
@@ -13,10 +13,14 @@ from manglecp.invoke.model import Call, Effect, Outcome
 from manglecp.invoke.turns import GateRefused, Reads, Resumption, Turn
 from manglecp.toolhost.state import Slots
 
-__all__ = ["Actions", "Ended", "History", "Permit", "Reason", "Rules", "Watch"]
+__all__ = ["Actions", "Ended", "HandedOver", "History", "Permit", "Reason", "Rules", "Watch"]
 
 Reason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
 Permit: TypeAlias = MutationReady | ToolRequests
+
+
+class HandedOver(Exception):
+    """The run was left between two steps, for whoever claims it next."""
 
 
 class Actions(Protocol):
@@ -38,7 +42,10 @@ class Rules(Protocol):
         """The actions that policy bars now."""
 
     def reads(self, action: str) -> bool:
-        """Does an extractor look into the results of this action?"""
+        """Does an extractor look into the results of this action, or is something of them kept?"""
+
+    def keeps(self, outcome: Outcome) -> Mapping[str, Any]:
+        """What of the result of an effect stays for a later run, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +55,8 @@ class Watch:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     progress: Callable[[str, int, int], None] = lambda *_: None
     """The action that begins, how many steps are settled, and how many there are."""
+    leaving: Callable[[], bool] = lambda: False
+    """Is the run to be left to somebody else, as soon as nothing of it is under way?"""
     point: Callable[[str], None] = lambda _: None
     """Told of the moments at which a crash would matter."""
 

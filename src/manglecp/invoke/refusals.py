@@ -16,7 +16,16 @@ from manglecp.invoke.model import Effect, Outcome
 from manglecp.invoke.turns import GateRefused
 from manglecp.wire.errors import SchemaError, WireError
 
-__all__ = ["Told", "cancelled", "failed", "gate_refused", "interrupted", "needs_decision", "result_refused"]
+__all__ = [
+    "Told",
+    "cancelled",
+    "failed",
+    "gate_refused",
+    "interrupted",
+    "left_behind",
+    "needs_decision",
+    "result_refused",
+]
 
 RETRY_AFTER_MS: Final = 1_000
 _BUSY: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
@@ -110,6 +119,17 @@ def interrupted(run_id: str, *, acknowledged: bool) -> WireError:
     if not acknowledged:
         return WireError("internal_error", "The server failed on this invocation", {"run_id": run_id})
     message = "The server failed during this run; what it had done is on record, and the run goes on from there"
+    return WireError("execution_failed", message, {"reason": "interrupted", "run_id": run_id})
+
+
+def left_behind(run_id: str, *, acknowledged: bool, keyed: bool) -> WireError:
+    """The server goes before the run is over. Whoever has a key may ask again for what came of it, and nothing is
+    lost by repeating a run without effects; another one goes on from its record, and nobody is to repeat it."""
+    if keyed or not acknowledged:
+        again = "ask again with the same request key" if keyed else "ask again"
+        message = f"The server is shutting down; {again}"
+        return WireError("server_not_ready", message, retry_after_ms=RETRY_AFTER_MS)
+    message = "The server is shutting down; what the run had done is on record, and it goes on from there"
     return WireError("execution_failed", message, {"reason": "interrupted", "run_id": run_id})
 
 

@@ -13,3 +13,5 @@ class InvokeSettings:
     """For how long a run belongs to a process that does not say that it is still there."""
     most_takeovers: int = 5
     """A run that changed hands more often without getting on is left to a person."""
+    handover_ms: int = 3_000
+    """How long others have to claim a run that this process would rather leave to them, before it goes on itself."""

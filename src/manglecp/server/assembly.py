@@ -85,7 +85,11 @@ async def open_core(
 
         if outline is None:
             outline = await asyncio.to_thread(read_outline, source.folder)
-        serving = Serving(opening, outline, settings, probe=probe)
+
+        def shared() -> bool:
+            return any(store.database.dialect == "postgresql" for store in opened)
+
+        serving = Serving(opening, outline, settings, probe=probe, shared=shared)
         core = Core(serving, auth, auto_confirm=auto_confirm, observers=observers)
         serving.begin()
         try:

@@ -29,6 +29,8 @@ from manglecp.wire.messages import ClientMessage
 __all__ = ["Core", "Handled"]
 
 _LONGEST_ID: Final = 128
+_LAST_WORDS: Final = 5.0
+"""Seconds in which runs that are left tell whoever waits for them."""
 _log = logging.getLogger(__name__)
 
 
@@ -117,14 +119,17 @@ class Core:
     async def drain(self, grace: float | None = None) -> bool:
         """Take nothing new, and wait for what is under way; is it over after ``grace`` seconds?
 
-        If not, whoever waits for an evaluation is told to ask elsewhere. Runs are left alone: nobody has asked for them
-        to be cancelled, and what they have begun to change they should end.
+        If not, whoever waits for an evaluation is told to ask elsewhere. Runs are not cancelled, for nobody has asked
+        for that: they stay as they are on record, from where another process goes on.
         """
         self.serving.drain()
         if await self._over(self.settings.grace if grace is None else grace):
             return True
         for pending in tuple(self._pending):
             pending.give_up(self.serving.not_ready())
+        self.serving.leave()
+        if waiting := [pending.answer for pending in self._pending]:
+            await asyncio.wait(waiting, timeout=_LAST_WORDS)
         return False
 
     async def _over(self, seconds: float) -> bool:
@@ -137,7 +142,7 @@ class Core:
         return True
 
     async def close(self) -> None:
-        """After the transports. Runs that are under way end first."""
+        """After the transports. What is under way ends first, if it was not left."""
         self._unsubscribe()
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -43,6 +43,8 @@ class _Kept:
         self._settings = settings
         self._uses = 0
         self._released = False
+        self._worker: Worker | None = None
+        self._idle = False
         self._unused = asyncio.Event()
         self._open: asyncio.Future[Edition] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(self._live())
@@ -68,6 +70,26 @@ class _Kept:
         self._released = True
         self._look()
 
+    def hand_over(self, *, awaited: bool) -> None:
+        """Leave runs to others, as they come between two steps; also those that a client waits for here?"""
+        if self._opened_well:
+            self._open.result().invoker.hand_over(awaited=awaited)
+
+    def leave(self) -> None:
+        """Wait for no run any more."""
+        if self._opened_well:
+            self._open.result().invoker.leave()
+
+    def claim_nothing(self) -> None:
+        """Go on with no more runs of others."""
+        self._idle = True
+        if self._worker is not None:
+            self._worker.stop()
+
+    @property
+    def _opened_well(self) -> bool:
+        return self._open.done() and self._open.exception() is None
+
     def _look(self) -> None:
         if self._released and not self._uses:
             self._unused.set()
@@ -75,8 +97,9 @@ class _Kept:
     async def _live(self) -> None:
         try:
             async with self._opening() as edition:
-                worker = Worker([edition.invoker], pause=self._settings.worker_pause)
-                loop = asyncio.create_task(self._work(worker)) if self._settings.worker else None
+                worker = self._worker = Worker([edition.invoker], pause=self._settings.worker_pause)
+                working = self._settings.worker and not self._idle
+                loop = asyncio.create_task(self._work(worker)) if working else None
                 self._open.set_result(edition)
                 await self._unused.wait()
                 worker.stop()
@@ -90,7 +113,7 @@ class _Kept:
 
     async def _work(self, worker: Worker) -> None:
         """Go on with runs that others left behind, whatever goes wrong with one of them."""
-        while not self._unused.is_set():
+        while not self._unused.is_set() and not self._idle:
             try:
                 await worker.run()
             except Exception:
@@ -109,18 +132,23 @@ class Serving:
         settings: ServerSettings | None = None,
         *,
         probe: Callable[[], None] | None = None,
+        shared: Callable[[], bool] = lambda: False,
     ) -> None:
         """``opening`` gives the edition as it is now, ``outline`` is what is known of the pack before it is loaded.
 
         ``probe`` is called in a thread, now and then, and raises a StoreError if the store does not answer.
+        ``shared``: may other processes, on other machines, go on with runs of this one?
         """
         self.outline = outline
         self.settings = settings or ServerSettings()
         self._opening = opening
         self._probe = probe
+        self._shared = shared
         self._current: _Kept | None = None
-        self._editions: set[asyncio.Task[None]] = set()
+        self._editions: dict[asyncio.Task[None], _Kept] = {}
         self._draining = False
+        self._until = 0.0
+        """When its time is up, once it drains."""
         self._troubles: dict[str, str] = {}
         self._told: list[Callable[[], None]] = []
         self._reloading = asyncio.Lock()
@@ -201,8 +229,8 @@ class Serving:
 
     async def _open(self) -> None:
         kept = _Kept(self._opening, self.settings)
-        self._editions.add(kept.task)
-        kept.task.add_done_callback(self._editions.discard)
+        self._editions[kept.task] = kept
+        kept.task.add_done_callback(self._editions.pop)
         try:
             await kept.opened()
         except asyncio.CancelledError:
@@ -252,13 +280,22 @@ class Serving:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Take no new requests. What is under way may end."""
+        """Take no new requests. What is under way may end; runs are left to others, if there may be any."""
         if not self._draining:
             self._draining = True
+            self._until = asyncio.get_running_loop().time() + self.settings.grace
+            for kept in self._editions.values():
+                kept.claim_nothing()
+                kept.hand_over(awaited=self._shared())
             self._tell()
 
+    def leave(self) -> None:
+        """The time is up: runs stay as they are on record, and whoever waits for one is told so."""
+        for kept in self._editions.values():
+            kept.leave()
+
     async def end(self) -> None:
-        """End all editions, once nobody uses them and their runs are over."""
+        """End all editions, once nobody uses them and their runs are over, or the time is up."""
         self.drain()
         for task in (self._booting, self._probing):
             if task is not None:
@@ -268,5 +305,8 @@ class Serving:
         if self._current is not None:
             self._current.release()
             self._current = None
+        if self._editions:
+            await asyncio.wait(self._editions, timeout=max(0.0, self._until - asyncio.get_running_loop().time()))
+        self.leave()
         while self._editions:
             await asyncio.wait(self._editions)
