@@ -28,7 +28,7 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
-__all__ = ["empty_database", "postgres_url"]
+__all__ = ["empty_database", "postgres_url", "server_programs"]
 
 _PATIENCE = 60.0
 
@@ -93,7 +93,7 @@ def _server() -> str:
     """The URL of a server, without the name of a database in it that tests write to."""
     if given := os.environ.get("MANGLECP_TEST_POSTGRES"):
         return given
-    programs = _programs()
+    programs = server_programs()
     # Not below a folder that only this user may enter, and with a short name: sockets cannot have long ones.
     folder = Path(tempfile.mkdtemp(prefix="manglecp-pg-", dir="/tmp" if os.access("/tmp", os.W_OK) else None))
     user = _other_user() if os.geteuid() == 0 else None
@@ -152,7 +152,7 @@ def _start(programs: Path, command: list[str], folder: Path, user: pwd.struct_pa
     )
 
 
-def _programs() -> Path:
+def server_programs() -> Path:
     """The folder with initdb and postgres."""
     found = [shutil.which("initdb"), *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), reverse=True)]
     for initdb in filter(None, found):

@@ -1,0 +1,121 @@
+"""Two replicas on one PostgreSQL behind a proxy are one server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from manglecp.invoke.confirmation import sign
+from tests.replicas.proxies import PATIENCE, has_nginx
+from tests.replicas.site import JSON, SECRETS, TOKENS, Replica, Site
+from tests.server.desk import encoded, intent, invoke
+
+pytestmark = pytest.mark.no_cover
+
+
+async def post(replica: Replica, message: dict[str, Any], who: str = "ann") -> dict[str, Any]:
+    """What one replica says, past the proxy and any client."""
+    path = "evaluate" if message["type"] == "intent_request" else "invoke"
+    async with httpx.AsyncClient(base_url=replica.url, timeout=PATIENCE, trust_env=False) as http:
+        headers = {**JSON, "authorization": f"Bearer {TOKENS[who]}"}
+        told: dict[str, Any] = (await http.post(f"/{path}", content=encoded(message), headers=headers)).json()
+        return told
+
+
+async def tools(replica: Replica, who: str = "ann") -> dict[str, str]:
+    answer = await post(replica, intent("i"), who)
+    return {tool["name"]: tool["macro_id"] for tool in answer["payload"]["macro_tools"]}
+
+
+def code(answer: dict[str, Any]) -> str | None:
+    found: str | None = answer["payload"].get("code") if answer["type"] == "error" else None
+    return found
+
+
+async def test_a_tool_of_one_is_invoked_on_the_other(site: Site) -> None:
+    a, b = site.replicas
+    first = (await tools(a))["once"]
+    answer = await post(b, invoke("x", first, {"case": "shared"}))
+    assert answer["type"] == "invoke_response", answer
+    assert site.effects()["shared only"] == 1
+    foreign = await post(b, invoke("x", first, {"case": "shared"}), "bob")
+    assert code(foreign) == "macro_not_found"
+    assert site.effects()["shared only"] == 1
+
+
+@pytest.mark.req("INVK-10")
+async def test_a_consent_is_asked_for_on_one_and_used_up_on_the_other(site: Site) -> None:
+    a, b = site.replicas
+    tool, args = (await tools(a))["asked"], {"case": "consent"}
+    refused = await post(a, invoke("x", tool, args))
+    assert code(refused) == "confirmation_required"
+    asked = refused["payload"]["details"]["challenge"]
+    token = sign(SECRETS["ann"], "ann", tool, asked["args_digest"], asked["nonce"], asked["issued_ms"])
+    assert code(await post(b, invoke("x", tool, {"case": "other"}, confirmation_token=token))) == "confirmation_invalid"
+    both = [post(one, invoke("x", tool, args, confirmation_token=token)) for one in (a, b) * 3]
+    answers = await asyncio.gather(*both)
+    assert sorted(str(code(one)) for one in answers) == ["None", *["confirmation_invalid"] * 5]
+    assert code(await post(a, invoke("x", tool, args, confirmation_token=token))) == "confirmation_invalid"
+    assert site.effects()["consent agreed"] == 1
+
+
+async def test_a_request_key_stands_for_one_run_on_both(site: Site) -> None:
+    a, b = site.replicas
+    tool = (await tools(a))["long"]
+    message = invoke("x", tool, {"case": "keyed", "gate": "keyed"}, **{"x-request_key": "key-1"})
+    asking = [asyncio.create_task(post(one, message)) for one in (a, b) * 3]
+    await site.until(lambda: site.waiting("keyed"))
+    site.open_gate("keyed")
+    answers = await asyncio.gather(*asking, post(b, message))
+    assert [one["type"] for one in answers] == ["invoke_response"] * 7, answers
+    assert all(one["payload"] == answers[0]["payload"] for one in answers)
+    assert (site.effects()["keyed first"], site.effects()["keyed last"]) == (1, 1)
+    other = invoke("y", tool, {"case": "another", "gate": "keyed"}, **{"x-request_key": "key-1"})
+    assert code(await post(b, other)) == code(await post(a, other)) is not None
+    assert not [line for line in site.effects() if line.startswith("another")]
+
+
+async def test_a_client_of_the_proxy_knows_nothing_of_replicas(site: Site) -> None:
+    for target in (site.url, site.socket):
+        async with site.client("bob", target) as client:
+            found = await client.evaluate("go")
+            for n in range(4):
+                case = f"{target[:3]}-{n}"
+                await client.invoke(found["once"], {"case": case})
+                assert site.effects()[f"{case} only"] == 1
+            await client.invoke(found["asked"], {"case": target[:3]})
+            assert site.effects()[f"{target[:3]} agreed"] == 1
+
+
+async def test_sessions_go_through_the_proxy_in_both_directions(site: Site) -> None:
+    told: list[Any] = []
+    async with site.client("ann", site.socket, on_progress=told.append) as client:
+        found = await client.evaluate("go")
+        running = asyncio.create_task(client.invoke(found["long"], {"case": "session", "gate": "session"}))
+        await site.until(lambda: site.waiting("session") and bool(told))
+        assert not running.done()
+        further = await client.evaluate("go")  # answered before what was asked earlier
+        assert further["long"].macro_id == found["long"].macro_id
+        site.open_gate("session")
+        await running
+    async with connect(site.socket, ssl=site.trusting, proxy=None) as raw:
+        await raw.recv()
+        async with asyncio.timeout(PATIENCE):
+            await (await raw.ping())
+
+
+async def test_both_have_one_manifest_and_answer_about_themselves_only_there(site: Site) -> None:
+    async with httpx.AsyncClient(base_url=site.url, timeout=PATIENCE, trust_env=False, verify=site.trusting) as http:
+        manifest = await http.get("/.well-known/manglecp/manifest.json")
+        assert manifest.status_code == 200
+        known = {"if-none-match": manifest.headers["etag"]}
+        for _ in site.replicas:
+            assert (await http.get("/.well-known/manglecp/manifest.json", headers=known)).status_code == 304
+        assert [replica.status() for replica in site.replicas] == [200, 200]
+        if has_nginx():  # what takes its place knows no HTTP
+            for path in ("/health", "/ready", "/metrics"):
+                assert (await http.get(path)).status_code == 404
