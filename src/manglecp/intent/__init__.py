@@ -13,7 +13,7 @@ Data meets the modules in this order:
 
     kernel, said, cross_checks,        the rules, and what a pack may not get wrong    when a pack is loaded
       argument_checks, external_checks,
-      settled, rule_texts
+      generated, settled, rule_texts
     domain, manifest                   a pack ready to be asked, and what it tells of itself
     evaluation (identity, lookup)      a request becomes facts, facts an answer        for each request
     composition (chain, input_schema,  the answer becomes definitions

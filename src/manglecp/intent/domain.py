@@ -1,7 +1,8 @@
 """A pack that is ready to answer: its rules behind the kernel's, analysed, over a base that was evaluated once.
 
 Loading finds everything that is wrong before it gives up, each with its place. What is only doubtful becomes a warning.
-A domain never changes; another edition of the pack is another domain with another digest.
+A domain never changes; another edition of the pack is another domain with another digest, and other facts of its
+generators are another domain with the same digest and another version of its facts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 from manglecp.intent.argument_checks import check_settled
 from manglecp.intent.cross_checks import cross_check
 from manglecp.intent.external_checks import answered, declarations, descriptor, external_problems
+from manglecp.intent.generated import Generated, generator_problems, given_elsewhere
 from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units
 from manglecp.intent.ownership import owners, published_above
 from manglecp.intent.rule_texts import hidden_texts
@@ -57,6 +59,8 @@ class Domain:
     """The predicates without which an intent is not evaluated."""
     development: bool = False
     """Is every answer checked against the contracts?"""
+    facts_version: str = ""
+    """Of what the pack's generators found out; empty if there are none."""
 
     @classmethod
     def load(
@@ -65,16 +69,26 @@ class Domain:
         *,
         externals: Mapping[str, External] | None = None,
         facts: Iterable[Fact] = (),
+        generated: Generated | None = None,
         development: bool | None = None,
     ) -> Domain:
         """Analyse the rules, read the fact files, evaluate the base; a PackError tells everything that is wrong.
 
-        ``externals`` answer the external predicates, ``facts`` are what the server knows beyond the pack's files. In
+        ``externals`` answer the external predicates, ``facts`` are what the server knows beyond the pack's files,
+        ``generated`` gives what the pack's generators find out; without it nothing is known of that. In
         ``development``, by default if MANGLECP_DEVELOPMENT is 1, every answer is checked against the contracts.
         """
         if development is None:
             development = os.environ.get("MANGLECP_DEVELOPMENT") == "1"
-        return _Loader(pack, dict(externals or {}), list(facts)).load(development)
+        return _Loader(pack, dict(externals or {}), list(facts), generated).load(development)
+
+    def changed(self, added: Iterable[Fact], removed: Iterable[Fact], version: str) -> Domain:
+        """The domain when the pack's generators know other facts. This one goes on as it is.
+
+        A :class:`manglecp.mangle.errors.MangleError` says why the rules cannot be evaluated over them.
+        """
+        base = self.base.with_facts(added, removed, check=False, limits=_loading(self.pack))
+        return replace(self, base=base, facts_version=version)
 
     def warm_up(self) -> None:
         """Pay beforehand for what the first request would pay for; for servers, when they start."""
@@ -84,10 +98,14 @@ class Domain:
 
 
 class _Loader:
-    def __init__(self, pack: Pack, externals: dict[str, External], facts: list[Fact]) -> None:
+    def __init__(
+        self, pack: Pack, externals: dict[str, External], facts: list[Fact], generated: Generated | None
+    ) -> None:
         self.pack = pack
         self.externals = externals
         self.given = facts
+        self.generated = generated
+        self.generating = {name for one in pack.generators.values() for name in one.predicates}
         self.found: list[Problem] = list(pack.warnings)
         self.whole = True
         self.parsed = list(self._parsed())
@@ -112,6 +130,7 @@ class _Loader:
         self.found += external_problems(self.pack, self.decls, self.clauses, self.whole)
         program = self._program()
         if program is None:
+            self._generators({})
             self._facts(self._declared(), {})
             self._cross_check()
             self._refuse()
@@ -121,9 +140,10 @@ class _Loader:
         self.found += map(Problem.of, publishing.problems(program.predicates, CLOSED, ruled))
         owned = owners(program)
         self.found += map(Problem.of, published_above(program, owned))
+        self._generators(owned)
         facts = self._facts(program, owned)
         self._cross_check()
-        base = self._base(program, facts)
+        base = self._base(program, [*facts, *self._found_out(program)])
         self._refuse()
         assert base is not None
         profile = Profile.of(program.predicates, CLOSED)
@@ -140,7 +160,21 @@ class _Loader:
             warnings=tuple(sorted(self.found, key=_place)),
             required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
             development=development,
+            facts_version="" if self.generated is None else self.generated.version,
         )
+
+    def _generators(self, owned: Mapping[Key, Trust]) -> None:
+        self.found += generator_problems(self.pack, self.decls, self.clauses, owned, self.whole)
+
+    def _found_out(self, program: Program) -> Iterable[Fact]:
+        """What the generators give. They are asked when everything else is right: it may take a while."""
+        if self.generated is None or any(problem.severity == "error" for problem in self.found):
+            return ()
+        try:
+            return self.generated.begin(program.predicates)
+        except PackError as error:
+            self.found += error.problems
+            return ()
 
     def _cross_check(self) -> None:
         """What the parts say about each other. What could not be read may say what is missed elsewhere."""
@@ -209,6 +243,8 @@ class _Loader:
             owner = owned.get((name, arity))
             if name in set(self.pack.externals):  # as listed: of a broken file anything is assumed
                 self.found.append(Problem(file, answered(name), fix="remove its facts"))
+            elif name in self.generating:
+                self.found.append(Problem(file, given_elsewhere(name), fix="remove its facts"))
             elif owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
                 self.found.append(Problem(file, message, fix="write it in a rule file of that level"))

@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import threading
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +32,7 @@ from manglecp.pack.folder import Folder
 from manglecp.pack.model import ExternalDescription, Pack, Profile
 from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost.loops import background_loop, wait_for
 from manglecp.wire.faults import Fault
 from manglecp.wire.schemas import Schemas
 from manglecp.wire.shapes import ANYTHING, Shape
@@ -44,7 +44,6 @@ BATCH: Final = 1_000
 """Questions of one call."""
 _GRACE: Final = 5.0
 """Seconds beyond its deadline after which a call is not waited for: dispatch answers by itself."""
-T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -67,11 +66,11 @@ def serve_externals(
         return
     shapes = _shapes(pack)
     with contextlib.ExitStack() as stack:
-        loop = stack.enter_context(_loop())
+        loop = stack.enter_context(background_loop("externals"))
         profile = pack.settings.sandbox if allow_weaker and pack.settings.sandbox != "spawn" else "strict"
         dispatcher = _dispatcher(pack, loop, os.environ if environ is None else environ, size, degrade, profile)
-        _on(loop, dispatcher.__aenter__())
-        stack.callback(lambda: _on(loop, dispatcher.__aexit__(None, None, None)))
+        wait_for(loop, dispatcher.__aenter__())
+        stack.callback(lambda: wait_for(loop, dispatcher.__aexit__(None, None, None)))
         yield {
             name: External(_Asking(external, shapes[name], dispatcher, loop), batch=True, seconds=external.seconds)
             for name, external in pack.externals.items()
@@ -86,7 +85,7 @@ def _dispatcher(
     degrade: bool,
     profile: Profile,
 ) -> Dispatcher:
-    listing = _on(loop, list_plugin(str(pack.externals_file), environ, degrade=degrade))
+    listing = wait_for(loop, list_plugin(str(pack.externals_file), environ, degrade=degrade))
     if not isinstance(listing, Listing):
         raise PackError([Problem("externals.py", f"cannot be served: {listing['detail'][:300]}")])
     if listing.sha256 != pack.externals_sha256:
@@ -98,24 +97,6 @@ def _dispatcher(
     assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed
     longest = max(external.seconds for external in pack.externals.values())
     return Dispatcher([Served(listing.catalogue, command)], size=size, timeout=longest)
-
-
-@contextlib.contextmanager
-def _loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread of its own. A host ends with the thread that started it, so it has to be this one."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="externals", daemon=True)
-    thread.start()
-    try:
-        yield loop
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-    return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)
 
 
 class _Asking:
@@ -151,7 +132,7 @@ class _Asking:
             raise self._fault(f"did not answer within {self._external.seconds:g} s")
         call = self._dispatcher.call(self._external.aid, inputs={"inputs": inputs}, timeout=seconds)
         try:
-            result = _on(self._loop, call, seconds + _GRACE)
+            result = wait_for(self._loop, call, seconds + _GRACE)
         except (TimeoutError, CancelledError):
             raise self._fault(f"did not answer within {self._external.seconds:g} s") from None
         except RuntimeError:  # the loop is closed
