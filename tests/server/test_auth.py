@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,7 @@ def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "a", typ: 
     return jwt.encode(claims(**more), key, algorithm, headers={"kid": kid, "typ": typ} if kid else {"typ": typ})
 
 
-def checker(*, taken: tuple[str, ...] = (), clock: Callable[[], float] = time.time, **more: Any) -> JwtAuth:
+def checker(*, taken: Container[str] = (), clock: Callable[[], float] = time.time, **more: Any) -> JwtAuth:
     return JwtAuth(settings(**more), fetch=lambda _: keys(a=RSA, b=EC), taken=taken, clock=clock)
 
 

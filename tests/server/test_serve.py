@@ -152,6 +152,14 @@ def test_nothing_is_open_to_others_by_mistake(pack: Path, tmp_path: Path) -> Non
         assert evaluated(url, authorization="Bearer good").status_code == 200
         assert evaluated(url, authorization="Bearer good", host="evil.example").status_code == 421
         assert "good" not in p.said()
+        tokens.write_text("[[token]]")
+        p.popen.send_signal(signal.SIGHUP)
+        p.until(lambda: "is not read again" in p.said())
+        assert evaluated(url, authorization="Bearer good").status_code == 200
+        tokens.write_text("")
+        p.popen.send_signal(signal.SIGHUP)
+        p.until(lambda: "it has 0" in p.said())
+        assert evaluated(url, authorization="Bearer good").status_code == 401
         assert p.end(signal.SIGINT) == 0
     with process(tmp_path, "serve", str(pack), "--http", "0.0.0.0:0", "--open-demo", "--store", ":memory:") as p:
         assert evaluated(p.url().replace("0.0.0.0", "127.0.0.1")).status_code == 200

@@ -116,6 +116,14 @@ class Core:
         """How many requests are not answered yet."""
         return len(self._pending)
 
+    async def recheck(self) -> None:
+        """Look at the credentials of sessions again: one may have expired or been withdrawn."""
+        for session in tuple(self._sessions):
+            try:
+                await session.recheck()
+            except Exception as error:  # then it is looked at when something is asked
+                _log.warning("a credential could not be looked at again: %s", type(error).__name__)
+
     async def drain(self, grace: float | None = None) -> bool:
         """Take nothing new, and wait for what is under way; is it over after ``grace`` seconds?
 

@@ -1,4 +1,7 @@
-"""A server for a pack that is being worked on: every edit is served as soon as it is there, if it works."""
+"""What is read again while a server runs: a pack that is being worked on, and the file of tokens.
+
+Every edit counts as soon as it is there, if it works.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from pathlib import Path
 
 from manglecp.pack.problems import PackError
 from manglecp.pack.watching import Watched
+from manglecp.server.auth.tokens import TokensFile
+from manglecp.server.core import Core
 from manglecp.server.serving import Reloaded, Serving
 
-__all__ = ["reload_on_change"]
+__all__ = ["reload_on_change", "watch_credentials"]
 
 
 async def reload_on_change(
@@ -25,3 +30,15 @@ async def reload_on_change(
         await asyncio.sleep(pause)
         if await asyncio.to_thread(watched.poll) == "swapped":
             told(await serving.reload())
+
+
+async def watch_credentials(core: Core, tokens: TokensFile | None, *, pause: float = 1.0) -> None:
+    """Until it is cancelled: whoever's credential is withdrawn or expires loses their session, asking or not."""
+    loop = asyncio.get_running_loop()
+    checked = loop.time()
+    while True:
+        await asyncio.sleep(pause)
+        changed = tokens is not None and await asyncio.to_thread(tokens.look)
+        if changed or loop.time() - checked >= core.settings.recheck:
+            checked = loop.time()
+            await core.recheck()

@@ -2,7 +2,7 @@
 
 One process listens, or several on one socket, which share the store and know nothing of each other. SIGTERM and SIGINT
 drain: nothing new is taken, what is under way is answered, everybody is told. A second one ends at once. SIGHUP reads
-the pack again.
+the pack and the file of tokens again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
@@ -26,6 +27,7 @@ from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.binding import Listening, refuse_open
 from manglecp.server.core import Core
 from manglecp.server.guards import Guards
+from manglecp.server.reloading import watch_credentials
 from manglecp.server.settings import ServerSettings
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
@@ -43,6 +45,7 @@ class Who:
     secrets: Secrets | None = field(default=None, repr=False)
     auto_confirm: AutoConfirm | None = None
     metadata: tuple[str, bytes] | None = None
+    tokens: TokensFile | None = None
 
     @classmethod
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> Who:
@@ -65,6 +68,7 @@ class Who:
             Secrets() if file is None else file.secrets(),
             None if file is None else file.auto_confirm(),
             metadata,
+            file,
         )
 
 
@@ -101,13 +105,14 @@ async def serve_http(
     ) as core:
         app = App(core, guards, metrics=metrics, metadata=who.metadata, max_age=listening.max_age)
         listener = Listener(app, bound, tls=tls)
-        stop = _stop_on_signals(core)
+        stop = _stop_on_signals(core, who.tokens)
         await listener.begin()
         host, port = listener.address
         if started is not None:
             started(f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}")
         try:
-            await _until(stop, core, watch)
+            async with _credentials_watched(core, who):
+                await _until(stop, core, watch)
         finally:
             over = await listener.end()
             _log.info("drained" if over else "some requests did not end in time")
@@ -123,15 +128,32 @@ async def serve_streams(
     settings: ServerSettings | None = None,
 ) -> None:
     """``said`` is the manifest that was written already."""
-    async with open_core(
-        source,
-        outline=outline,
-        auth=who.auth,
-        secrets=who.secrets or local_secrets(),
-        auto_confirm=who.auto_confirm,
-        settings=settings,
-    ) as core:
-        await serve_stdio(core, streams, said=said, stop=_stop_on_signals(core))
+    async with (
+        open_core(
+            source,
+            outline=outline,
+            auth=who.auth,
+            secrets=who.secrets or local_secrets(),
+            auto_confirm=who.auto_confirm,
+            settings=settings,
+        ) as core,
+        _credentials_watched(core, who),
+    ):
+        await serve_stdio(core, streams, said=said, stop=_stop_on_signals(core, who.tokens))
+
+
+@contextlib.asynccontextmanager
+async def _credentials_watched(core: Core, who: Who) -> AsyncIterator[None]:
+    if who.auth is None:
+        yield
+        return
+    watching = asyncio.create_task(watch_credentials(core, who.tokens))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
 
 
 async def _until(stop: asyncio.Event, core: Core, watch: Callable[[Core], Awaitable[None]] | None) -> None:
@@ -156,7 +178,7 @@ async def _until(stop: asyncio.Event, core: Core, watch: Callable[[Core], Awaita
                 await task
 
 
-def _stop_on_signals(core: Core) -> asyncio.Event:
+def _stop_on_signals(core: Core, tokens: TokensFile | None) -> asyncio.Event:
     """The first signal asks, the second is obeyed as usual."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     asking = (signal.SIGTERM, signal.SIGINT)
@@ -169,7 +191,7 @@ def _stop_on_signals(core: Core) -> asyncio.Event:
         stop.set()
 
     def reload() -> None:
-        task = asyncio.create_task(_reload(core))
+        task = asyncio.create_task(_reload(core, tokens))
         reloading.add(task)
         task.add_done_callback(reloading.discard)
 
@@ -180,5 +202,7 @@ def _stop_on_signals(core: Core) -> asyncio.Event:
     return stop
 
 
-async def _reload(core: Core) -> None:
+async def _reload(core: Core, tokens: TokensFile | None) -> None:
+    if tokens is not None and await asyncio.to_thread(partial(tokens.look, again=True)):
+        await core.recheck()
     _log.info("the pack was read again: %s", await core.serving.reload())

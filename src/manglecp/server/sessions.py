@@ -60,6 +60,8 @@ class Session:
         self._credential: tuple[str, str] | None = None
         self._identity: Identity | None = None
         self._known_until = 0.0
+        self._unknown = asyncio.Event()
+        """The credential was good, and is not any more."""
         if not core.auth.required:
             self._identity = LOCAL if transport == "stdio" else ANONYMOUS
 
@@ -135,6 +137,24 @@ class Session:
         if self._identity is None:
             raise WireError("auth_required", "This server answers nobody without a credential")
         return self._identity
+
+    async def recheck(self) -> None:
+        """Look at the credential again, whoever asks or not."""
+        if self._credential is None or self._identity is None:  # nothing, or nothing yet
+            return
+        scheme, credential = given = self._credential
+        async with asyncio.timeout(self._core.settings.identify_timeout):
+            identity = await self._core.auth.identify(scheme, credential)
+        if self._credential is not given:  # another one came meanwhile
+            return
+        self._identity = identity
+        if identity is None:
+            self._known_until = 0.0
+            self._unknown.set()
+
+    async def unknown(self) -> None:
+        """Wait until a credential that was good is not any more."""
+        await self._unknown.wait()
 
     def _known(self, identity: Identity) -> None:
         self._identity = identity

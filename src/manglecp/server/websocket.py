@@ -29,6 +29,7 @@ _UNSUPPORTED: Final = 1003
 _POLICY: Final = 1008
 UNKNOWN_SECONDS: Final = 30.0
 """After which a client has said who it is, where that is asked: connections are not for those who only hold them."""
+_REVOKED: Final = "the credential holds no longer"
 _NOT_FOUND: Final = Code(404, False, "there is no WebSocket at this path")
 _LAST_WORDS: Final = 5.0
 """Seconds for what is unsent when the server goes."""
@@ -89,7 +90,8 @@ class WebSocket:
             gone = asyncio.create_task(session.gone())
             ending = asyncio.create_task(self._ending.wait())
             unknown = asyncio.create_task(_unknown(session))
-            tasks = (reading, gone, ending, unknown)
+            revoked = asyncio.create_task(session.unknown())
+            tasks = (reading, gone, ending, unknown, revoked)
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if session.lost:
@@ -97,6 +99,8 @@ class WebSocket:
                 elif ending.done():
                     reading.cancel()
                     await _take_leave(session, send)
+                elif revoked.done():
+                    await send({"type": "websocket.close", "code": _POLICY, "reason": _REVOKED})
                 elif unknown.done():
                     await send({"type": "websocket.close", "code": _POLICY})
                 elif (code := reading.result()) is not None:

@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.request
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -95,13 +95,13 @@ class JwtAuth:
         self,
         settings: JwtSettings,
         *,
-        taken: Collection[str] = (),
+        taken: Container[str] = (),
         clock: Callable[[], float] = time.time,
         fetch: Callable[[str], bytes] | None = None,
     ) -> None:
         """``taken`` are names of others, which no token gives."""
         self._settings = settings
-        self._taken = _OURS | set(taken)
+        self._taken = taken
         self._clock = clock
         self._fetch = fetch or _fetched
         self._keys: Keys = {}
@@ -121,14 +121,18 @@ class JwtAuth:
         digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
         until, identity = self._known.get(digest, (0.0, None))
         if identity is not None and self._clock() < until:
-            return identity
+            return self._free(identity)
         found = await asyncio.to_thread(self._check, credential)
         if found is None:
             return None
         self._known[digest] = found
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
-        return found[1]
+        return self._free(found[1])
+
+    def _free(self, identity: Identity) -> Identity | None:
+        """Names of others may become so while a token holds."""
+        return None if identity.name in self._taken else identity
 
     def _check(self, token: str) -> tuple[float, Identity] | None:
         settings = self._settings
@@ -159,7 +163,7 @@ class JwtAuth:
             return None
         if now >= expires + _LEEWAY or now < begins - _LEEWAY:
             return None
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in self._taken:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OURS:
             return None
         given = claims.get(self._settings.permissions, ())
         listed = given.split() if isinstance(given, str) else given

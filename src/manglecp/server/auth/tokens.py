@@ -11,8 +11,9 @@
     auto_confirm_effects = ["network"]
 
 Whoever reads the file can use no token, for each has so much chance in it that its hash gives nothing away; the
-confirmation secrets are secrets, so the file is nobody else's. It is read again when it has changed: a token that was
-taken out holds no longer. A broken edit leaves what held before.
+confirmation secrets are secrets, so the file is nobody else's. It is read again when it has changed, and everything in
+it counts at once: a token that was taken out holds no longer, nor does a secret or a waiver that was. A broken edit
+leaves what held before, and is told.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ import re
 import stat
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from manglecp.intent.identity import Identity
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
@@ -52,6 +53,9 @@ _LEAST_SECRET: Final = 32
 _LOOK: Final = 1.0
 """Seconds between two looks at whether the file has changed."""
 _log = logging.getLogger(__name__)
+
+
+T = TypeVar("T")
 
 
 class TokensError(Exception):
@@ -78,8 +82,10 @@ class TokensFile:
         self._path = path
         self._clock = clock
         self._seen = _fingerprint(path)
-        self._tokens = _read(path)
+        self._take(_read(path))
         self._looked = time.monotonic()
+        self._told: str | None = None
+        """What is wrong with the file now, as far as that was logged."""
 
     @property
     def schemes(self) -> tuple[str, ...]:
@@ -87,19 +93,21 @@ class TokensFile:
         keys = any(token.scheme == "api_key" for token in self._tokens)
         return ("bearer", "api_key") if keys else ("bearer",)
 
+    # What follows is always as the file is now, however long somebody has it.
+
     @property
-    def names(self) -> frozenset[str]:
-        return frozenset(token.identity.name for token in self._tokens)
+    def names(self) -> Mapping[str, Identity]:
+        return _Live(lambda: self._identities)
 
     def secrets(self) -> Secrets:
-        """As the file is now."""
-        return Secrets({one.identity.name: one.secret for one in self._tokens if one.secret is not None})
+        return Secrets(_Live(lambda: self._secrets))
 
     def auto_confirm(self) -> AutoConfirm:
-        return AutoConfirm({one.identity.name: one.effects for one in self._tokens if one.effects})
+        return AutoConfirm(_Live(lambda: self._effects))
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
-        self._look()
+        if time.monotonic() - self._looked >= _LOOK:
+            self.look()
         given = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
         found: _Token | None = None
         for token in self._tokens:  # all of them, however early one fits
@@ -109,20 +117,46 @@ class TokensFile:
             return None
         return None if found.expires is not None and self._clock() >= found.expires else found.identity
 
-    def _look(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < _LOOK:
-            return
-        self._looked = now
+    def look(self, *, again: bool = False) -> bool:
+        """Read the file if it has changed, or in any case; does something else hold now?"""
+        self._looked = time.monotonic()
+        before = self._tokens
         try:
             seen = _fingerprint(self._path)
-            if seen == self._seen:
-                return
+            if seen == self._seen and not again:
+                return False
             self._seen = seen
-            self._tokens = _read(self._path)
-            _log.info("the file of tokens was read again: it has %d", len(self._tokens))
+            self._take(_read(self._path))
         except TokensError as error:
-            _log.error("the file of tokens is not read again: %s", error)
+            if str(error) != self._told or again:  # once for each edit
+                _log.error("the file of tokens is not read again, and what it held before holds: %s", error)
+            self._told = str(error)
+            return False
+        self._told = None
+        _log.info("the file of tokens was read again: it has %d", len(self._tokens))
+        return self._tokens != before
+
+    def _take(self, tokens: tuple[_Token, ...]) -> None:
+        self._tokens = tokens
+        self._identities = {one.identity.name: one.identity for one in tokens}
+        self._secrets = {one.identity.name: one.secret for one in tokens if one.secret is not None}
+        self._effects = {one.identity.name: one.effects for one in tokens if one.effects}
+
+
+class _Live(Mapping[str, T]):
+    """What a file says at the moment at which somebody asks."""
+
+    def __init__(self, now: Callable[[], Mapping[str, T]]) -> None:
+        self._now = now
+
+    def __getitem__(self, key: str) -> T:
+        return self._now()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int]:
