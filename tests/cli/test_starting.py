@@ -6,6 +6,7 @@ These tests look at modules and never at clocks: ``benchmarks/starting.py`` meas
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from manglecp import mangle
 
 pytestmark = pytest.mark.no_cover  # coverage loads much of what is looked for here
 INCIDENT: Final = Path(__file__).parents[2] / "examples" / "incident"
+SERVE: Final = (sys.executable, "-m", "manglecp", "serve", str(INCIDENT), "--stdio", "--store", ":memory:")
 LATE: Final = (
     "asyncio",
     "concurrent.futures",
@@ -57,7 +59,7 @@ class Said(NamedTuple):
 @pytest.fixture(scope="module")
 def first() -> Said:
     """The first thing that ``serve --stdio`` writes, and what it had loaded by then."""
-    command = [sys.executable, "-c", _PROBE, "serve", str(INCIDENT), "--stdio", "--store", ":memory:"]
+    command = [sys.executable, "-c", _PROBE, *SERVE[3:]]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=True)
     line, modules = json.loads(done.stderr)
     return Said(json.loads(line), frozenset(modules))
@@ -81,6 +83,36 @@ def test_it_is_said_before_the_engine_and_the_harness_are_loaded(first: Said) ->
 
 def test_and_before_anything_that_listens_stores_or_starts_processes(first: Said) -> None:
     assert first.modules.isdisjoint(LATE)
+
+
+@pytest.mark.parametrize(
+    ("redirected", "said"),
+    [
+        ("<&-", "--stdio needs standard input and output, and one of them is closed."),
+        (">&-", "--stdio needs standard input and output, and one of them is closed."),
+        (">/dev/full", "cannot write the manifest: No space left on device"),
+    ],
+)
+def test_streams_that_nobody_can_talk_over_are_refused(redirected: str, said: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirected}', "sh", *SERVE],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (2, "", f"Error: {said}")
+
+
+def test_whoever_is_gone_already_is_not_served() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as gone:  # noqa: PTH123  # pathlib cannot open a descriptor
+        done = subprocess.run(
+            SERVE, stdin=subprocess.DEVNULL, stdout=gone, stderr=subprocess.PIPE, timeout=120, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_names_of_the_language_are_found_where_they_live() -> None:

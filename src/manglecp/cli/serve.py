@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
+from manglecp.cli import Trouble
 from manglecp.cli.asking import pack_argument
 from manglecp.cli.places import Place, place_options
 from manglecp.cli.serving_options import (
@@ -163,12 +165,19 @@ def _streams(
     from manglecp.wire.messages.manifest import Auth
     from manglecp.wire.sending import encode
 
+    if sys.stdin is None or sys.stdout is None:  # closed by whoever started us
+        raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
     outline = read_outline(folder)
     streams = Streams.claim()
     said = None
     if tokens is None and jwt is None:
         said = encode(outlined(outline, "booting", None, Auth(required=False)))
-        streams.write(said)
+        try:
+            streams.write(said)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(1) from None  # whoever started us is gone
+        except OSError as error:
+            raise Trouble(f"cannot write the manifest: {error.strerror}") from None
 
     from manglecp.server.logs import configure
 
