@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.server.desk import PATIENCE, encoded, intent
 from tests.server.house import ClientConnection, house
@@ -62,4 +62,14 @@ async def test_text_that_is_no_text_ends_the_connection_and_is_no_fault_of_the_s
                 await hear(ws)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1007
+        assert not caplog.records
+
+
+async def test_a_connection_that_is_refused_is_no_fault_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async with house() as h:
+        with caplog.at_level(logging.WARNING):
+            for path, headers in (("/nothing", {}), ("/ws", {"origin": "http://evil.example"})):
+                with pytest.raises(InvalidStatus) as refused:
+                    await h.websocket(path, additional_headers=headers)
+                assert json.loads(refused.value.response.body)["type"] == "error"
         assert not caplog.records

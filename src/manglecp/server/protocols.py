@@ -86,6 +86,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = {**(self.scope["extensions"] or {}), ABORT: self.transport.abort}
             self.scope["extensions"] = extensions
 
+    async def send(self, message: Any) -> None:
+        """A handshake that is refused is over as well, and no error of the server."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
+
     def handle_text(self, event: Frame) -> None:
         if not event.fin:
             return
