@@ -29,7 +29,7 @@ from manglecp.pack.problems import Problem, meant
 __all__ = ["check_arguments", "check_settled"]
 
 _BINDINGS: Final = {
-    "macro_step": (("arg_value", 4), ("arg_from", 4), ("arg_step", 5)),
+    "macro_step": (("arg_value", 4), ("arg_from", 4), ("arg_step", 5), ("arg_kept", 5)),
     "undo_step": (("undo_value", 4), ("undo_in", 4), ("undo_out", 4)),
 }
 """Predicates that bind a parameter of an action, by the one that says which action it is. The first goes first."""

@@ -30,6 +30,7 @@ PREDICATES: Final[Mapping[str, int]] = {
     "arg_value": 4,
     "arg_from": 4,
     "arg_step": 5,
+    "arg_kept": 5,
     "step_after": 3,
     "on_error": 3,
     "undo_step": 3,
@@ -81,7 +82,7 @@ class _Builder:
         if not numbers:
             raise Flaw("it has no step", "write macro_step(Tool, 1, Action)")
         ordered = not self.rows["step_after"]
-        bound = self._bound("arg_value", "arg_from", "arg_step")
+        bound = self._bound("arg_value", "arg_from", "arg_step", "arg_kept")
         undoing = self._undoing()
         steps = tuple(self._step(n, numbers, bound.get(n, {}), undoing.get(n), ordered) for n in sorted(numbers))
         if not ordered:
@@ -145,8 +146,11 @@ class _Builder:
                 self.exposed.append(Exposed(one.value, param, action.name, schema))
             yield one
 
-    def _bound(self, value: str, named: str, found: str | None) -> dict[int, dict[str, Argument]]:
-        """By step and parameter. A fixed value goes before a call argument, that before the result of a step."""
+    def _bound(
+        self, value: str, named: str, found: str | None = None, kept: str | None = None
+    ) -> dict[int, dict[str, Argument]]:
+        """By step and parameter. A fixed value goes before a call argument, that before the result of a step, and that
+        before what another run kept."""
         bound: dict[int, dict[str, Argument]] = {}
 
         def bind(number: Value, argument: Argument) -> None:
@@ -158,10 +162,12 @@ class _Builder:
             bind(number, Argument(str(param), "call", str(name)))
         for _, number, param, source, pointer in _first(self.rows[found], 3) if found else ():
             bind(number, Argument(str(param), "step", _pointer(pointer), cast(int, source)))
+        for _, number, param, run, name in _first(self.rows[kept], 3) if kept else ():
+            bind(number, Argument(str(param), "kept", {"run": str(run), "name": str(name)}))
         return bound
 
     def _undoing(self) -> dict[int, Undo]:
-        bound = self._bound("undo_value", "undo_in", None)
+        bound = self._bound("undo_value", "undo_in")
         for _, number, param, pointer in _first(self.rows["undo_out"], 3):
             argument = Argument(str(param), "step", _pointer(pointer), cast(int, number))
             bound.setdefault(cast(int, number), {}).setdefault(str(param), argument)

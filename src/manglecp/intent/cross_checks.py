@@ -155,7 +155,9 @@ class _Check:
             self._say(Said((), mentioned[name]), None, message, meant(name, listed), error=False)
 
 
-_ACTIONS: Final = (("macro_step", 3, 2), ("undo_step", 3, 2), ("effect_denied", 2, 0), ("extract", 3, 0))
+_ACTIONS: Final = (
+    *(("macro_step", 3, 2), ("undo_step", 3, 2), ("effect_denied", 2, 0), ("extract", 3, 0), ("keep", 3, 0)),
+)
 _TOOLS: Final = (
     *(("mandatory", 1, 0), ("relevant", 2, 0), ("requires", 2, 1), ("requires", 2, 0)),
     *(("prohibited", 2, 0), ("permitted", 1, 0), ("conflicts", 2, 0), ("conflicts", 2, 1)),

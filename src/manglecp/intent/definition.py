@@ -29,9 +29,10 @@ class Argument:
     """Where a parameter of an action gets its value from."""
 
     param: str
-    source: Literal["value", "call", "step"]
+    source: Literal["value", "call", "step", "kept"]
     value: Any = None
-    """Frozen JSON (``value``), the name of a call argument (``call``), or a JSON Pointer into a result (``step``)."""
+    """Frozen JSON (``value``), the name of a call argument (``call``), a JSON Pointer into a result (``step``), or
+    which run kept it under which name (``kept``)."""
     step: int | None = None
 
 

@@ -32,7 +32,7 @@ ASSERTED: Final = frozenset(
     {
         *("intent", "intent_param", "client", "client_permission", "client_trust"),
         *("action", "action_effect", "action_tier", "action_param", "skill", "setting", "permitted_only"),
-        *("run_of", "ran", "run_arg", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
+        *("run_id", "run_of", "ran", "run_arg", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
     }
 )
 """What the kernel states, when a pack is loaded, for a request, or during a run."""
@@ -53,6 +53,7 @@ SINGLE_VALUED: Final = {
     "arg_value": 3,
     "arg_from": 3,
     "arg_step": 3,
+    "arg_kept": 3,
     "macro_result": 2,
     "macro_output": 1,
     "on_error": 2,

@@ -1,8 +1,9 @@
 """What a step is called with: one string of bytes, from the moment it is made to the moment it runs.
 
 Values come from where the stored chain says: a constant that was frozen when the tool was proven, a call argument (or
-the default that its schema promises), or a place in an earlier result. They are put together once. The bytes that come
-of it are the ones that are hashed, permitted, recorded and sent, so nothing can change between the check and the use.
+the default that its schema promises), a place in an earlier result, or what an earlier run kept. They are put together
+once. The bytes that come of it are the ones that are hashed, permitted, recorded and sent, so nothing can change
+between the check and the use.
 """
 
 from __future__ import annotations
@@ -78,8 +79,10 @@ def call_of(
     *,
     attempt: int = 1,
     secrets: frozenset[str] = frozenset(),
+    kept: Mapping[str, Any] | None = None,
 ) -> Call:
-    """The call of a step. ``args`` have their defaults; ``outputs`` are those of the steps that are done."""
+    """The call of a step. ``args`` have their defaults; ``outputs`` are those of the steps that are done; ``kept`` is
+    what earlier runs left for it, by parameter."""
     inputs: dict[str, Any] = {}
     for one in step.arguments:
         if one.source == "call":
@@ -88,6 +91,10 @@ def call_of(
         elif one.source == "step":
             assert one.step is not None
             inputs[one.param] = _from_step(one, one.step, outputs)
+        elif one.source == "kept":
+            if kept is None or kept.get(one.param) is None:
+                raise ArgumentMissing(one.param, f"no such run has kept {one.value['name']!r}")
+            inputs[one.param] = kept[one.param]
         else:
             inputs[one.param] = one.value
     return _call(

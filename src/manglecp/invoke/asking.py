@@ -1,7 +1,8 @@
 """What a person reads before agreeing: the tool, its arguments, and every step with the values it will be called with.
 
 A consent is worth what whoever gave it could see. So the text names each action of the chain and where every value
-comes from: a constant that was frozen when the tool was proven, a call argument, or the result of an earlier step.
+comes from: a constant that was frozen when the tool was proven, a call argument, the result of an earlier step, or
+what another run kept.
 Nothing that is not seen stays unseen, no text can pass for a line of ours, secrets are not shown, and what is too long
 says how long it is.
 """
@@ -76,6 +77,9 @@ def _value(one: Argument, hide: Callable[[Any], Any], of: Step | None) -> str:
         return _cut(_json(hide(one.value)), _LONGEST_VALUE)
     if one.source == "call":
         return f"argument {_line(one.value)}" if of is None else f"{_line(one.value)} of step {of.number}"
+    if one.source == "kept":
+        name, run = (_cut(_line(one.value[key]), _LONGEST_VALUE) for key in ("name", "run"))
+        return f"{name} kept by run {run}"
     number = one.step if of is None else of.number
     return f"from step {number}" + (f" at {_cut(_line(one.value), _LONGEST_VALUE)}" if one.value else "")
 

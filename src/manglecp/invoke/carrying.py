@@ -88,7 +88,10 @@ class CarryingOut:
     def _told_by(self, accepted: Accepted) -> tuple[RunRules, Answering]:
         """What rules say about the run, and what is said to whoever asked for it."""
         definition = accepted.proven.definition
-        rules = RunRules(self._domain, self._spoken, accepted.identity, definition.tool, accepted.args, accepted.now_ns)
+        run = accepted.admission.run
+        rules = RunRules(
+            self._domain, self._spoken, accepted.identity, run, definition.tool, accepted.args, accepted.now_ns
+        )
         return rules, Answering(
             run=accepted.admission.run,
             domain=self._domain,

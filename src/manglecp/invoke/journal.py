@@ -6,6 +6,7 @@ record before anything rests on it. Results of reads are kept with the next of t
 done again and harms nobody.
 
 The ledger gets digests and names. Values go into the journal only, sealed, and are deleted with the end of the run.
+What rules keep for a later run (``keep``) stays, sealed too, as long as the run is known.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ class Journal(Protocol):
     async def starting(self, calls: Sequence[Call], witness: Witness, settled: Sequence[Outcome], slots: Slots) -> None:
         """These effects are about to be sent; ``settled`` is what ended since the last record."""
 
-    async def came_to(self, outcomes: Sequence[Outcome], slots: Slots) -> None:
-        """What came of effects that were sent."""
+    async def came_to(self, outcomes: Sequence[Outcome], slots: Slots, kept: Mapping[str, Any]) -> None:
+        """What came of effects that were sent, and what of it is kept for a later run, by name."""
+
+    async def kept(self, run: str, name: str) -> Any | None:
+        """What an earlier run of the same identity kept under this name."""
 
     async def cancelling(self) -> None:
         """The run is being taken back because somebody asked for it: whoever goes on with it must not go forward."""
@@ -76,6 +80,9 @@ class Unrecorded:
 
     async def came_to(self, *_: object) -> None:
         raise AssertionError("a chain without effects has none to finish")
+
+    async def kept(self, run: str, name: str) -> Any | None:
+        return await _kept(self._store, self._threads, self._admission.identity, run, name)
 
     async def cancelling(self) -> None:
         """Nothing is taken back."""
@@ -125,18 +132,22 @@ class Durable:
 
         self.cancel_asked = await self._in_thread(write) or self.cancel_asked
 
-    async def came_to(self, outcomes: Sequence[Outcome], slots: Slots) -> None:
-        ends, kept = [_end(one) for one in outcomes], slots_bytes(slots)
+    async def came_to(self, outcomes: Sequence[Outcome], slots: Slots, kept: Mapping[str, Any]) -> None:
+        ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
         entries = [_entry(one) for one in outcomes]
+        left = {name: msgspec.json.encode(value) for name, value in kept.items()}
 
         def write() -> bool:
             with self._store.writing() as tx:
-                asked = self._store.runs.finished(tx, self._run, self._fence, ends, slots=kept)
+                asked = self._store.runs.finished(tx, self._run, self._fence, ends, slots=state_bytes, kept=left)
                 for entry in entries:
                     self._append(tx, "step", entry)
                 return asked
 
         self.cancel_asked = await self._in_thread(write) or self.cancel_asked
+
+    async def kept(self, run: str, name: str) -> Any | None:
+        return await _kept(self._store, self._threads, self._identity, run, name)
 
     async def cancelling(self) -> None:
         def write() -> None:
@@ -178,6 +189,15 @@ class Durable:
 
     async def _in_thread(self, write: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, write)
+
+
+async def _kept(store: Store, threads: Executor, identity: str, run: str, name: str) -> Any | None:
+    def read() -> bytes | None:
+        with store.reading() as tx:
+            return store.runs.kept(tx, identity, run, name)
+
+    found = await asyncio.get_running_loop().run_in_executor(threads, read)
+    return None if found is None else msgspec.json.decode(found)
 
 
 # --- outcomes as rows ------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from manglecp.harness.states import MutationReady, ToolRequests
 from manglecp.invoke import outcomes
@@ -42,7 +42,10 @@ class Rules(Protocol):
         """The actions that policy bars now."""
 
     def reads(self, action: str) -> bool:
-        """Does an extractor look into the results of this action?"""
+        """Does an extractor look into the results of this action, or is something of them kept?"""
+
+    def keeps(self, outcome: Outcome) -> Mapping[str, Any]:
+        """What of the result of an effect stays for a later run, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from manglecp.wire.values import to_value
 
 __all__ = ["AFTER", "RunRules", "Spoken"]
 
-_ABOUT_RUNS: Final = frozenset({"run_of", "ran", "run_arg", "step_status", "step_value"})
+_ABOUT_RUNS: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
 AFTER: Final[Mapping[str, int]] = {
     "asserts": 3,
     "asserts_during": 5,
@@ -49,17 +49,21 @@ class Spoken:
     denying: bool
     extractors: Mapping[str, Sequence[tuple[str, str]]]
     """By action: keys and pointers. They are part of the pack and the same for every run."""
+    keepers: Mapping[str, Sequence[tuple[str, str]]]
+    """Likewise: what is kept for a later run, by name."""
 
     @staticmethod
     def of(domain: Domain) -> Spoken:
         heads = {rule.head.predicate for rule in domain.program.rules}
         heads |= {fact.key[0] for fact in domain.program.facts}
         read = {atom for rule in domain.program.rules for atom in _premises(rule)}
+        lookup = Lookup(domain.base.evaluate([], now=0, check=False))
         return Spoken(
             after=bool(_ABOUT_RUNS & read) and not heads.isdisjoint(AFTER),
             skipping="skip_step" in heads,
             denying="effect_denied" in heads,
-            extractors=_extractors(domain),
+            extractors=_pointers(lookup, "extract"),
+            keepers=_pointers(lookup, "keep"),
         )
 
 
@@ -71,6 +75,7 @@ class RunRules:
         domain: Domain,
         spoken: Spoken,
         identity: Identity,
+        run: str,
         tool: str,
         args: Mapping[str, Any],
         now_ns: int,
@@ -80,10 +85,21 @@ class RunRules:
         self._tool = tool
         self._now = now_ns
         self._spoken = spoken
-        self._about = [Fact("run_of", (tool,)), *_about_client(identity), *_about_arguments(args)]
+        self._about = [
+            Fact("run_id", (run,)),
+            Fact("run_of", (tool,)),
+            *_about_client(identity),
+            *_about_arguments(args),
+        ]
 
     def reads(self, action: str) -> bool:
-        return action in self._spoken.extractors
+        return action in self._spoken.extractors or action in self._spoken.keepers
+
+    def keeps(self, outcome: Outcome) -> Mapping[str, Any]:
+        """What of the result of a step with an effect a later run may ask for."""
+        if outcome.kind != "do" or outcome.status != "done":
+            return {}
+        return dict(_found(outcome, self._spoken.keepers))
 
     def skips(self, outcomes: Sequence[Outcome]) -> Mapping[int, str]:
         """The steps to leave out, and why; of several reasons the least."""
@@ -138,19 +154,26 @@ class RunRules:
                 yield from self._extracted(one)
 
     def _extracted(self, outcome: Outcome) -> Iterator[Fact]:
-        for key, pointer in self._spoken.extractors.get(outcome.action, ()):
+        for key, value in _found(outcome, self._spoken.extractors):
             try:
-                value = resolve(outcome.output, pointer)
-                if value is not None:
-                    yield Fact("step_value", (outcome.number, key, to_value(value)))
-            except (Missing, Fault):
-                continue  # it is not there, or is nothing that a fact can hold
+                yield Fact("step_value", (outcome.number, key, to_value(value)))
+            except Fault:
+                continue  # nothing that a fact can hold
 
 
-def _extractors(domain: Domain) -> Mapping[str, list[tuple[str, str]]]:
+def _found(outcome: Outcome, pointers: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[str, Any]]:
+    for key, pointer in pointers.get(outcome.action, ()):
+        try:
+            value = resolve(outcome.output, pointer)
+        except Missing:
+            continue
+        if value is not None:
+            yield key, value
+
+
+def _pointers(lookup: Lookup, predicate: str) -> Mapping[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
-    lookup = Lookup(domain.base.evaluate([], now=0, check=False))
-    for action, key, pointer in lookup.all("extract", 3):
+    for action, key, pointer in lookup.all(predicate, 3):
         found.setdefault(str(action), []).append((str(key), str(pointer)))
     return found
 

@@ -234,7 +234,7 @@ class Execution:
                 continue
             self._refuse_lost_secrets([step])
             try:
-                calls.append(self._call(step))
+                calls.append(await self._call(step))
             except NoCall as trouble:
                 self._settle(no_call(step.number, "do", step.action, trouble))
         if not calls:
@@ -252,7 +252,11 @@ class Execution:
                 raise _Undecided(doubted[0])
             steps = [self._plan.step(one.number) for one in doubted]
             self._refuse_lost_secrets(steps)
-            await self._act([self._call(step) for step in steps])
+            try:
+                calls = [await self._call(step) for step in steps]
+            except NoCall:  # what an earlier run kept for it has been forgotten since
+                raise _Undecided(doubted[0]) from None
+            await self._act(calls)
 
     def _leave_doubts(self) -> None:
         """Nothing more is tried: what may have happened is told as that."""
@@ -274,11 +278,12 @@ class Execution:
         left = [step for step in self._plan.definition.steps if step.number not in settled]
         return self._plan.has_effects and not any(map(self._needs_secret, left))
 
-    def _call(self, step: Step) -> Call:
+    async def _call(self, step: Step) -> Call:
         attempt = self._attempts[("do", step.number)] = self._attempts.get(("do", step.number), 0) + 1
         outputs = {one.number: one.output for one in self._outcomes if one.kind == "do" and one.status == "done"}
         action = self._plan.action(step)
-        return call_of(self._run, step, action, self._args, outputs, attempt=attempt, secrets=self._secrets)
+        kept = {one.param: await self._journal.kept(**one.value) for one in step.arguments if one.source == "kept"}
+        return call_of(self._run, step, action, self._args, outputs, attempt=attempt, secrets=self._secrets, kept=kept)
 
     async def _read(self, calls: Sequence[Call]) -> None:
         permit = self._gate(lambda: self._turn.request(calls))
@@ -346,7 +351,7 @@ class Execution:
         outcome, slots = await self._actions(call, permit, self._slots, seconds)
         self._at("answered", [call])
         if record:
-            await self._journal.came_to([outcome], slots)
+            await self._journal.came_to([outcome], slots, self._rules.keeps(outcome))
             self._at("finished", [call])
         return outcome, slots
 

@@ -30,7 +30,7 @@ def on_postgresql() -> Iterator[Opened]:
 @pytest.fixture
 def postgresql(on_postgresql: Opened) -> Opened:
     with on_postgresql.database.writing() as tx:
-        tx.execute("TRUNCATE runs, run_values, steps")
+        tx.execute("TRUNCATE runs, run_values, run_kept, steps")
     return on_postgresql
 
 

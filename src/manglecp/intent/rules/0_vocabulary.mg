@@ -81,6 +81,11 @@ Decl arg_from(Tool, N, Param, Name)
 Decl arg_step(Tool, N, Param, M, Pointer)
   descr [doc("The parameter of step N is what the JSON Pointer finds in the result of step M.")]
   bound [/string, /number, /string, /number, /string].
+Decl arg_kept(Tool, N, Param, Run, Name)
+  descr [
+    doc("The parameter of step N is what an earlier run of the same client kept under this name."),
+  ]
+  bound [/string, /number, /string, /string, /string].
 Decl macro_result(Tool, Key, N, Pointer)
   descr [doc("A member of the result object; without any, the result is that of the last step.")]
   bound [/string, /string, /number, /string].
@@ -127,6 +132,7 @@ Decl valid_until(Tool, End) descr [doc("The tool is valid until then.")] bound [
 
 # --- asserted by the kernel during and after a run -------------------------------------------------------------------
 
+Decl run_id(Run) descr [doc("The run.")] bound [/string].
 Decl run_of(Tool) descr [doc("The tool that runs, or ran.")] bound [/string].
 Decl ran(Tool) descr [doc("The tool ran.")] bound [/string].
 Decl run_arg(Name, Value) descr [doc("A call argument of the run.")] bound [/string, /any].
@@ -141,6 +147,11 @@ Decl step_value(N, Key, Value)
 
 Decl extract(Action, Key, Pointer)
   descr [doc("The only way from the result of an action to a fact: step_value(N, Key, …).")]
+  bound [/string, /string, /string].
+Decl keep(Action, Name, Pointer)
+  descr [
+    doc("This part of the result of an action with effects is kept under the run, for a later one."),
+  ]
   bound [/string, /string, /string].
 Decl skip_step(N, Why)
   descr [doc("Step N of the running tool is left out.")]

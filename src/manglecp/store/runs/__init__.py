@@ -16,6 +16,7 @@ Data meets the modules in this order:
     sealed              values, closed and opened
     holding             the statement that tests the fence and locks
     steps, claiming     what is written under it; whose a run is
+    keeping             what it leaves for a later one
     deciding, sweeping  what people say; what is forgotten
     reading, waiting    questions
     journal             all of it

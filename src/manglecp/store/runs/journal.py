@@ -14,7 +14,7 @@ from typing import Final
 
 from manglecp.store.database import Database, Transaction
 from manglecp.store.errors import Invalid
-from manglecp.store.runs import claiming, deciding, reading, steps, sweeping, waiting
+from manglecp.store.runs import claiming, deciding, keeping, reading, steps, sweeping, waiting
 from manglecp.store.runs.errors import KeyTaken, NotOpen
 from manglecp.store.runs.holding import Statement, hold
 from manglecp.store.runs.model import (
@@ -152,12 +152,15 @@ class Runs:
         *,
         settled: Sequence[StepSettled] = (),
         slots: bytes | None = None,
+        kept: Mapping[str, bytes] | None = None,
     ) -> bool:
-        """What came of calls that were started. Was cancelling asked for?"""
+        """What came of calls that were started, and what a later run may ask for. Was cancelling asked for?"""
         progress = any(one.state == StepState.DONE for one in ends)
         then = [steps.finish(self._seals, run_id, one) for one in ends]
         then += [steps.settle(self._seals, run_id, one, len(settled) - at) for at, one in enumerate(settled, 1)]
-        return self._write(tx, run_id, fence, then, len(settled) + 1, slots, progress=progress)
+        asked = self._write(tx, run_id, fence, then, len(settled) + 1, slots, progress=progress)
+        keeping.keep(tx, self._seals, run_id, kept or {})
+        return asked
 
     def settled(
         self, tx: Transaction, run_id: str, fence: int, settled: Sequence[StepSettled], *, slots: bytes | None = None
@@ -246,6 +249,10 @@ class Runs:
     def answer(self, tx: Transaction, run_id: str) -> bytes | None:
         """What was answered; None if there is no answer yet, or none any more."""
         return reading.answer_of(tx, self._seals, run_id)
+
+    def kept(self, tx: Transaction, identity: str, run_id: str, name: str) -> bytes | None:
+        """What a run of this identity kept under the name, however it ended; None also if it is somebody else's."""
+        return keeping.kept(tx, self._seals, identity, run_id, name)
 
     def show(self, tx: Transaction, run_id: str) -> Shown | None:
         return reading.show(tx, run_id)

@@ -23,6 +23,12 @@ class ValueSeals:
     def open_run(self, sealed: bytes | None, run_id: str, column: str) -> bytes | None:
         return None if sealed is None else self._seals.unseal(sealed, "runs", run_id, column)
 
+    def seal_kept(self, value: bytes, run_id: str, name: str) -> bytes:
+        return self._seals.seal(value, "run_kept", run_id, name)
+
+    def open_kept(self, sealed: bytes, run_id: str, name: str) -> bytes:
+        return self._seals.unseal(sealed, "run_kept", run_id, name)
+
     def seal_step(
         self, value: bytes | None, run_id: str, kind: Kind, number: int, attempt: int, column: str
     ) -> bytes | None:

@@ -28,6 +28,7 @@ def sweep(tx: Transaction, retention: Retention, limit: int) -> Swept:
     if runs:
         tx.executemany("DELETE FROM steps WHERE run_id = ?", runs)
         tx.executemany("DELETE FROM run_values WHERE run_id = ?", runs)
+        tx.executemany("DELETE FROM run_kept WHERE run_id = ?", runs)
         tx.executemany("DELETE FROM runs WHERE run_id = ?", runs)
     answers = tx.locked(_OLD_ANSWERS, (now_ms, limit)).fetchall()
     if answers:

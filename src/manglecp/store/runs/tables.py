@@ -102,4 +102,17 @@ _V1: Final = (
     ),
 )
 
-RUNS: Final = Part("runs", (_V1,))
+_V2: Final = (
+    # What a run leaves for a later one. It goes when the run is forgotten.
+    """
+    CREATE TABLE run_kept (
+        run_id          TEXT NOT NULL,
+        name            TEXT NOT NULL,
+        value           {blob} NOT NULL,
+        PRIMARY KEY (run_id, name)
+    ) {strict}
+    """,
+    ByDialect(sqlite=(), postgresql=("ALTER TABLE run_kept ALTER COLUMN value SET STORAGE EXTERNAL",)),
+)
+
+RUNS: Final = Part("runs", (_V1, _V2))
