@@ -1,4 +1,4 @@
-"""What an action may ask of its host while it runs: slots to work with, and a way to say how far it is.
+"""What an action may ask of its host while it runs: settings, slots to work with, and a way to say how far it is.
 
 An action that wants it has a parameter annotated ``Context``; callers do not see that parameter. Reports leave the host
 on a descriptor of their own, one line of JSON each. They are advice: a reader who is too slow loses some, and learns
@@ -15,12 +15,15 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from manglecp.toolhost.state import Slots
 
-__all__ = ["Context", "Reports"]
+__all__ = ["SETTINGS", "Context", "Reports"]
 
+SETTINGS: Final = "MANGLECP_SETTINGS"
+"""The variable in which a host is told the settings of its pack: a JSON object of texts."""
 _LINE: Final = 4096
 """PIPE_BUF: a line up to this size is written whole or not at all."""
 _TEXT: Final = 512
@@ -100,17 +103,29 @@ class Reports:
 class Context:
     """One call, as its action sees it."""
 
-    __slots__ = ("_call", "_reports", "_slots")
+    __slots__ = ("_call", "_reports", "_settings", "_slots")
 
-    def __init__(self, slots: Slots, reports: Reports, call: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        reports: Reports,
+        call: Mapping[str, object],
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._slots = slots
         self._reports = reports
         self._call = call
+        self._settings = settings
 
     @property
     def slots(self) -> Slots:
         """The state: what is in this dict when the action returns is part of the answer, unless the action fails."""
         return self._slots
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings of the pack (``--set NAME=VALUE``), by name. A caller cannot change them."""
+        return self._settings
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the action is. What is no number in JSON is told as none."""

@@ -6,29 +6,38 @@ it said then: which there are, how dangerous each is, whether it may be repeated
 started later is held to the file.
 
 How the hosts are locked in is decided by whoever runs the pack: strictly, but for the programs that they allow by name,
-unless they let the pack have the profile that it asks for.
+unless they let the pack have the profile that it asks for. Actions share a host only with those that may do as much
+(:mod:`.grouping`): what one of them may start or write is not open to the others.
+
+A setting that is a folder (``--set root=PATH``) can be read by all of them, and written by those that say that they
+write files, if the pack says that it is to be written. Then the hosts do not work in it, and leave nothing of their own
+there: unless they were given a workspace they get a folder that is gone when they are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from manglecp.pack.folder import Folder
 from manglecp.pack.model import ActionDescription, Pack, Profile
 from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
-from manglecp.toolhost.dispatch.listing import startable
+from manglecp.toolhost.grouping import Rights, grouped, places_of
 from manglecp.toolhost.leases import Audit
 
 __all__ = ["profile_of", "serve_actions"]
 
 _FILE: Final = "actions.py"
 _AGAIN: Final = "read it again"
+_MOST_SETTINGS: Final = 100_000
+"""They travel in one variable of the environment, and the kernel takes no longer one."""
 
 
 @contextlib.asynccontextmanager
@@ -50,24 +59,31 @@ async def serve_actions(
     start, by name or absolute path. ``degrade`` allows a machine that cannot lock hosts in completely, ``allow_weaker``
     the profile that the pack asks for. :class:`PackError` if there are no hosts to be had for what the pack describes.
     """
-    plugins = []
-    if pack.actions_file is not None and pack.actions:
-        places = [workspace] if isinstance(workspace, Path) else workspace or ()
-        writable = [str(Path(place).resolve()) for place in places]
-        plugins.append(await _served(pack, environ or os.environ, writable, programs, degrade, allow_weaker))
-    async with Dispatcher(plugins, size=size, audit=audit, on_event=on_event) as dispatcher:
-        yield dispatcher
+    with contextlib.ExitStack() as places:
+        plugins: list[Served] = []
+        if pack.actions_file is not None and pack.actions:
+            given = [workspace] if isinstance(workspace, Path) else workspace or ()
+            working = [str(Path(place).resolve()) for place in given]
+            if not working and (pack.readable or pack.writable):
+                working = [places.enter_context(tempfile.TemporaryDirectory(prefix="manglecp-"))]
+            hosting = _Hosting(environ or os.environ, working, programs, degrade, allow_weaker)
+            plugins = await _served(pack, hosting)
+        async with Dispatcher(plugins, size=size, audit=audit, on_event=on_event) as dispatcher:
+            yield dispatcher
 
 
-async def _served(
-    pack: Pack,
-    environ: Mapping[str, str],
-    workspace: Sequence[str],
-    programs: Sequence[str],
-    degrade: bool,
-    allow_weaker: bool,
-) -> Served:
-    listing = await list_plugin(str(pack.actions_file), environ, degrade=degrade)
+class _Hosting(NamedTuple):
+    """What whoever runs a pack says about its hosts."""
+
+    environ: Mapping[str, str]
+    workspace: Sequence[str]
+    programs: Sequence[str]
+    degrade: bool
+    allow_weaker: bool
+
+
+async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
+    listing = await list_plugin(str(pack.actions_file), hosting.environ, degrade=hosting.degrade)
     if not isinstance(listing, Listing):
         raise _problem(f"cannot be served: {listing['detail'][:300]}")
     if listing.sha256 != pack.plugin_sha256:
@@ -76,17 +92,37 @@ async def _served(
     if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
         raise PackError([Problem("", "the pack has changed since it was read", fix=_AGAIN)])
     _compare(pack.actions, listing.catalogue)
-    profile = _profile(pack.settings.sandbox, allow_weaker, programs)
-    command = listing.command(
-        environ,
-        sandbox=profile,
-        programs=programs,
-        workspace=workspace,
-        degrade=degrade and profile != "none",
-    )
+    if len(json.dumps(dict(pack.params))) > _MOST_SETTINGS:
+        raise PackError([Problem("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")])
+    weaker = _weaker(pack, hosting.allow_weaker)
+    programs = () if weaker else hosting.programs
+    places = places_of(pack, hosting.environ)
+    groups = grouped(pack, lambda name: places.startable(name, programs) is not None)
+    served = []
+    for rights, aids in groups.items():
+        part = listing.part(aids)
+        served.append(Served(part.catalogue, _command(pack, part, rights, hosting, weaker)))
+    return served
+
+
+def _command(pack: Pack, listing: Listing, rights: Rights, hosting: _Hosting, weaker: Profile | None) -> HostCommand:
+    if weaker == "none":
+        command = listing.command(hosting.environ, sandbox=weaker, settings=pack.params)
+    else:
+        written = pack.writable if rights.writes else ()
+        command = listing.command(
+            hosting.environ,
+            sandbox=weaker,
+            programs=hosting.programs,
+            workspace=[*hosting.workspace, *written],
+            readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
+            degrade=hosting.degrade,
+            settings=pack.params,
+            places=places_of(pack, hosting.environ),
+        )
     if not isinstance(command, HostCommand):
         raise _problem(f"cannot be served: {command['detail'][:300]}")
-    return Served(listing.catalogue, command)
+    return command
 
 
 def profile_of(
@@ -96,19 +132,22 @@ def profile_of(
     environ: Mapping[str, str] | None = None,
     allow_weaker: bool = False,
 ) -> Profile:
-    """How hosts of the pack are locked in that :func:`serve_actions` starts with the same arguments."""
-    profile = _profile(pack.settings.sandbox, allow_weaker, programs)
-    if profile is not None:
-        return profile
-    wanted = [name for action in pack.actions.values() for name in action.spawn]
-    return "spawn" if startable(wanted, programs, environ or os.environ) else "strict"
+    """How hosts of the pack are locked in that :func:`serve_actions` starts with the same arguments.
+
+    Of several that are locked in differently it is the least strict.
+    """
+    weaker = _weaker(pack, allow_weaker)
+    if weaker is not None:
+        return weaker
+    places = places_of(pack, environ or os.environ)
+    wanted = {name for action in pack.actions.values() for name in action.spawn}
+    return "spawn" if any(places.startable(name, programs) for name in wanted) else "strict"
 
 
-def _profile(wished: Profile, allow_weaker: bool, programs: Sequence[str]) -> Profile | None:
-    """None: as strict as the programs let it be."""
-    if allow_weaker and wished in ("none", "standard"):
-        return wished
-    return None if programs else "strict"
+def _weaker(pack: Pack, allowed: bool) -> Profile | None:
+    """The profile that the pack asks for, if it is a weak one and may have it."""
+    wished = pack.settings.sandbox
+    return wished if allowed and wished in ("none", "standard") else None
 
 
 def _compare(described: Mapping[str, ActionDescription], listed: Catalogue) -> None:

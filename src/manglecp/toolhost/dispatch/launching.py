@@ -8,6 +8,7 @@ unless somebody answers for its plugin.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import secrets
 import signal
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from manglecp.toolhost.context import SETTINGS
 from manglecp.toolhost.sandbox import Profile
 
 __all__ = ["HostCommand", "Launched", "launch"]
@@ -56,13 +58,15 @@ class HostCommand:
         user: tuple[int, int] | None = None,
         degrade: bool = False,
         limits: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> HostCommand:
         """Our own host, serving a Python file or module, whose content may be pinned.
 
         A plugin is somebody else's code unless the caller says ``sandbox="none"``. The paths, the user that root
         becomes and ``degrade`` are those of :mod:`manglecp.toolhost.sandbox`, and ``limits`` are fields of its policy:
-        ``memory``, ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``. A host that cannot be locked in ends
-        at once.
+        ``memory``, ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``. ``settings`` are what its actions may
+        know. They are told in the environment, which no other user can read, as the command line can be. A host that
+        cannot be locked in ends at once.
         """
         options = ["--sandbox", sandbox]
         for option, paths in (("--workspace", workspace), ("--readable", readable), ("--executable", executables)):
@@ -78,7 +82,7 @@ class HostCommand:
             options += ["--sha256", sha256]
         return cls(
             argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", plugin, *options),
-            environ=cls.inherited(environ),
+            environ={**cls.inherited(environ), **({SETTINGS: json.dumps(dict(settings))} if settings else {})},
             lease_key_option="--lease-key-fd",
             progress_option="--progress-fd",
             parent_option="--parent",

@@ -6,9 +6,9 @@ with that hash: if the file has changed in between, it does not start.
 
 The answer is the plugin's word about itself, and a hostile one can forge it. So it decides little: it cannot name
 another hash, nor actions that are another plugin's, and not how it is locked in. Programs are started only if the
-caller allows them by name. They are looked up here, on the ``PATH`` of whoever dispatches: a plugin says which it
-wants, never where they lie. All programs that its actions name are open to the whole plugin, for its actions share a
-process.
+caller allows them by name. They are looked up here, on the ``PATH`` of whoever dispatches, or where a setting of that
+name says that the program lies: a plugin says which it wants, never where. All programs that the actions of a listing
+name are open to each of them, for they share a process; :meth:`Listing.part` has some of them, for hosts of their own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -29,12 +28,13 @@ from manglecp.toolhost.dispatch.catalogue import Catalogue, ListingError
 from manglecp.toolhost.dispatch.errors import DispatchError, failure, is_failure
 from manglecp.toolhost.dispatch.framing import MAX_OUTPUT
 from manglecp.toolhost.dispatch.launching import HostCommand, launch
+from manglecp.toolhost.dispatch.programs import Places, read_by
 from manglecp.toolhost.dispatch.settings import DEFAULT_TIMEOUT
 from manglecp.toolhost.hashing import hex_digest
 from manglecp.toolhost.plugin import PluginError, Source, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
 
-__all__ = ["Listing", "list_plugin", "startable"]
+__all__ = ["Listing", "list_plugin"]
 
 _CHUNK: Final = 65_536
 _STDERR: Final = 8_192
@@ -56,6 +56,10 @@ class Listing:
         """What its actions would like to start, for whoever decides which of them to allow."""
         return tuple(dict.fromkeys(name for profile in self.catalogue.values() for name in profile.spawn))
 
+    def part(self, aids: Iterable[str]) -> Listing:
+        """The same, of these actions only."""
+        return replace(self, catalogue=Catalogue({aid: self.catalogue[aid] for aid in aids}))
+
     def command(
         self,
         environ: Mapping[str, str],
@@ -67,13 +71,17 @@ class Listing:
         user: tuple[int, int] | None = None,
         degrade: bool = False,
         limits: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
+        places: Places | None = None,
     ) -> HostCommand | DispatchError:
         """How to start a host that serves what was listed, and nothing else.
 
         Without ``sandbox`` it is ``strict``; or ``spawn`` if an action names one of the ``programs``, which are those
-        that the caller allows, by name or absolute path.
+        that the caller allows, by name or absolute path. ``places`` says where they lie; without it, ``PATH`` does.
+        ``settings`` are what the actions are told.
         """
-        executables = {} if sandbox not in (None, "spawn") else self._executables(programs, environ)
+        allowed = () if sandbox not in (None, "spawn") else programs
+        executables = self._executables(allowed, places or Places(environ))
         if is_failure(executables):
             return executables
         return HostCommand.for_plugin(
@@ -82,22 +90,21 @@ class Listing:
             sha256=self.sha256,
             sandbox=sandbox or ("spawn" if executables else "strict"),
             workspace=workspace,
-            readable=readable,
+            readable=(*readable, *(folder for program in executables for folder in read_by(program))),
             executables=tuple(executables),
             user=user,
             degrade=degrade,
             limits=limits,
+            settings=settings,
         )
 
-    def _executables(self, allowed: Sequence[str], environ: Mapping[str, str]) -> dict[str, None] | DispatchError:
+    def _executables(self, allowed: Sequence[str], places: Places) -> dict[str, None] | DispatchError:
         """Where the programs lie that are both wanted and allowed."""
-        search = environ.get("PATH", os.defpath)
-        places = {_program(name, search) for name in allowed}
         found: dict[str, None] = {}
         for action in self.catalogue.values():
             for name in action.spawn:
-                path = _program(name, search)
-                if path is not None and path in places:
+                path = places.startable(name, allowed)
+                if path is not None:
                     found[path] = None
                 elif name in allowed:
                     detail = f"{action.aid} names the program {name!r}, and there is none here"
@@ -146,21 +153,6 @@ def _read(plugin: str, document: bytes, sha256: str, family: str) -> Listing | D
         if not aid.startswith(family):
             return failure("", "parse_error", f"plugin {plugin}: {aid} is listed, and its actions begin with {family}")
     return Listing(plugin, document, catalogue, sha256, sandbox)
-
-
-def startable(wanted: Iterable[str], allowed: Iterable[str], environ: Mapping[str, str]) -> bool:
-    """Is there a program that is both wanted and allowed? Both are names or absolute paths."""
-    search = environ.get("PATH", os.defpath)
-    places = {_program(name, search) for name in allowed} - {None}
-    return any(_program(name, search) in places for name in wanted)
-
-
-def _program(name: str, path: str) -> str | None:
-    """The absolute path of a program; a folder of ``PATH`` that depends on where somebody stands does not count."""
-    if "/" in name and not name.startswith("/"):
-        return None
-    folders = [folder for folder in path.split(os.pathsep) if folder.startswith("/")]
-    return shutil.which(name, path=os.pathsep.join(folders)) if folders or name.startswith("/") else None
 
 
 # ---------------------------------------------------------------------------------------------------- the process

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Any, Final, NoReturn
 
-from manglecp.toolhost.context import Reports
+from manglecp.toolhost.context import SETTINGS, Reports
 from manglecp.toolhost.describing import describe, trace
 from manglecp.toolhost.host.arguments import USAGE, Arguments, Usage, read
 from manglecp.toolhost.host.cache import Cache
@@ -55,6 +55,14 @@ def main(argv: list[str]) -> int:
         reports.close()
 
 
+def _settings() -> dict[str, str]:
+    """What whoever started the host wants its actions to know. What they start in turn does not inherit it."""
+    given = parse(os.environb.pop(SETTINGS.encode(), b"{}"))
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise ValueError(f"{SETTINGS} is no object of texts")
+    return given
+
+
 def _moved(descriptor: int | None) -> int | None:
     if descriptor is None:
         return None
@@ -65,6 +73,7 @@ def _moved(descriptor: int | None) -> int | None:
 
 def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     sys.dont_write_bytecode = True  # to look at a plugin must not change its folder
+    settings = _settings()
     mode, where, *rest = arguments.positions
     try:
         source = find(where, arguments.sha256)
@@ -82,7 +91,7 @@ def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     if key is None and mode == "--serve" and enforced(os.environ):
         key = os.urandom(_KEY_SIZE)  # nobody else has it: only leases issued on the pipe can open this gate
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
-    session = Session(plugin, gate, Worker(reports, Signals()), Cache())
+    session = Session(plugin, gate, Worker(reports, Signals(), settings), Cache())
     match mode:
         case "--list":
             return _list(streams, plugin, sandbox)

@@ -13,6 +13,7 @@ import os
 from collections.abc import Awaitable, Mapping
 from contextvars import Context as Variables
 from contextvars import copy_context
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from manglecp.toolhost.context import Context, Reports
@@ -51,9 +52,12 @@ class Outcome(NamedTuple):
 class Worker:
     """Runs actions, one after the other. Those that are async share one event loop, made when the first comes."""
 
-    def __init__(self, reports: Reports, signals: Signals | None = None) -> None:
+    def __init__(
+        self, reports: Reports, signals: Signals | None = None, settings: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._reports = reports
         self._signals = signals
+        self._settings = MappingProxyType(dict(settings))
         self._runner: asyncio.Runner | None = None
         self._process: Final = os.getpid()
 
@@ -67,7 +71,7 @@ class Worker:
             raise InvalidInput(f"invalid input: not JSON: {error}") from error
         lent = dict(slots)
         if tool.context is not None:
-            arguments[tool.context] = Context(lent, self._reports, call)
+            arguments[tool.context] = Context(lent, self._reports, call, self._settings)
         if self._signals is not None:
             self._signals.lend()
         returned = False

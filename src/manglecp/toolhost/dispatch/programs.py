@@ -1,0 +1,68 @@
+"""Where the programs lie that actions may start, and what such a program reads.
+
+An action names a program; whoever dispatches says whether it may be started, and where it lies: on their ``PATH``, or
+where a setting of the same name says. That is looked up before a host is locked in, for a host is told paths.
+
+A Python interpreter is a program that reads: its library, and that of the one that its environment was made from. Both
+are found without running it, from where it lies and from ``pyvenv.cfg``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Places", "read_by"]
+
+_PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")
+_SYSTEM: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
+"""Of these, a host reads the libraries anyway, and has no business with the rest."""
+_HOME: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)
+
+
+class Places:
+    """Programs by their names."""
+
+    def __init__(self, environ: Mapping[str, str], settings: Mapping[str, str] | None = None) -> None:
+        folders = environ.get("PATH", os.defpath).split(os.pathsep)
+        # A folder of PATH that depends on where somebody stands does not count.
+        self._search = os.pathsep.join(folder for folder in folders if folder.startswith("/"))
+        self._settings = settings or {}
+
+    def find(self, name: str) -> str | None:
+        """The absolute path of a program that is named, or is a path itself."""
+        said = self._settings.get(name, name)
+        if said.startswith("/"):
+            return shutil.which(said)
+        return shutil.which(said, path=self._search) if said and "/" not in said and self._search else None
+
+    def startable(self, name: str, allowed: Iterable[str]) -> str | None:
+        """Where the program lies, if it is among those that are allowed, by name or by path."""
+        path = self.find(name)
+        return path if path is not None and any(each == name or self.find(each) == path for each in allowed) else None
+
+
+def read_by(program: str) -> Iterator[str]:
+    """Folders and files that an interpreter needs beside the libraries of the system; none for other programs."""
+    path = Path(program)
+    if _PYTHON.fullmatch(path.name):
+        yield from _environment(path.parent.parent)
+        yield from _environment(path.resolve().parent.parent)
+
+
+def _environment(prefix: Path) -> Iterator[str]:
+    marker = prefix / "pyvenv.cfg"
+    if marker.is_file():
+        yield str(marker)
+        if made_from := _HOME.search(marker.read_text(encoding="utf-8", errors="replace")):
+            yield from _library(Path(made_from[1]).resolve().parent)
+    yield from _library(prefix)
+
+
+def _library(prefix: Path) -> Iterator[str]:
+    if prefix not in _SYSTEM:
+        yield from (str(folder) for folder in (prefix / "lib", prefix / "lib64") if folder.is_dir())

@@ -1,0 +1,221 @@
+"""Which hosts the actions of a pack get, and what each of them can do: no more than its actions say that they need."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.pack.problems import PackError
+from manglecp.pack.reading import read_pack
+from manglecp.toolhost.dispatch import Answer
+from manglecp.toolhost.dispatch.programs import Places, read_by
+from manglecp.toolhost.packs import profile_of, serve_actions
+from tests.toolhost.dispatch.hosts import nothing_left
+from tests.toolhost.rights import asking
+from tests.toolhost.sandbox.confined import require
+
+TOML = """
+[params.root]
+kind = "folder"
+writable = true
+
+[params.shown]
+kind = "folder"
+default = ""
+
+[params.interpreter]
+default = "python3"
+
+[params.tool]
+default = "/bin/sh"
+"""
+SOURCE = '''
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from manglecp import Context, action
+
+
+def tried(context: Context) -> dict[str, object]:
+    """All that a host might be able to do, whoever asks."""
+    root, found = Path(context.settings["root"]), {"pid": os.getpid(), "settings": dict(context.settings)}
+    found["here"], found["temporary"] = os.getcwd(), tempfile.gettempdir()
+    found["environ"] = sorted(os.environ)
+    for name, attempt in {
+        "reads": lambda: (root / "file").read_text(),
+        "shows": lambda: (Path(context.settings["shown"]) / "file").read_text(),
+        "paints": lambda: (Path(context.settings["shown"]) / "new").write_text("x"),
+        "writes": lambda: (root / "new").write_text("x"),
+        "starts": lambda: subprocess.run(["true"], check=True),
+        "interprets": lambda: subprocess.run([context.settings["interpreter"], "-c", "import json"], check=True),
+    }.items():
+        try:
+            attempt()
+            found[name] = True
+        except (OSError, subprocess.SubprocessError):
+            found[name] = False
+    return found
+
+
+@action(effects=["filesystem"], mutates=False)
+def look(context: Context) -> dict[str, object]:
+    """Only reads."""
+    return tried(context)
+
+
+@action(effects=["filesystem"])
+def change(context: Context) -> dict[str, object]:
+    """Writes files."""
+    return tried(context)
+
+
+@action(effects=["process"], spawn=["true", "interpreter"])
+def start(context: Context) -> dict[str, object]:
+    """Starts programs, and writes nothing."""
+    return tried(context)
+
+
+@action(effects=["process", "filesystem"], spawn=["true"])
+def build(context: Context) -> dict[str, object]:
+    """Starts a program that writes."""
+    return tried(context)
+
+
+@action(effects=["process"], spawn=["tool"])
+def shell(context: Context) -> dict[str, object]:
+    """Starts what the pack says, if it may say so."""
+    return tried(context)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "pack"
+    (folder / "rules").mkdir(parents=True)
+    (folder / "rules/a.mg").write_text("p(1).")
+    (folder / "pack.toml").write_text(TOML)
+    (folder / "actions.py").write_text(SOURCE)
+    for name in ("root", "shown"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    return folder
+
+
+def params(folder: Path, **more: str) -> dict[str, str]:
+    return {"root": str(folder.parent / "root"), "shown": str(folder.parent / "shown"), **more}
+
+
+def found(folder: Path, names: str, given: dict[str, str], **options: Any) -> dict[str, dict[str, Any]]:
+    """What each action finds that it can do."""
+    results: dict[str, dict[str, Any]] = {}
+
+    async def main() -> None:
+        # Root is not limited in processes, so the profile spawn is never complete for it.
+        async with serve_actions(read_pack(folder, given), size=1, degrade=True, **options) as dispatcher:
+            for name in names.split():
+                aid = f"AID.PACK.{name.upper()}.v1"
+                right = {} if dispatcher.actions[aid].tier == 0 else asking(aid)
+                answer = await dispatcher.call(aid, **right)
+                assert isinstance(answer, Answer), answer
+                results[name] = json.loads(answer.output_json)
+                (folder.parent / "root" / "new").unlink(missing_ok=True)
+
+    with nothing_left():
+        asyncio.run(main())
+    return results
+
+
+def able(result: dict[str, Any]) -> set[str]:
+    return {name for name, value in result.items() if value is True}
+
+
+def test_a_host_can_do_what_its_actions_say_and_no_more(folder: Path) -> None:
+    require("strict")
+    names = "look change start build shell"
+    given = params(folder, interpreter=sys.executable)
+    results = found(folder, names, given, programs=["true", "interpreter"])
+    assert able(results["look"]) == {"reads", "shows"}
+    assert able(results["change"]) == {"reads", "shows", "writes"}
+    assert able(results["start"]) == {"reads", "shows", "starts", "interprets"}
+    assert able(results["build"]) == {"reads", "shows", "writes", "starts"}
+    assert able(results["shell"]) == {"reads", "shows"}
+    pids = [results[name]["pid"] for name in names.split()]
+    assert len(set(pids)) == 4
+    assert results["look"]["pid"] == results["shell"]["pid"], "those that may do as much share a host"
+
+
+def test_without_programs_only_writing_is_kept_apart(folder: Path) -> None:
+    require("strict")
+    results = found(folder, "look change start build", params(folder))
+    assert results["look"]["pid"] == results["start"]["pid"] != results["change"]["pid"] == results["build"]["pid"]
+    assert not able(results["build"]) & {"starts", "interprets"}
+
+
+def test_hosts_are_told_settings_and_leave_nothing_in_a_folder(folder: Path, tmp_path: Path) -> None:
+    require("strict")
+    result = found(folder, "change", params(folder, interpreter="python9"))["change"]
+    assert result["settings"] == {**params(folder), "interpreter": "python9", "tool": "/bin/sh"}
+    assert not any("MANGLECP" in name for name in result["environ"]), "what it starts does not inherit them"
+    assert not Path(result["here"]).is_relative_to(tmp_path)
+    assert Path(result["temporary"]).is_relative_to(result["here"])
+    assert not Path(result["here"]).exists(), "it is gone with the hosts"
+    assert [path.name for path in (tmp_path / "root").iterdir()] == ["file"]
+
+
+def test_a_workspace_that_was_given_is_where_they_work(folder: Path, tmp_path: Path) -> None:
+    require("strict")
+    (tmp_path / "work").mkdir()
+    result = found(folder, "look", params(folder), workspace=tmp_path / "work")["look"]
+    assert result["here"] == str(tmp_path / "work")
+
+
+def test_a_setting_says_where_a_program_lies_but_not_if_only_the_pack_says_so(folder: Path) -> None:
+    require("strict")
+    given = params(folder, interpreter=sys.executable)
+    assert "interprets" in able(found(folder, "start", given, programs=["interpreter"])["start"])
+    assert "interprets" not in able(found(folder, "start", given, programs=["true"])["start"])
+    # The default of `tool` is a path that the pack chose. Whoever allows the name has not allowed that.
+    with pytest.raises(PackError, match="names the program 'tool', and there is none here"):
+        found(folder, "shell", params(folder), programs=["tool"])
+    pack = read_pack(folder, params(folder))
+    assert profile_of(pack, programs=["tool"]) == "strict"
+    assert profile_of(read_pack(folder, params(folder, tool="/usr/bin/env")), programs=["tool"]) == "spawn"
+
+
+def test_settings_that_no_environment_holds_are_refused(folder: Path) -> None:
+    with pytest.raises(PackError, match="its settings have more than"):
+        found(folder, "look", params(folder, interpreter="x" * 60_000, tool="y" * 60_000))
+
+
+def test_a_folder_of_the_path_that_depends_on_where_one_stands_does_not_count(tmp_path: Path) -> None:
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert Places({"PATH": str(tmp_path)}).find("git") == str(program)
+    for path in ("", ".", "bin"):
+        assert Places({"PATH": path}).find("git") is None
+    places = Places({"PATH": str(tmp_path)}, {"vcs": "git", "odd": "../git", "none": ""})
+    assert places.find("vcs") == str(program)
+    assert places.find("odd") is None
+    assert places.find("none") is None
+    assert places.startable("vcs", ["git"]) == places.startable("vcs", ["vcs"]) == str(program)
+    assert places.startable("vcs", ["sh"]) is None
+
+
+def test_an_interpreter_reads_its_environment_and_what_that_was_made_from(tmp_path: Path) -> None:
+    for folder in ("env/bin", "env/lib", "base/bin", "base/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "base/bin/python3.12").write_text("")
+    (tmp_path / "env/bin/python").symlink_to(tmp_path / "base/bin/python3.12")
+    (tmp_path / "env/pyvenv.cfg").write_text(f"home = {tmp_path}/base/bin\nversion = 3.12\n")
+    read = set(read_by(str(tmp_path / "env/bin/python")))
+    assert read == {str(tmp_path / name) for name in ("env/pyvenv.cfg", "env/lib", "base/lib")}
+    assert list(read_by(str(tmp_path / "env/bin/git"))) == []
+    assert list(read_by("/usr/bin/python3")) == []
