@@ -15,8 +15,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from manglecp.server.app import App
 from manglecp.server.binding import bind
 from manglecp.server.guards import Guards
-from manglecp.server.listening import Listener, Tls
+from manglecp.server.listening import Listener
 from manglecp.server.metrics import Metrics
+from manglecp.server.tls import Tls
 from tests.server.desk import PATIENCE, Desk, desk
 
 JSON = {"content-type": "application/json"}

@@ -13,9 +13,9 @@ import pytest
 
 from manglecp.intent.identity import Identity
 from manglecp.pack.model import SkillText
-from manglecp.server.listening import Tls
 from manglecp.server.metrics import Metrics
 from manglecp.server.settings import Rate, ServerSettings
+from manglecp.server.tls import Tls
 from manglecp.wire.errors import CODES
 from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, Tokens, cancel, encoded, intent, invoke, plain_pack

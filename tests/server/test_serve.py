@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from cryptography.hazmat.primitives import serialization
 
 from manglecp.cli import cli
 from tests.server.certificates import certificate
@@ -192,6 +194,8 @@ def test_a_broken_pack_is_not_served(pack: Path, tmp_path: Path) -> None:
         with process(tmp_path, "serve", str(pack), *args) as p:
             assert p.popen.wait(PATIENCE) == 1
             assert "a.mg:1" in p.said()
+            assert "serving at" not in p.said()
+            assert "is replaced" not in p.said()
     with process(tmp_path, "serve", str(pack), "--stdio", "--store", ":memory:") as p:
         assert p.popen.wait(PATIENCE) == 1
         assert p.popen.stdout is not None
@@ -203,6 +207,71 @@ def test_a_broken_pack_is_not_served(pack: Path, tmp_path: Path) -> None:
         assert p.popen.stdout is not None
         assert p.popen.stdout.read() == b""
         assert "names" in p.said()
+
+
+def test_a_store_that_cannot_be_opened_is_told_and_nothing_is_served(pack: Path, tmp_path: Path) -> None:
+    with process(tmp_path, "serve", str(pack), "--http", "127.0.0.1:0", "--store", "files://x") as p:
+        assert p.popen.wait(PATIENCE) == 1
+        assert "error[store]: there is no store of the kind files://; it is a path" in p.said()
+        assert "serving at" not in p.said()
+
+
+def test_an_address_that_cannot_be_listened_at_is_told_with_what_to_do(pack: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for verb in ("serve", "dev"):
+            refused = run(verb, str(pack), "--http", f"127.0.0.1:{taken.getsockname()[1]}")
+            assert refused.exit_code == 1
+            assert "another process has this port. Take another with --http" in refused.stderr
+    for at, said in (
+        ("192.0.2.1:0", "no address of this machine"),
+        ("nobody.invalid:0", "a name or an address"),
+    ):
+        refused = run("serve", str(pack), "--http", at, "--open-demo")
+        assert refused.exit_code == 1
+        assert said in refused.stderr
+
+
+@pytest.mark.req("SEC-34")
+def test_files_of_tls_that_are_none_are_told_before_anything_listens(pack: Path, tmp_path: Path) -> None:
+    certified, key = certificate(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, another = certificate(tmp_path / "other")
+    secret = serialization.load_pem_private_key(key.read_bytes(), None).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+    )
+    (tmp_path / "secret.pem").write_bytes(secret)
+    (tmp_path / "damaged.pem").write_bytes(certified.read_bytes()[:200] + certified.read_bytes()[220:])
+    for cert, its, said in (
+        (key, None, "holds no certificate in PEM form"),
+        (certified, None, "holds no key in PEM form; --tls-key"),
+        (certified, another, "is not that of the certificate"),
+        (certified, tmp_path / "secret.pem", "protected by a password"),
+        (tmp_path / "damaged.pem", key, "damaged"),
+    ):
+        args = () if its is None else ("--tls-key", str(its))
+        refused = run("serve", str(pack), "--http", "127.0.0.1:0", "--tls-cert", str(cert), *args)
+        assert (refused.exit_code, said in refused.stderr) == (2, True), refused.stderr
+
+
+def test_a_process_that_says_what_is_wrong_is_not_replaced_and_one_that_crashes_is(tmp_path: Path) -> None:
+    """However long it took to find out."""
+    script = """
+import os, sys
+from manglecp.server import workers
+workers._YOUNG = 0.0
+def serve():
+    lives = os.open(sys.argv[1], os.O_CREAT | os.O_APPEND | os.O_RDWR)
+    os.write(lives, b"x")
+    if os.fstat(lives).st_size == 1:
+        raise RuntimeError("a crash")
+    return 2
+sys.exit(workers.run_workers(1, serve, lambda _: None))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "lives")], capture_output=True, timeout=PATIENCE, check=False
+    )
+    assert (ended.returncode, (tmp_path / "lives").read_text()) == (2, "xx")
+    assert b"RuntimeError: a crash" in ended.stderr
 
 
 def test_limits_come_from_a_file(pack: Path, tmp_path: Path) -> None:

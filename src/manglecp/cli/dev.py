@@ -10,8 +10,8 @@ import click
 
 from manglecp.cli.asking import pack_argument
 from manglecp.cli.places import Place, place_options
-from manglecp.cli.serving_options import DEFAULT, address, answering, source_of, started
-from manglecp.server.binding import Listening, Refused, bind, is_loopback
+from manglecp.cli.serving_options import DEFAULT, address, answering, bound_at, source_of, started
+from manglecp.server.binding import Listening, Refused, is_loopback
 from manglecp.server.logs import configure
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ def command(folder: Path, at: tuple[str, int] | None, place: Place) -> None:
 def _serve(folder: Path, at: tuple[str, int], place: Place) -> None:
     if not is_loopback(at[0]):
         raise Refused(f"{at[0]} can be reached by others; `manglecp serve` is for that")
-    try:
-        bound = bind(*at)
-    except OSError as error:
-        raise click.ClickException(f"cannot listen at {at[0]}:{at[1]}: {error.strerror}") from None
+    bound = bound_at(*at)
 
     import uvloop
 

@@ -16,6 +16,7 @@ from manglecp.cli.serving_options import (
     Limits,
     address,
     answering,
+    bound_at,
     limit_options,
     log_options,
     settings_of,
@@ -25,7 +26,7 @@ from manglecp.cli.serving_options import (
     status_of,
     who_of,
 )
-from manglecp.server.binding import Listening, bind, refuse_open
+from manglecp.server.binding import Listening, refuse_open
 
 __all__ = ["command"]
 
@@ -77,7 +78,7 @@ def command(
     An address that others can reach needs --tokens or --jwt-issuer, unless --open-demo says that everybody may ask.
 
     SIGTERM and Ctrl-C take nothing new and answer what is under way; a second one ends at once. SIGHUP reads the pack
-    again; if it is broken, what was served before is served on.
+    and the tokens again; what is broken leaves what held before.
     """
     if stdio and (at is not None or workers > 1):
         raise click.UsageError("--stdio has one client and no address: leave --http and --workers out.")
@@ -127,10 +128,11 @@ def _listen(
     limits: Limits,
 ) -> None:
     refuse_open(listening, auth=tokens is not None or jwt is not None)
-    try:
-        bound = bind(listening.host, listening.port)
-    except OSError as error:
-        raise click.ClickException(f"cannot listen at {listening.host}:{listening.port}: {error.strerror}") from None
+    if listening.certificate is not None:
+        from manglecp.server.tls import Tls
+
+        Tls(listening.certificate, listening.key or listening.certificate).context()  # or it says what is wrong
+    bound = bound_at(listening.host, listening.port)
 
     def serve() -> None:
         import uvloop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -17,6 +18,8 @@ from manglecp.cli.stores import refusing
 from manglecp.server.binding import Refused
 
 if TYPE_CHECKING:
+    import socket
+
     from manglecp.server.assembly import Source
     from manglecp.server.proxies import Network
     from manglecp.server.running import Who
@@ -27,6 +30,7 @@ __all__ = [
     "Limits",
     "address",
     "answering",
+    "bound_at",
     "limit_options",
     "log_options",
     "settings_of",
@@ -37,6 +41,11 @@ __all__ = [
     "who_of",
 ]
 
+_HELP: Final = {
+    errno.EADDRINUSE: "; another process has this port. Take another with --http HOST:PORT (port 0 is a free one)",
+    errno.EACCES: "; ports below 1024 are for administrators. Take a higher one with --http HOST:PORT",
+    errno.EADDRNOTAVAIL: "; it is no address of this machine. 127.0.0.1 is, and 0.0.0.0 stands for all of them",
+}
 EXTRA: Final = "manglecp[server]"
 DEFAULT: Final = ("127.0.0.1", 8_000)
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -51,6 +60,22 @@ def address(context: click.Context, parameter: click.Parameter, given: str | Non
         raise click.BadParameter(f"{given!r} is not HOST:PORT.", context, parameter)
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     return host or DEFAULT[0], int(port)
+
+
+def bound_at(host: str, port: int) -> socket.socket:
+    """A socket that listens there; if it cannot, whoever reads why knows what to do."""
+    import socket
+
+    from manglecp.server.binding import bind
+
+    try:
+        return bind(host, port)
+    except OSError as error:
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        what = _HELP.get(error.errno or 0, "")
+        if isinstance(error, socket.gaierror):
+            what = "; it has to be a name or an address of this machine"
+        raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{what}") from None
 
 
 def log_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from manglecp.server.app import App
 from manglecp.server.protocols import HttpProtocol, WebSocketProtocol
+from manglecp.server.tls import Tls
 
-__all__ = ["Listener", "Tls"]
+__all__ = ["Listener"]
 
 PING_SECONDS: Final = 20.0
 """An idle connection sees a ping at least every 30 seconds (TRANS-09)."""
@@ -24,20 +22,6 @@ _KEPT: Final = 75
 """Seconds that an idle connection is kept: longer than proxies keep theirs, so that they never use one that ends."""
 _LINGER: Final = 10
 """Seconds that connections have to close once everything is answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    certificate: Path
-    key: Path
-    password: str | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """TLS 1.2 or newer (SEC-34)."""
-        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
-        made.load_cert_chain(self.certificate, self.key, self.password or "")
-        return made
 
 
 class _Server(uvicorn.Server):

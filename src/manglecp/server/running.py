@@ -82,19 +82,21 @@ async def serve_http(
     watch: Callable[[Core], Awaitable[None]] | None = None,
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Until a signal; PackError, StoreError or Refused if it cannot be begun. ``watch`` runs beside it."""
+    """Until a signal; PackError, StoreError or Refused if it cannot be begun. ``watch`` runs beside it.
+
+    ``started`` is told the address once the pack is loaded, or before that where somebody watches it.
+    """
     from manglecp.server.app import App
-    from manglecp.server.listening import Listener, Tls
+    from manglecp.server.listening import Listener
     from manglecp.server.metrics import Metrics
+    from manglecp.server.tls import Tls
     from manglecp.server.tracing import Tracing
 
     required = who.auth is not None
     refuse_open(listening, auth=required)
     guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth=required)
     metrics = Metrics()
-    tls = None
-    if listening.certificate is not None:
-        tls = Tls(listening.certificate, listening.key or listening.certificate)
+    tls = Tls.of(listening)
     async with open_core(
         source,
         auth=who.auth,
@@ -108,11 +110,11 @@ async def serve_http(
         stop = _stop_on_signals(core, who.tokens)
         await listener.begin()
         host, port = listener.address
-        if started is not None:
-            started(f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}")
+        url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
+        _log.info("listening at %s; the pack is being loaded", url)
         try:
             async with _credentials_watched(core, who):
-                await _until(stop, core, watch)
+                await _until(stop, core, watch, lambda: started and started(url))
         finally:
             over = await listener.end()
             _log.info("drained" if over else "some requests did not end in time")
@@ -156,14 +158,21 @@ async def _credentials_watched(core: Core, who: Who) -> AsyncIterator[None]:
             await watching
 
 
-async def _until(stop: asyncio.Event, core: Core, watch: Callable[[Core], Awaitable[None]] | None) -> None:
+async def _until(
+    stop: asyncio.Event,
+    core: Core,
+    watch: Callable[[Core], Awaitable[None]] | None,
+    started: Callable[[], object],
+) -> None:
     """The signal, or what keeps the pack from being loaded at all; whoever watches waits for its repair."""
 
     async def beside() -> None:
         if watch is not None:
+            started()
             await watch(core)
         else:
             await core.serving.ready()
+            started()
             await stop.wait()
 
     work, stopping = asyncio.create_task(beside()), asyncio.create_task(stop.wait())

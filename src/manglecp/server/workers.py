@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +23,9 @@ _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _YOUNG: Final = 5.0
 """Seconds: one that dies younger did not come to serve at all."""
 _MOST_YOUNG: Final = 5
+_REFUSED: Final = (1, 2)
+"""The statuses of one that said what is wrong: the next one would say the same."""
+_CRASHED: Final = 70
 _DEATH_SIGNAL: Final = 1
 _log = logging.getLogger(__name__)
 
@@ -75,6 +79,9 @@ class _Workers:
                 status = self._serve()
             except KeyboardInterrupt:
                 status = 130
+            except Exception:
+                traceback.print_exc()
+                status = _CRASHED
             finally:
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -84,8 +91,8 @@ class _Workers:
     def _replaced(self, pid: int, code: int, born: float) -> bool:
         young = time.monotonic() - born < _YOUNG
         self._young = self._young + 1 if young else 0
-        if self._young >= _MOST_YOUNG or (young and code == 1):
-            return False  # it said what is wrong
+        if self._young >= _MOST_YOUNG or code in _REFUSED:
+            return False
         _log.warning("the process %d ended with %d, and is replaced", pid, code)
         self._start()
         return True
