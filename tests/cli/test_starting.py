@@ -58,8 +58,12 @@ class Said(NamedTuple):
 
 @pytest.fixture(scope="module")
 def first() -> Said:
+    return said()
+
+
+def said(*options: str) -> Said:
     """The first thing that ``serve --stdio`` writes, and what it had loaded by then."""
-    command = [sys.executable, "-c", _PROBE, *SERVE[3:]]
+    command = [sys.executable, "-c", _PROBE, *SERVE[3:], *options]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=True)
     line, modules = json.loads(done.stderr)
     return Said(json.loads(line), frozenset(modules))
@@ -83,6 +87,18 @@ def test_it_is_said_before_the_engine_and_the_harness_are_loaded(first: Said) ->
 
 def test_and_before_anything_that_listens_stores_or_starts_processes(first: Said) -> None:
     assert first.modules.isdisjoint(LATE)
+
+
+@pytest.mark.req("TRANS-25")
+def test_nor_does_it_wait_for_them_where_a_credential_is_asked_for(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(f'[[token]]\nsha256 = "{"0" * 64}"\nidentity = "ann"\n')
+    tokens.chmod(0o600)
+    first = said("--tokens", str(tokens))
+    assert first.message["payload"]["status"] == "booting"
+    assert first.message["payload"]["auth"] == {"required": True, "schemes": ["bearer"]}
+    late = {"asyncio", "sqlite3", "manglecp.intent.domain", "manglecp.mangle.program", "manglecp.store.opening"}
+    assert first.modules.isdisjoint(late)
 
 
 @pytest.mark.parametrize(

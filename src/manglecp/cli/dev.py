@@ -49,7 +49,8 @@ def _serve(folder: Path, at: tuple[str, int], place: Place) -> None:
 
     from manglecp.pack.problems import PackError
     from manglecp.server.reloading import reload_on_change
-    from manglecp.server.running import Who, serve_http
+    from manglecp.server.running import serve_http
+    from manglecp.server.who import Who
 
     listening = Listening(host=at[0], port=at[1])
 

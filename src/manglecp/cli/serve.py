@@ -161,25 +161,23 @@ def _streams(
     level: str,
     form: str,
 ) -> None:
-    """The manifest goes out before the engine is loaded, unless it depends on who may ask."""
+    """The manifest goes out before the engine is loaded."""
     from manglecp.pack.outline import outlined, read_outline
     from manglecp.server.streams import Streams
-    from manglecp.wire.messages.manifest import Auth
+    from manglecp.server.who import described
     from manglecp.wire.sending import encode
 
     if sys.stdin is None or sys.stdout is None:  # closed by whoever started us
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
-    outline = read_outline(folder)
+    outline, who = read_outline(folder), who_of(tokens, jwt)
     streams = Streams.claim()
-    said = None
-    if tokens is None and jwt is None:
-        said = encode(outlined(outline, "booting", None, Auth(required=False)))
-        try:
-            streams.write(said)
-        except BrokenPipeError:
-            raise click.exceptions.Exit(1) from None  # whoever started us is gone
-        except OSError as error:
-            raise Trouble(f"cannot write the manifest: {error.strerror}") from None
+    said = encode(outlined(outline, "booting", None, described(who.auth)))
+    try:
+        streams.write(said)
+    except BrokenPipeError:
+        raise click.exceptions.Exit(1) from None  # whoever started us is gone
+    except OSError as error:
+        raise Trouble(f"cannot write the manifest: {error.strerror}") from None
 
     from manglecp.server.logs import configure
 
@@ -189,5 +187,5 @@ def _streams(
 
     from manglecp.server.running import serve_streams
 
-    source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(limits)
+    source, settings = source_of(folder, place), settings_of(limits)
     asyncio.run(serve_streams(source, who, streams, outline=outline, said=said, settings=settings))

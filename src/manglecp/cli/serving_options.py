@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from manglecp.server.assembly import Source
     from manglecp.server.proxies import Network
-    from manglecp.server.running import Who
     from manglecp.server.settings import ServerSettings
+    from manglecp.server.who import Who
 
 __all__ = [
     "DEFAULT",
@@ -104,8 +104,11 @@ def source_of(folder: Path, place: Place) -> Source:
 
 
 def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
+    from manglecp.server.who import Who
+
+    if tokens is None and jwt is None:
+        return Who()
     from manglecp.server.auth.tokens import TokensError
-    from manglecp.server.running import Who
 
     try:
         return Who.of(tokens, jwt)

@@ -14,8 +14,7 @@ from manglecp.intent.manifest import manifest
 from manglecp.pack.outline import outlined
 from manglecp.server.auth import Auth
 from manglecp.server.serving import Serving
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import Auth as AuthDescription
+from manglecp.server.who import described
 from manglecp.wire.messages.manifest import Endpoints, Status
 from manglecp.wire.sending import encode
 
@@ -47,15 +46,11 @@ class Manifests:
         base = serving.settings.base
         endpoints = Endpoints(intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke") if http else None
         if edition is None:
-            message = outlined(serving.outline, serving.status, endpoints, self._described())
+            message = outlined(serving.outline, serving.status, endpoints, described(self._auth))
         else:
             more = {"x-degraded": dict(serving.troubles)} if serving.troubles else None
-            message = manifest(edition.domain, serving.status, endpoints, self._described(), more)
+            message = manifest(edition.domain, serving.status, endpoints, described(self._auth), more)
         data = encode(message)
         document = Document(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', serving.status)
         self._made[http] = (now, document)
         return document
-
-    def _described(self) -> AuthDescription:
-        auth = self._auth
-        return AuthDescription(required=auth.required, schemes=auth.schemes or UNSET, token_url=auth.token_url or UNSET)

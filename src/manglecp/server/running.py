@@ -13,16 +13,11 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
-from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.local import local_secrets
 from manglecp.pack.model import Settings
 from manglecp.server.assembly import Source, open_core
-from manglecp.server.auth import Auth
-from manglecp.server.auth.several import Several
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.binding import Listening, refuse_open
 from manglecp.server.core import Core
@@ -31,45 +26,11 @@ from manglecp.server.reloading import watch_credentials
 from manglecp.server.settings import ServerSettings
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
+from manglecp.server.who import Who
 
-__all__ = ["Who", "serve_http", "serve_streams"]
+__all__ = ["serve_http", "serve_streams"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Who:
-    """Who may ask, and what that brings with it."""
-
-    auth: Auth | None = None
-    secrets: Secrets | None = field(default=None, repr=False)
-    auto_confirm: AutoConfirm | None = None
-    metadata: tuple[str, bytes] | None = None
-    tokens: TokensFile | None = None
-
-    @classmethod
-    def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> Who:
-        ways: list[Auth] = []
-        file = None if tokens is None else TokensFile(tokens)
-        if file is not None:
-            ways.append(file)
-        metadata = None
-        if jwt is not None:
-            from manglecp.server.auth.jwt import JwtAuth, JwtSettings
-
-            settings = JwtSettings(**jwt)  # type: ignore[arg-type]
-            metadata = settings.metadata
-            ways.append(JwtAuth(settings, taken=() if file is None else file.names))
-        if not ways:
-            return cls()
-        return cls(
-            ways[0] if len(ways) == 1 else Several(ways),
-            # Whoever comes over a network confirms with a secret of their own, or not at all.
-            Secrets() if file is None else file.secrets(),
-            None if file is None else file.auto_confirm(),
-            metadata,
-            file,
-        )
 
 
 async def serve_http(
