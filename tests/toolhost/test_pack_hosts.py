@@ -194,6 +194,27 @@ def test_settings_that_no_environment_holds_are_refused(folder: Path) -> None:
         found(folder, "look", params(folder, interpreter="x" * 60_000, tool="y" * 60_000))
 
 
+@pytest.mark.parametrize(("said", "ended"), [("", False), ("1.5", True)])
+def test_an_action_has_the_time_that_it_names_unless_whoever_runs_it_says_less(
+    said: str, ended: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("strict")
+    monkeypatch.setenv("MACHINA_TOOLHOST_TIMEOUT", said)
+    monkeypatch.setattr("manglecp.toolhost.dispatch.settings.DEFAULT_TIMEOUT", 1.5)
+    slow = "@action(effects=['none'], timeout=60)\ndef wait() -> bool:\n    time.sleep(3)\n    return True\n"
+    hasty = slow.replace(", timeout=60", "").replace("def wait", "def hurry")
+    (folder / "actions.py").write_text(f"import time\n\nfrom manglecp import action\n\n\n{slow}\n\n{hasty}")
+
+    async def main() -> None:
+        async with serve_actions(read_pack(folder, params(folder)), size=1, degrade=True) as dispatcher:
+            answer = await dispatcher.call("AID.PACK.WAIT.v1")
+            assert isinstance(answer, Answer) is not ended
+            assert not isinstance(await dispatcher.call("AID.PACK.HURRY.v1"), Answer)
+
+    with nothing_left():
+        asyncio.run(main())
+
+
 def test_a_folder_of_the_path_that_depends_on_where_one_stands_does_not_count(tmp_path: Path) -> None:
     program = tmp_path / "git"
     program.write_text("#!/bin/sh\n")

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from manglecp.pack.folder import Folder
 from manglecp.pack.model import ActionDescription, Pack, Profile
 from manglecp.pack.problems import PackError, Problem, Problems
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin, settings
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.grouping import Rights, grouped, places_of
 from manglecp.toolhost.leases import Audit
@@ -68,8 +68,16 @@ async def serve_actions(
                 working = [places.enter_context(tempfile.TemporaryDirectory(prefix="manglecp-"))]
             hosting = _Hosting(environ or os.environ, working, programs, degrade, allow_weaker)
             plugins = await _served(pack, hosting)
-        async with Dispatcher(plugins, size=size, audit=audit, on_event=on_event) as dispatcher:
+        async with Dispatcher(plugins, size=size, timeout=_longest(pack), audit=audit, on_event=on_event) as dispatcher:
             yield dispatcher
+
+
+def _longest(pack: Pack) -> float:
+    """What no call may exceed: what the environment says or, if it says nothing, the longest time of an action."""
+    usual = settings.timeout(os.environ)
+    if os.environ.get(settings.TIMEOUT, "").strip():
+        return usual
+    return max([usual, *(action.timeout or 0 for action in pack.actions.values())])
 
 
 class _Hosting(NamedTuple):
@@ -101,7 +109,9 @@ async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
     served = []
     for rights, aids in groups.items():
         part = listing.part(aids)
-        served.append(Served(part.catalogue, _command(pack, part, rights, hosting, weaker)))
+        served.append(
+            Served(part.catalogue.timed(settings.timeout(os.environ)), _command(pack, part, rights, hosting, weaker))
+        )
     return served
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -75,6 +75,11 @@ class Catalogue(Mapping[str, ActionProfile]):
                 raise ListingError(f"{aid} is listed twice")
             profiles[aid] = _profile(aid, tool)
         return cls(profiles)
+
+    def timed(self, seconds: float) -> Catalogue:
+        """The same, in which every action that names no time has this one."""
+        profiles = self._profiles.items()
+        return Catalogue({aid: replace(each, timeout=each.timeout or seconds) for aid, each in profiles})
 
     def __getitem__(self, aid: str) -> ActionProfile:
         return self._profiles[aid]

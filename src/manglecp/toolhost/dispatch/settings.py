@@ -20,6 +20,7 @@ __all__ = [
     "DEFAULT_POOL_SIZE",
     "DEFAULT_TIMEOUT",
     "MAX_TIMEOUT",
+    "TIMEOUT",
     "SettingError",
     "check",
     "is_timeout",
@@ -27,6 +28,7 @@ __all__ = [
     "timeout",
 ]
 
+TIMEOUT: Final = "MACHINA_TOOLHOST_TIMEOUT"
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_POOL_SIZE: Final = 2
 MAX_TIMEOUT: Final = 86_400.0
@@ -52,7 +54,7 @@ def check(size: object, seconds: object) -> None:
 
 def timeout(environ: Mapping[str, str]) -> float:
     """Seconds that a call may take (IPC-35)."""
-    name = "MACHINA_TOOLHOST_TIMEOUT"
+    name = TIMEOUT
     text = environ.get(name, "")
     if not text.strip():
         return DEFAULT_TIMEOUT
