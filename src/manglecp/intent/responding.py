@@ -168,6 +168,8 @@ def _diagnostics(evaluation: Evaluation, fitted: Fitted) -> Diagnostics:
     changes: dict[str, object] = {"tokens": {"count": fitted.tokens, "by": by}}
     if len(fitted.tools) < len(evaluation.selected):
         changes["tools_proven"] = len(evaluation.selected)
+    if evaluation.domain.facts_version:
+        changes["facts_version"] = evaluation.domain.facts_version
     if evaluation.request.payload.options.rule_coverage:
         changes["rule_coverage"] = rule_coverage(evaluation)
     return msgspec.structs.replace(evaluation.diagnostics(), **changes)

@@ -55,17 +55,23 @@ class Announcing:
         self._known: dict[tuple[str, str], _Remembered] = {}
 
     def keep(
-        self, request: IntentRequest, identity: Identity, definitions: Sequence[Definition], now_ns: int, now_ms: int
+        self,
+        request: IntentRequest,
+        identity: Identity,
+        definitions: Sequence[Definition],
+        now_ns: int,
+        now_ms: int,
+        facts_version: str = "",
     ) -> None:
         """The identity can invoke these tools from now on, which answer its request of ``now_ns``."""
         if not definitions:
             return
-        asked = _asked(request, identity)
+        asked = _asked(request, identity, facts_version)
         written = self._written(identity, definitions, asked)
         if written is not None and self._still_there(identity, definitions, written, now_ms):
             return
         soon = written is not None and all(now_ms - one.at_ms <= self._retention_ms // 2 for one in written)
-        proof = question_digest(request, identity, self._pack_digest, now_ns)
+        proof = question_digest(request, identity, self._pack_digest, now_ns, facts_version)
         kept = [self._entry(one, proof) for one in definitions]
         with self._store.writing() as tx:
             self._store.registry.keep(
@@ -122,7 +128,8 @@ def _window(definition: Definition) -> tuple[int | None, int | None]:
     )
 
 
-def _asked(request: IntentRequest, identity: Identity) -> bytes:
-    """Who asked what: a question without its time. Members in another order are taken for another question."""
+def _asked(request: IntentRequest, identity: Identity, facts_version: str) -> bytes:
+    """Who asked what: a question without its time. Members in another order are taken for another question, and so is
+    the same one when the server knew other facts."""
     who = (identity.name, sorted(identity.permissions), identity.trust)
-    return hashlib.sha256(msgspec.json.encode((who, request.payload))).digest()
+    return hashlib.sha256(msgspec.json.encode((who, facts_version, request.payload))).digest()

@@ -44,7 +44,7 @@ class CarryingOut:
 
     def __init__(
         self,
-        domain: Domain,
+        newest: Callable[[], Domain],
         dispatcher: Dispatcher,
         claims: Claims,
         *,
@@ -52,7 +52,9 @@ class CarryingOut:
         sandbox: Profile,
         point: Callable[[str], None],
     ) -> None:
-        self._domain = domain
+        """``newest`` gives the domain with what the pack knows at that moment."""
+        self._newest = newest
+        domain = newest()
         self._dispatcher = dispatcher
         self._claims = claims
         self._policies = policies
@@ -72,7 +74,7 @@ class CarryingOut:
         except GateRefused as refused:
             return await self._over(journal, "failed", None, gate_refused(refused, nothing))
         except MangleError:
-            _log.exception("the rules of %s failed during run %s", self._domain.pack.name, accepted.admission.run)
+            _log.exception("the rules of %s failed during run %s", self._newest().pack.name, accepted.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
             return await self._over(journal, "failed", None, failure)
         watch.progress("", len(definition.steps), len(definition.steps))
@@ -90,22 +92,23 @@ class CarryingOut:
         definition = accepted.proven.definition
         run = accepted.admission.run
         rules = RunRules(
-            self._domain, self._spoken, accepted.identity, run, definition.tool, accepted.args, accepted.now_ns
+            self._newest, self._spoken, accepted.identity, run, definition.tool, accepted.args, accepted.now_ns
         )
         return rules, Answering(
             run=accepted.admission.run,
-            domain=self._domain,
+            domain=self._newest(),
             definition=definition,
             args=accepted.args,
             rules=rules,
         )
 
     def _execution(self, accepted: Accepted, rules: RunRules, watch: Watch) -> Execution:
-        pack, plan = self._domain.pack, accepted.plan
+        domain, plan = self._newest(), accepted.plan
+        pack = domain.pack
         package = self._policies()
         terms = RunTerms(
             run=accepted.admission.run,
-            model_ref=f"rules:{pack.name}@{pack.settings.version}+{self._domain.digest}",
+            model_ref=f"rules:{pack.name}@{pack.settings.version}+{domain.digest}",
             package=package,
             pinned=pack.settings.governance_digest or package.digest,
             actions=plan.actions,

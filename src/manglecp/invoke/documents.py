@@ -111,8 +111,12 @@ class Documents:
         return [*parts, text[end:]]
 
 
-def question_digest(request: IntentRequest, identity: Identity, pack_digest: str, now_ns: int) -> str:
-    """With the pack it determines the answer: who asked what, with which facts, and when."""
+def question_digest(
+    request: IntentRequest, identity: Identity, pack_digest: str, now_ns: int, facts_version: str = ""
+) -> str:
+    """With the pack it determines the answer: who asked what, with which facts, and when; and, where the pack finds
+    facts out, which it knew."""
     asked: dict[str, Any] = msgspec.to_builtins(request.payload)
     who = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
-    return digest({"pack": pack_digest, "identity": who, "asked": asked, "now": str(now_ns)})
+    known = {"facts": facts_version} if facts_version else {}
+    return digest({"pack": pack_digest, "identity": who, "asked": asked, "now": str(now_ns), **known})

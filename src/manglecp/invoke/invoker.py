@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Literal, Self, TypeVar
@@ -116,14 +116,18 @@ class Invoker:
             threads=self._threads,
             claims=self._claims,
         )
-        self._carrying = CarryingOut(domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point)
-        self._under_way: dict[tuple[str, str], tuple[str, asyncio.Task[Answer]]] = {}
-        """By identity and request key: what was asked, and who answers it."""
+        self._carrying = CarryingOut(
+            lambda: self.domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point
+        )
+        self._under_way: dict[tuple[str, str], tuple[str, asyncio.Task[Answer], asyncio.Event]] = {}
+        """By identity and request key: what was asked, who answers it, and what stops that."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._carriers: set[asyncio.Task[Any]] = set()
         """Those that carry out a run at this moment."""
         self._handing_over: Literal["all", "taken"] | None = None
         self._gone = False
+        self.settle: Callable[[], Awaitable[None]] = _at_once
+        """What an answer about effects waits for: whoever gets it and asks again is to be answered by what they did."""
 
     async def __aenter__(self) -> Self:
         self._claims.begin()
@@ -144,9 +148,21 @@ class Invoker:
 
     def _evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         now_ns = self._clock()
-        answer = respond(self.domain, request, identity, lambda: now_ns)
-        self._announcing.keep(request, identity, answer.definitions, now_ns, self._now_ms())
+        domain = self.domain
+        answer = respond(domain, request, identity, lambda: now_ns)
+        self._announcing.keep(
+            request, identity, answer.definitions, now_ns, self._now_ms(), facts_version=domain.facts_version
+        )
         return answer.response
+
+    def renew(self, domain: Domain) -> None:
+        """Answer by other facts of the same pack from now on. Whoever is being answered hears of those before.
+
+        Tools that were announced can be invoked as before; what policy says of their effects, it says by these facts.
+        """
+        if domain.digest != self.domain.digest:
+            raise ValueError("another edition of a pack has an invoker of its own")
+        self.domain = domain
 
     # --- invocations -------------------------------------------------------------------------------------------------
 
@@ -166,19 +182,21 @@ class Invoker:
         if _UNKEEPABLE in request.payload.macro_id:
             raise not_found()
         asked = digest({"macro_id": request.payload.macro_id, "args": args_digest(request.payload.args)})
+        cancel = cancel or asyncio.Event()
         # Nothing is awaited between looking and registering: of two at the same time the second finds the first.
         known = None if key is None else self._under_way.get((identity.name, key))
         if known is not None and known[0] != asked:
             raise _conflict()
         if known is not None:
             task = known[1]
+            await _or_stopped(task, cancel, known[2])
         else:
             watch = self._watched(cancel, progress)
             task = asyncio.create_task(self._answer(request, Asked(identity, key, asked, now_ns), watch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             if key is not None:
-                self._under_way[identity.name, key] = (asked, task)
+                self._under_way[identity.name, key] = (asked, task, cancel)
                 task.add_done_callback(lambda _: self._under_way.pop((identity.name, key), None))
         # Whoever asked may go away; what was accepted goes on.
         answer = await asyncio.shield(task)
@@ -191,13 +209,13 @@ class Invoker:
         if asked.key is not None:
             run = await self._in_thread(self._by_key, identity, asked.key)
             if run is not None:
-                return await self._of_another(run.run_id, run.request_digest, asked.digest)
+                return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         try:
             kept = await self._in_thread(self._find, identity, request.payload.macro_id)
             checked = self._checks.check(kept, request.payload, identity, self._now_ms())
             accepted = await self._accepting.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
-            return await self._of_another(taken.run_id, taken.request_digest, asked.digest)
+            return await self._of_another(taken.run_id, taken.request_digest, asked.digest, watch)
         except WireError as error:
             return error
         self._point("accepted")
@@ -205,9 +223,26 @@ class Invoker:
             answer = await self._carry_out(accepted, watch)
         except HandedOver:
             return await self._elsewhere(accepted, watch)
+        if accepted.plan.has_effects:
+            await self.settle()
         if accepted.first:  # a chain without effects that ran twice has one answer all the same
-            return await self._of_another(accepted.first[0].run_id, accepted.first[0].request_digest, asked.digest)
+            first = accepted.first[0]
+            return await self._of_another(first.run_id, first.request_digest, asked.digest, watch)
         return answer
+
+    async def cancel(self, identity: Identity, key: str) -> None:
+        """Ask the run of this key to stop, wherever it is carried out. What is over stays as it is."""
+        known = self._under_way.get((identity.name, key))
+        if known is not None:
+            known[2].set()
+            return
+        run = await self._in_thread(self._by_key, identity, key)
+        if run is not None:
+            await self._in_thread(self._ask_cancel, run)
+
+    def _ask_cancel(self, run: Run) -> None:
+        with self._store.writing() as tx:
+            self._store.runs.ask_cancel(tx, run.run_id, run.identity)
 
     def _find(self, identity: Identity, macro_id: str) -> Kept | None:
         with self._store.reading() as tx:
@@ -235,7 +270,7 @@ class Invoker:
             return self._left_behind(accepted)
         except Fenced:
             _log.warning("run %s was taken over by another process", run)
-            return await self._end_of(run, keyed=accepted.admission.request_key_digest is not None)
+            return await self._end_of(run, watch, keyed=accepted.admission.request_key_digest is not None)
         except StoreError as error:
             _log.error("run %s cannot be written down: %s", run, error)
             return interrupted(run, acknowledged=accepted.plan.has_effects)
@@ -260,9 +295,9 @@ class Invoker:
         for task in tuple(self._carriers):
             task.cancel()
 
-    def _watched(self, cancel: asyncio.Event | None, progress: OnProgress | None) -> Watch:
+    def _watched(self, cancel: asyncio.Event, progress: OnProgress | None) -> Watch:
         return Watch(
-            cancelled=cancel or asyncio.Event(),
+            cancelled=cancel,
             progress=telling(progress),
             leaving=lambda: self._handing_over == "all",
             point=self._point,
@@ -280,7 +315,7 @@ class Invoker:
                 await self.take_over(run, watch=replace(watch, leaving=lambda: False))
                 break
             await asyncio.sleep(pause)
-        return await self._end_of(run, keyed=accepted.admission.request_key_digest is not None)
+        return await self._end_of(run, watch, keyed=accepted.admission.request_key_digest is not None)
 
     def _release(self, run: str) -> None:
         claim = self._claims.of(run)
@@ -299,17 +334,21 @@ class Invoker:
         with self._store.reading() as tx:
             return self._store.runs.by_key(tx, identity.name, key)
 
-    async def _of_another(self, run: str, its: str, asked: str) -> Answer:
-        return await self._end_of(run, keyed=True) if its == asked else _conflict()
+    async def _of_another(self, run: str, its: str, asked: str, watch: Watch) -> Answer:
+        return await self._end_of(run, watch, keyed=True) if its == asked else _conflict()
 
-    async def _end_of(self, run: str, *, keyed: bool) -> Answer:
-        """Wait for the end of a run that somebody else carries out."""
+    async def _end_of(self, run: str, watch: Watch, *, keyed: bool) -> Answer:
+        """Wait for the end of a run that somebody else carries out; who does hears of it if that is to stop."""
+        told = False
         for pause in pauses():
             if self._gone:
                 return left_behind(run, acknowledged=True, keyed=keyed)
             # Looked at without waiting in a thread: there are few of them, and many may wait.
             if (found := await self._in_thread(self._store.runs.wait, run, 0.0)).state != RunState.RUNNING:
                 break
+            if watch.cancelled.is_set() and not told:
+                told = True
+                await self._in_thread(self._ask_cancel, found)
             await asyncio.sleep(pause)
         kept = await self._in_thread(self._kept_answer, run)
         if kept is None and found.state == RunState.NEEDS_DECISION and found.pack_digest == self.domain.digest:
@@ -358,6 +397,21 @@ class Invoker:
 
     async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+
+async def _at_once() -> None:
+    """Nothing is found out that effects could change."""
+
+
+async def _or_stopped(task: asyncio.Task[Answer], asked: asyncio.Event, stop: asyncio.Event) -> None:
+    """Wait for what somebody else began; whoever waits may stop it as well."""
+    stopping = asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done():
+            stop.set()
+    finally:
+        stopping.cancel()
 
 
 def _conflict() -> WireError:

@@ -24,6 +24,7 @@ from manglecp.intent.domain import Domain
 from manglecp.invoke.confirmation import Secrets
 from manglecp.invoke.housekeeping import Housekeeping, tidy
 from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.refreshing import kept_up_to_date
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.model import Pack
 from manglecp.pack.reading import read_pack
@@ -31,6 +32,7 @@ from manglecp.store.errors import StoreError, Unusable
 from manglecp.store.opening import Store, open_store, state_directory
 from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
 from manglecp.toolhost.externals import serve_externals
+from manglecp.toolhost.generators import Generated, Looking, serve_facts
 from manglecp.toolhost.packs import profile_of, serve_actions
 
 __all__ = ["SECRET_FILE", "Opened", "local_secrets", "open_packs"]
@@ -59,17 +61,20 @@ async def open_packs(
     workspace: Sequence[Path | str] = (),
     programs: Sequence[str] = (),
     degrade: bool = False,
+    cache: Path | bool = True,
     key: bytes | None = None,
     settings: InvokeSettings | None = None,
     secrets: Secrets | None = None,
     clock: Callable[[], int] = time.time_ns,
     on_failure: OnFailure | None = None,
+    looking: Callable[[Looking], None] | None = None,
 ) -> AsyncIterator[Opened]:
     """``where`` is a store as :func:`open_store` takes it, ``key`` what values in it are sealed with.
 
     ``workspace`` are the folders that actions may write, and the first is the one they work in; ``programs`` those that
-    they may start. ``on_failure`` is told what hosts say of calls that failed: clients get a text of ours, for theirs
-    may hold anything, but whoever owns the machine may know.
+    they may start. ``cache`` is where generators of facts keep things, by default in this user's cache; False: nowhere.
+    ``looking`` hears how far they are. ``on_failure`` is told what hosts say of calls that failed: clients get a text
+    of ours, for theirs may hold anything, but whoever owns the machine may know.
 
     :class:`manglecp.pack.problems.PackError` and :class:`manglecp.store.errors.StoreError` say what is wrong.
     """
@@ -81,7 +86,10 @@ async def open_packs(
         invokers = []
         for folder in folders:
             pack = await asyncio.to_thread(read_pack, folder, params, degrade=degrade)
-            domain = await asyncio.to_thread(_load, pack, stack.enter_context(ExitStack()), degrade)
+            serving = stack.enter_context(ExitStack())
+            facts = serve_facts(pack, cache=cache, programs=programs, degrade=degrade, told=looking)
+            generated = await asyncio.to_thread(serving.enter_context, facts)
+            domain = await asyncio.to_thread(_load, pack, serving, generated, degrade)
             hosts = serve_actions(pack, workspace=workspace, programs=programs, degrade=degrade)
             dispatcher = await stack.enter_async_context(hosts)
             if on_failure is not None:
@@ -96,6 +104,7 @@ async def open_packs(
                 clock=clock,
             )
             invokers.append(await stack.enter_async_context(invoker))
+            await stack.enter_async_context(kept_up_to_date(invoker, generated))
         yield Opened(store, known, tuple(invokers))
 
 
@@ -130,8 +139,9 @@ class _Overheard:
         return self._dispatcher.cancel(call_id)
 
 
-def _load(pack: Pack, hosts: ExitStack, degrade: bool) -> Domain:
-    return Domain.load(pack, externals=hosts.enter_context(serve_externals(pack, degrade=degrade)))
+def _load(pack: Pack, hosts: ExitStack, generated: Generated | None, degrade: bool) -> Domain:
+    externals = hosts.enter_context(serve_externals(pack, degrade=degrade))
+    return Domain.load(pack, externals=externals, generated=generated)
 
 
 def local_secrets(folder: Path | None = None) -> Secrets:

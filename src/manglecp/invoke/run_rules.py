@@ -9,7 +9,7 @@ Rules that nobody wrote are not asked: whether the pack has a rule for a questio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -72,7 +72,7 @@ class RunRules:
 
     def __init__(
         self,
-        domain: Domain,
+        newest: Callable[[], Domain],
         spoken: Spoken,
         identity: Identity,
         run: str,
@@ -80,8 +80,9 @@ class RunRules:
         args: Mapping[str, Any],
         now_ns: int,
     ) -> None:
-        """``spoken`` is worked out once for the domain."""
-        self._domain = domain
+        """``spoken`` is worked out once for the domain. Each question is answered by the ``newest`` facts of the
+        server: what policy forbids now is forbidden, whenever the tool was proven."""
+        self._newest = newest
         self._tool = tool
         self._now = now_ns
         self._spoken = spoken
@@ -136,14 +137,15 @@ class RunRules:
         return {name: lookup.all(name, arity) for name, arity in AFTER.items()}
 
     def _ask(self, outcomes: Sequence[Outcome], more: Iterable[Fact] = ()) -> Lookup:
-        limits = self._domain.pack.settings.limits
+        domain = self._newest()
+        limits = domain.pack.settings.limits
         engine = Limits(
-            derived_facts=self._domain.base.derived + limits.max_derived_facts,
+            derived_facts=domain.base.derived + limits.max_derived_facts,
             intervals=limits.max_intervals_per_atom,
             seconds=limits.max_compute_ms / 1_000,
         )
         facts = [*self._about, *more, *self._about_steps(outcomes)]
-        return Lookup(self._domain.base.evaluate(facts, now=self._now, check=False, limits=engine))
+        return Lookup(domain.base.evaluate(facts, now=self._now, check=False, limits=engine))
 
     def _about_steps(self, outcomes: Sequence[Outcome]) -> Iterator[Fact]:
         for one in outcomes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from manglecp.server.edition import Edition, open_edition
 from manglecp.server.serving import Serving
 from manglecp.server.settings import ServerSettings
 from manglecp.store.opening import Store, open_store
+from manglecp.toolhost.generators import Looking
 
 __all__ = ["Source", "open_core"]
 
@@ -37,6 +39,10 @@ class Source:
     workspace: Sequence[Path] = ()
     programs: Sequence[str] = ()
     degrade: bool = False
+    cache: Path | bool = True
+    """Where generators of facts keep things: in this user's cache, elsewhere, or nowhere."""
+    looking: Callable[[Looking], None] | None = field(default=None, compare=False)
+    """Hears how far they are."""
 
 
 @asynccontextmanager
@@ -71,12 +77,26 @@ async def open_core(
                 workspace=source.workspace,
                 programs=source.programs,
                 degrade=source.degrade,
+                cache=source.cache,
+                looking=source.looking,
+                troubled=troubled,
                 secrets=secrets or local_secrets(),
                 auto_confirm=auto_confirm,
                 settings=InvokeSettings(claim_ms=round(serving.settings.claim * 1_000)),
                 clock=clock,
             ) as edition:
                 yield edition
+
+        troubles: Counter[str] = Counter()
+
+        def troubled(generator: str, why: str | None) -> None:
+            """Two editions may be there, and have the same trouble."""
+            troubles[generator] += -1 if why is None else 1
+            if not troubles[generator]:
+                serving.restore(f"facts: {generator}")
+            else:
+                how = f"What {generator} finds out is not up to date; older facts are used"
+                serving.degrade(f"facts: {generator}", how)
 
         def probe() -> None:
             for store in opened:

@@ -1,6 +1,7 @@
 """One loaded edition of a pack: its rules warm, its hosts running, its invoker open.
 
-An edition never changes. Another one takes its place, and this one ends when nothing it was asked is under way.
+An edition never changes, but for what its pack finds out: its invoker answers by the newest facts. Another one takes
+its place, and this one ends when nothing it was asked is under way.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from pathlib import Path
 from manglecp.intent.domain import Domain
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.refreshing import Troubled, kept_up_to_date
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.reading import read_pack
 from manglecp.store.opening import Store
 from manglecp.toolhost.externals import serve_externals
+from manglecp.toolhost.generators import Generated, Looking, serve_facts
 from manglecp.toolhost.packs import profile_of, serve_actions
 
 __all__ = ["Edition", "open_edition"]
@@ -27,6 +30,7 @@ __all__ = ["Edition", "open_edition"]
 @dataclass(frozen=True, slots=True, eq=False)
 class Edition:
     domain: Domain
+    """As it was opened; that of the invoker may know more."""
     invoker: Invoker
 
 
@@ -39,26 +43,33 @@ async def open_edition(
     workspace: Sequence[Path | str] = (),
     programs: Sequence[str] = (),
     degrade: bool = False,
+    cache: Path | bool = True,
     secrets: Secrets | None = None,
     auto_confirm: AutoConfirm | None = None,
     settings: InvokeSettings | None = None,
     clock: Callable[[], int] = time.time_ns,
+    looking: Callable[[Looking], None] | None = None,
+    troubled: Troubled | None = None,
 ) -> AsyncIterator[Edition]:
     """The pack as it is in its folder now; :class:`manglecp.pack.problems.PackError` says what is wrong with it.
 
     ``workspace`` are the folders that actions may write, and the first is the one they work in; ``programs`` those that
-    they may start.
+    they may start. ``cache`` is where generators of facts keep things; ``looking`` hears how far they are, and
+    ``troubled`` when the facts of one are old.
     """
     async with AsyncExitStack() as stack:
         pack = await asyncio.to_thread(read_pack, folder, params, degrade=degrade)
         hosts = stack.enter_context(ExitStack())
 
-        def load() -> Domain:
-            loaded = Domain.load(pack, externals=hosts.enter_context(serve_externals(pack, degrade=degrade)))
+        def load() -> tuple[Domain, Generated | None]:
+            facts = serve_facts(pack, cache=cache, programs=programs, degrade=degrade, told=looking)
+            generated = hosts.enter_context(facts)
+            externals = hosts.enter_context(serve_externals(pack, degrade=degrade))
+            loaded = Domain.load(pack, externals=externals, generated=generated)
             loaded.warm_up()
-            return loaded
+            return loaded, generated
 
-        domain = await asyncio.to_thread(load)
+        domain, generated = await asyncio.to_thread(load)
         actions = serve_actions(pack, workspace=workspace, programs=programs, degrade=degrade)
         dispatcher = await stack.enter_async_context(actions)
         invoker = Invoker(
@@ -71,4 +82,6 @@ async def open_edition(
             sandbox=profile_of(pack, programs=programs),
             clock=clock,
         )
-        yield Edition(domain, await stack.enter_async_context(invoker))
+        await stack.enter_async_context(invoker)
+        await stack.enter_async_context(kept_up_to_date(invoker, generated, troubled))
+        yield Edition(domain, invoker)

@@ -78,6 +78,7 @@ class Looking(NamedTuple):
     what: str
     facts: int
     seconds: float
+    over: bool = False
 
 
 class Looked(NamedTuple):
@@ -273,6 +274,10 @@ class Generated:
         numbers = (instead.get(name, generator.known.sum) for name, generator in self._of.items())
         return "".join(f"{number:032x}" for number in numbers)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._of)
+
     def next(self) -> tuple[str, float]:
         """The generator that is to be asked next, and in how many seconds."""
         name, generator = min(self._of.items(), key=lambda item: item[1].due)
@@ -359,7 +364,7 @@ class Generated:
     def _tell(self, said: GeneratorDescription, piece: _Piece, count: int, began: float) -> None:
         if self._told is not None:
             done, total, what = piece.progress or (None, None, "")
-            self._told(Looking(said.name, done, total, what, count, time.monotonic() - began))
+            self._told(Looking(said.name, done, total, what, count, time.monotonic() - began, piece.over))
 
     def _ask(
         self, said: GeneratorDescription, inputs: Mapping[str, Any], began: float

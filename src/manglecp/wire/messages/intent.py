@@ -121,7 +121,12 @@ class RuleCoverage(Part, frozen=True, kw_only=True):
     dormant_details: tuple[DormantRule, ...]
 
 
-class Diagnostics(Part, frozen=True, kw_only=True, rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven"}):
+class Diagnostics(
+    Part,
+    frozen=True,
+    kw_only=True,
+    rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven", "facts_version": "x-facts_version"},
+):
     facts_evaluated: Count
     facts_derived: Count
     rules_fired: Count
@@ -131,6 +136,8 @@ class Diagnostics(Part, frozen=True, kw_only=True, rename={"tokens": "x-tokens",
     """``{"count": N, "by": "estimate" | "o200k_base"}``: what the tools and skills of this answer cost."""
     tools_proven: Count | UnsetType = UNSET
     """If not all of them are shown."""
+    facts_version: str | UnsetType = UNSET
+    """Of what the server has found out and answers by; other facts have another one."""
 
 
 class IntentResult(Part, frozen=True, kw_only=True):
