@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -140,17 +140,27 @@ def _children(process: int) -> list[int]:
 
 @contextlib.contextmanager
 def serve(
-    folder: Path, *, stdio: bool = False, identities: tuple[str, ...] = (), config: str = _OPEN_RATES
+    folder: Path,
+    *,
+    stdio: bool = False,
+    identities: tuple[str, ...] = (),
+    config: str = _OPEN_RATES,
+    store: str = ":memory:",
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """The pack that ``manglecp new`` makes, served by a process of its own until the block ends.
 
-    ``identities`` are those whom the server knows; each one's token is its name. None: everybody may ask.
+    ``identities`` are those whom the server knows; each one's token is its name. None: everybody may ask. ``more`` is
+    what is added to files of the pack.
     """
     pack = folder / "drafts"
     made = CliRunner().invoke(cli, ["new", str(pack)])
     assert made.exit_code == 0, made.output
+    for name, text in (more or {}).items():
+        with (pack / name).open("a") as file:
+            file.write(text)
     (folder / "server.toml").write_text(config)
-    args = ["serve", str(pack), "--store", ":memory:", "--degrade", "--config", str(folder / "server.toml")]
+    args = ["serve", str(pack), "--store", store, "--degrade", "--config", str(folder / "server.toml")]
     args += ["--log-level", "warning", *(["--stdio"] if stdio else ["--http", "127.0.0.1:0"])]
     if identities:
         args += ["--tokens", str(_tokens(folder, identities))]
