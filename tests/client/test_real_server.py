@@ -113,8 +113,8 @@ async def test_who_asks_is_known(way: str) -> None:
             await client.evaluate("go")
 
 
-@pytest.mark.req("TRANS-36", "TRANS-38")
-@pytest.mark.parametrize("way", ["memory", "websocket"])
+@pytest.mark.req("TRANS-36", "TRANS-38", "TRANS-40")
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_run_that_is_cancelled_stops(way: str) -> None:
     begun = asyncio.Event()
 

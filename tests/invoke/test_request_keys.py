@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from manglecp.intent.identity import Identity
-from manglecp.store.opening import open_store
+from manglecp.store.opening import Store, open_store
+from manglecp.store.runs.model import Run
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
-from tests.invoke.workshop import Fails, shop
+from tests.invoke.workshop import ME, Fails, shop
 
 OTHER = Identity("somebody", frozenset(), "user")
 LASTING = 'valid_for("t", D) :- D = fn:duration:parse("10s").'
@@ -185,3 +187,57 @@ async def test_an_answer_that_invites_to_try_again_frees_the_key(action: str) ->
         answer = await s.invoke("t", {"n": 1}, confirm=True, request_key="k")
     assert (refused.code, refused.row.recoverable) == ("rate_limited", True)
     assert answer.result == {"n": 1}
+
+
+# --- cancelling by a key ---------------------------------------------------------------------------------------------
+
+
+class Held:
+    """An effect that waits in the midst; another step would follow."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, given: dict[str, Any]) -> dict[str, Any]:
+        self.begun.set()
+        await self.go_on.wait()
+        return given
+
+
+@pytest.mark.parametrize("where", ["here", "there", "attached here", "attached there"])
+async def test_a_run_is_cancelled_by_its_key_wherever_it_is_carried_out(where: str) -> None:
+    """By whoever names the key, or who asked for the same and gives up."""
+    store, held = open_store(":memory:"), Held()
+    two = chain(steps("write", "erase"))
+    async with shop(two, {"write": held}, store=store) as here, shop(two, store=store) as there:
+        asking = asyncio.create_task(here.refused("t", {"n": 1}, confirm=True, request_key="k"))
+        await asyncio.wait_for(held.begun.wait(), 60)
+        one = here if where.endswith("here") else there
+        await one.invoker.cancel(OTHER, "k")  # another's key of the same name
+        await one.invoker.cancel(ME, "unknown")
+        stop, attached = asyncio.Event(), None
+        if where.startswith("attached"):
+            again = one.refused("t", {"n": 1}, confirm=True, request_key="k", cancel=stop)
+            attached = asyncio.create_task(again)
+            stop.set()
+        else:
+            await one.invoker.cancel(ME, "k")
+        if one is there:
+            async with asyncio.timeout(60):
+                while not runs(store)[0].cancel:
+                    await asyncio.sleep(0.01)
+        elif attached is not None:
+            await asyncio.wait([attached], timeout=0.1)
+        held.go_on.set()
+        assert (await asyncio.wait_for(asking, 60)).code == "cancelled"
+        assert attached is None or (await asyncio.wait_for(attached, 60)).code == "cancelled"
+        assert [name for name, _ in here.bench.ran] == ["write"]
+        await one.invoker.cancel(ME, "k")  # what is over stays as it is
+        assert (await there.refused("t", {"n": 1}, confirm=True, request_key="k")).code == "cancelled"
+    store.close()
+
+
+def runs(store: Store) -> Sequence[Run]:
+    with store.reading() as tx:
+        return store.runs.list(tx)

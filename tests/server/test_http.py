@@ -17,6 +17,7 @@ from manglecp.server.metrics import Metrics
 from manglecp.server.settings import Rate, ServerSettings
 from manglecp.server.tls import Tls
 from manglecp.wire.errors import CODES
+from tests.invoke.test_request_keys import Held
 from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, Tokens, cancel, encoded, intent, invoke, plain_pack
 from tests.server.house import JSON, House, house
@@ -227,6 +228,39 @@ async def test_whoever_closes_the_connection_has_cancelled(monkeypatch: pytest.M
             gate.open.set()
             assert (await post(h, "/evaluate", intent("b")))[0] == 200
             del reader
+
+
+@pytest.mark.req("TRANS-40")
+async def test_a_run_with_a_key_outlives_its_connection_and_is_cancelled_in_a_message() -> None:
+    held = Held()
+    auth = Tokens({"a": Identity("ann", frozenset(), "user"), "b": Identity("bob", frozenset(), "user")})
+    two = plain_pack(
+        'macro("w", "Two."). mandatory("w") :- intent("go"). macro_step("w", 1, "write"). macro_step("w", 2, "write").'
+    )
+    async with house(two, {"write": held}, auth=auth) as h:
+        ann, bob = ({"authorization": f"Bearer {one}"} for one in "ab")
+        _, told, _ = await post(h, "/evaluate", intent(), **ann)
+        [tool] = told["payload"]["macro_tools"]
+        request = invoke("x", tool["macro_id"], {"n": 1}, **{"x-request_key": "k"})
+        gone = asyncio.create_task(post(h, "/invoke", request, **ann))
+        await asyncio.wait_for(held.begun.wait(), PATIENCE)
+        gone.cancel()  # which closes the connection
+        stopping = cancel("x")
+        stopping["payload"]["x-request_key"] = "k"
+
+        async def stop(path: str = "/invoke", **who: str) -> tuple[int, bytes]:
+            answer = await h.http.post(path, content=encoded(stopping), headers={**JSON, **who})
+            return answer.status_code, answer.content
+
+        assert (await stop())[0] == 401
+        assert (await stop("/evaluate", **ann))[0] == 400
+        assert await stop(**bob) == (204, b"")  # whose key is another one
+        again = asyncio.create_task(post(h, "/invoke", {**request, "id": "y"}, **ann))
+        assert await stop(**ann) == (204, b"")
+        held.go_on.set()
+        status, told, _ = await asyncio.wait_for(again, PATIENCE)
+        assert (status, told["payload"]["code"]) == (499, "cancelled")
+        assert len(h.desk.shop.bench.ran) == 1
 
 
 async def test_a_client_that_goes_while_it_speaks_leaves_nothing_behind() -> None:

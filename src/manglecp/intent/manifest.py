@@ -42,6 +42,7 @@ EXTENSIONS: Final = {
     "x-request_key": {
         "option": 'payload["x-request_key"] of invoke_request: a text of the client, at most 128 characters',
         "answer": "the same key, tool and arguments lead to one run and its answer, however often they are sent",
+        "cancel": 'payload["x-request_key"] of cancel, which macro_invoke takes too: the run of that key stops',
     },
 }
 """What this implementation has beyond the protocol or as its optional parts (OPEN-50)."""

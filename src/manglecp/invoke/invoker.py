@@ -16,7 +16,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Literal, Self, TypeVar
 
@@ -38,6 +37,7 @@ from manglecp.invoke.parties import HandedOver, Watch
 from manglecp.invoke.progress import OnProgress, telling
 from manglecp.invoke.refusals import interrupted, left_behind
 from manglecp.invoke.settings import InvokeSettings
+from manglecp.invoke.threads import Threads
 from manglecp.invoke.trial import refuse_unusable
 from manglecp.pack.model import Profile
 from manglecp.store.errors import StoreError
@@ -105,7 +105,7 @@ class Invoker:
             hide=hiding(domain.pack),
             documents=self._documents,
         )
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="manglecp-store")
+        self._threads = Threads(4, "manglecp-store")
         self._claims = Claims(store, self._settings.claim_ms)
         self._accepting = Accepting(
             pack_digest=domain.digest,
@@ -396,7 +396,7 @@ class Invoker:
         return self._clock() // 1_000_000
 
     async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+        return await self._threads.run(work, *given)
 
 
 async def _at_once() -> None:

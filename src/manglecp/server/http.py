@@ -22,7 +22,7 @@ from manglecp.server.guards import Guards
 from manglecp.server.replies import Reply, failure
 from manglecp.server.sessions import Session
 from manglecp.server.tracing import joined
-from manglecp.wire.errors import Code, WireError, malformed
+from manglecp.wire.errors import Code, WireError
 
 if TYPE_CHECKING:
     from manglecp.server.metrics import Metrics
@@ -145,10 +145,13 @@ class Http:
         watcher = asyncio.create_task(_watch(request.receive, session))
         try:
             with joined(request.headers):
-                reply = await session.handle(body, (type_,)) or _nothing()
+                answer = await session.handle(body, (type_,))
         finally:
             watcher.cancel()
-        await self._reply(request, reply)
+        if answer is None:  # the run of a key was cancelled, which is told where it was asked for
+            await request.answer(204, b"", _NOT_CACHED)
+        else:
+            await self._reply(request, answer)
 
     async def _reply(self, request: _Request, reply: Reply) -> None:
         if reply.status != 401:
@@ -258,11 +261,6 @@ def _is_zero(weight: bytes) -> bool:
         return float(weight) == 0.0
     except ValueError:
         return False
-
-
-def _nothing() -> Reply:
-    """For messages that have no answer; none of them is taken on HTTP."""
-    return failure(malformed("The message has no answer", "$.type"), None)
 
 
 def _path(url: str) -> str:

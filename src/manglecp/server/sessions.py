@@ -236,8 +236,8 @@ class Session:
         try:
             message = await self._read(data)
             self._fits_here(message, types)
-            if isinstance(message, Cancel):  # it costs nothing, and spares work
-                self._cancel(message)
+            if isinstance(message, Cancel):
+                await self._cancel(message)
                 return None
             self._core.admission.charge_peer(self.peer)
             if message.id in self._pending:
@@ -279,14 +279,27 @@ class Session:
     def _fits_here(self, message: ClientMessage, types: Collection[str] | None) -> None:
         known = types if types is not None else _REQUESTS if self.transport == "http" else _ALL
         type_ = str(message.__struct_config__.tag)
+        if isinstance(message, Cancel) and message.payload.request_key is not None and "invoke_request" in known:
+            return  # also where no session could tell which request is meant
         if type_ not in known:
             raise invalid_type(type_, known, "is not taken here")
 
-    def _cancel(self, message: Cancel) -> None:
-        """Those that are unknown or answered are passed over (OPEN-59)."""
-        pending = self._pending.get(message.payload.request_id)
-        if pending is not None:
+    async def _cancel(self, message: Cancel) -> None:
+        """Those that are unknown or answered are passed over (OPEN-59). With its key a run is found wherever it is:
+        a client that lost its connection, or has none that lasts, can cancel as well."""
+        pending, key = self._pending.get(message.payload.request_id), message.payload.request_key
+        if pending is not None:  # it costs nothing, and spares work
             pending.cancel()
+        elif key is not None:
+            self._core.admission.charge_peer(self.peer)
+            identity = await self.who()
+            self._core.admission.charge(identity)
+            try:
+                with self._core.serving.use() as edition:
+                    await edition.invoker.cancel(identity, key)
+            except StoreError as error:
+                _log.error("the store failed: %s", error, extra={"session": self.name})
+                raise _internal() from None
 
     # --- work --------------------------------------------------------------------------------------------------------
 

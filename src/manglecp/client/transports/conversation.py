@@ -119,9 +119,9 @@ def require_answer(message: Request, answer: ServerMessage) -> ServerMessage:
     return answer
 
 
-def cancellation(request: str) -> bytes:
+def cancellation(request: str, request_key: str | None = None) -> bytes:
     """The message that asks the server to stop a request (TRANS-36)."""
-    return encode(Cancel(payload=CancelPayload(request_id=request)))
+    return encode(Cancel(payload=CancelPayload(request_id=request, request_key=request_key)))
 
 
 def _tell(on_progress: OnProgress, message: Progress) -> None:

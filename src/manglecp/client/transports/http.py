@@ -1,11 +1,14 @@
 """HTTP: the manifest from its well-known address, one POST for each request (companion, section 3.2).
 
 Answers are counted while they arrive and are never decompressed: a small body that becomes a large one is not taken.
-Redirects are followed on the same host only. To cancel a request is to close its connection (TRANS-40).
+Redirects are followed on the same host only. To cancel a request is to close its connection (TRANS-40). A connection
+may also be lost, so a server lets a run with a request key go on: to stop that one, it is told so in a message, if it
+says that it takes one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Collection
 from contextlib import suppress
@@ -16,9 +19,9 @@ import httpx
 
 from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
 from manglecp.client.transports.addresses import checked, resolved
-from manglecp.client.transports.conversation import read, require_answer
+from manglecp.client.transports.conversation import cancellation, read, require_answer
 from manglecp.client.transports.protocol import MAX_ANSWER_BYTES, OnManifest, OnProgress, Request
-from manglecp.wire.messages import ErrorMessage, IntentRequest, Manifest, ServerMessage
+from manglecp.wire.messages import ErrorMessage, IntentRequest, InvokeRequest, Manifest, ServerMessage
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.session import ErrorPayload
 
@@ -29,6 +32,8 @@ _SCHEMES: Final = frozenset({"http", "https"})
 _MOST_REDIRECTS: Final = 3
 _JSON: Final = "application/json"
 _HEADERS: Final = {"Accept": _JSON, "Accept-Encoding": "identity"}
+_KEYS: Final = "x-request_key"
+_CANCELLING_SECONDS: Final = 5.0
 _UNREACHED: Final = frozenset({502, 503, 504})
 
 
@@ -64,6 +69,7 @@ class HttpTransport:
         self._manifest: Manifest | None = None
         self._etag: str | None = None
         self._endpoints: tuple[str, str] | None = None
+        self._cancelling: set[asyncio.Task[None]] = set()
 
     @property
     def connected(self) -> bool:
@@ -105,7 +111,16 @@ class HttpTransport:
         if self._endpoints is None:
             raise ConnectionLost("there is no manifest yet")
         url = self._endpoints[0] if isinstance(message, IntentRequest) else self._endpoints[1]
-        response, body, _ = await self._fetched("POST", url, headers={"Content-Type": _JSON, **headers}, content=data)
+        headers = {"Content-Type": _JSON, **headers}
+        try:
+            response, body, _ = await self._fetched("POST", url, headers=headers, content=data)
+        except asyncio.CancelledError:
+            if isinstance(message, InvokeRequest) and message.payload.request_key is not None and self._takes_cancel():
+                told = cancellation(message.id, message.payload.request_key)
+                task = asyncio.create_task(self._tell(url, headers, told))
+                self._cancelling.add(task)
+                task.add_done_callback(self._cancelling.discard)
+            raise
         answer = self._message(response, body)
         if isinstance(answer, ErrorMessage) and answer.id is None:
             return answer
@@ -113,7 +128,20 @@ class HttpTransport:
             raise Unreadable("the server answered another request")
         return require_answer(message, answer)
 
+    def _takes_cancel(self) -> bool:
+        extensions = UNSET if self._manifest is None else self._manifest.payload.extensions
+        about = None if extensions is UNSET else extensions.get(_KEYS)
+        return isinstance(about, dict) and "cancel" in about
+
+    async def _tell(self, url: str, headers: dict[str, str], data: bytes) -> None:
+        """Whoever gave up does not wait for the server to hear of it."""
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(_CANCELLING_SECONDS):
+                await self._fetched("POST", url, headers=headers, content=data)
+
     async def close(self) -> None:
+        if self._cancelling:  # a run that was given up must not go on because nobody said so
+            await asyncio.wait(self._cancelling)
         client, self._client = self._client, None
         self._endpoints = self._manifest = self._etag = None
         if client is not None:

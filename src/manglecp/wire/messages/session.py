@@ -20,8 +20,10 @@ class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
     payload: ErrorPayload
 
 
-class CancelPayload(Part, frozen=True, kw_only=True):
+class CancelPayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
     request_id: RequestId
+    request_key: str | None = None
+    """Of the invocation, wherever and by whomever it is carried out."""
 
 
 class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
