@@ -1,0 +1,35 @@
+"""What the server knows of the repository, from a scan that is repeated while it serves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from scanning.scan import Scanner, Settings
+from scanning.told import Part as Told
+
+from manglecp import Part, Progress, facts
+
+_scanners: dict[tuple[Path, Path | None, Settings], Scanner] = {}
+
+
+@facts(
+    *("file", "unreadable", "syntax_error", "odd_name", "link", "symbol", "module", "in_package"),
+    *("imports", "imports_file", "test_file", "conftest_of", "test", "tests_symbol"),
+    *("config_file", "lock_file", "generated", "secret_in"),
+    *("changed", "staged", "renamed", "under_way", "head", "current_branch", "default_branch"),
+    *("last_change", "authors", "churn", "owner", "invalid_owners"),
+    *("protected_path", "protected_start", "protected_end"),
+    every=1.0,
+    seconds=600.0,
+    changes=True,
+    spawn=["git"],
+)
+def scan(
+    root: Path, protected: str, default_branch: str, history: int, *, cache: Path | None
+) -> Iterator[Part | Progress]:
+    """What is in the repository, and what became of it."""
+    settings = Settings(protected, default_branch, history)
+    key = (root, cache, settings)
+    if key not in _scanners:
+        _scanners[key] = Scanner(root, cache, settings)
+    for told in _scanners[key].scan():
+        yield Part(*told) if isinstance(told, Told) else Progress(*told)
