@@ -1,0 +1,110 @@
+"""Committing named files to a branch that nobody builds on, without touching anything else.
+
+A commit is made from parts: an index of its own, a tree, a commit, and a branch that moves only if it is where it was
+seen. So no hook runs, what somebody has put into the index stays there, what is checked out stays checked out, and a
+branch that moved meanwhile is not overwritten.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from typing import Annotated, Final, TypedDict
+
+from manglecp import Context, Limits, action
+
+from .git import ask, git
+from .history import branch_of, default_branches
+from .refusal import Refused
+from .roots import Root, plain
+from .swapping import locked
+
+__all__ = ["Committed", "commit"]
+
+_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,5}")
+_NOTHING: Final = "0" * 40
+_WHO: Final = re.compile(r"[^\x00-\x1f\x7f<>]{1,200}")
+
+
+class Committed(TypedDict):
+    branch: str
+    commit: str
+    """Empty if it was only tried."""
+    parent: str
+    """Empty for the first commit of all."""
+    files: list[str]
+    """Those of the named files that differ from the parent."""
+    is_new_branch: bool
+
+
+@action(effects=["process", "filesystem"], spawn=["git"], reversible=True, timeout=120)
+def commit(
+    context: Context,
+    paths: Annotated[list[str], Limits(min_length=1, max_length=500)],
+    message: Annotated[str, Limits(min_length=1, max_length=10_000)],
+    branch: Annotated[str, Limits(min_length=1, max_length=200)],
+    dry_run: bool = False,
+) -> Committed:
+    """Commit some files as they are to a branch that is not a default one. It is made if there is none.
+
+    Args:
+        paths: files, deleted ones too; nothing else is committed
+        branch: where the commit goes; what is checked out stays as it is
+        dry_run: say what would be committed, and commit nothing
+    """
+    for path in paths:
+        plain(path)
+    if "\0" in message or not message.strip():
+        raise Refused("a commit has a message")
+    who = _author(context)
+    with Root.opened(context.settings) as root, locked(root), tempfile.TemporaryDirectory(prefix="commit-") as folder:
+        _refuse_default(root, branch, context.settings.get("protected_branches", ""))
+        tip = _tip(root, f"refs/heads/{branch}")
+        parent = tip or _tip(root, "HEAD")
+        own = {"GIT_INDEX_FILE": f"{folder}/index", **who}
+        ask(root, "read-tree", *([parent] if parent else ["--empty"]), environ=own)
+        named = b"".join(path.encode() + b"\0" for path in paths)
+        ask(root, "update-index", "--add", "--remove", "-z", "--stdin", stdin=named, environ=own)
+        tree = ask(root, "write-tree", environ=own).decode().strip()
+        files = _changed(root, parent, tree)
+        if not files:
+            raise Refused(f"the files are on {branch!r} already as they are")
+        made = ""
+        if not dry_run:
+            parents = ["-p", parent] if parent else []
+            made = ask(root, "commit-tree", tree, *parents, stdin=message.encode(), environ=own).decode().strip()
+            ask(root, "update-ref", "-m", "commit: manglecp", f"refs/heads/{branch}", made, tip or _NOTHING)
+            if branch_of(root) == branch:  # or the files would seem to be changed back in the index
+                ask(root, "update-index", "--add", "--remove", "-z", "--stdin", stdin=named)
+    return {"branch": branch, "commit": made, "parent": parent, "files": files, "is_new_branch": not tip}
+
+
+def _author(context: Context) -> dict[str, str]:
+    who: dict[str, str] = {}
+    for word, default in (("name", "manglecp"), ("email", "manglecp@localhost")):
+        value = context.settings.get(f"author_{word}") or default
+        if _WHO.fullmatch(value) is None:
+            raise Refused(f"the setting 'author_{word}' is nothing that git takes")
+        for role in ("AUTHOR", "COMMITTER"):
+            who[f"GIT_{role}_{word.upper()}"] = value
+    return who
+
+
+def _refuse_default(root: Root, branch: str, protected: str) -> None:
+    if _BRANCH.fullmatch(branch) is None or ".." in branch or branch.endswith((".lock", ".")) or ".lock/" in branch:
+        raise Refused(f"{branch!r} is no name for a branch here: letters, digits, '.', '_', '-' and '/'")
+    closed = {*default_branches(root), *protected.replace(",", " ").split()}
+    # A file system may take two names for one that differ only in the case of letters.
+    if branch.casefold() in {name.casefold() for name in closed} or branch.casefold() == "head":
+        raise Refused(f"{branch!r} is a branch that others build on: name another one")
+
+
+def _tip(root: Root, name: str) -> str:
+    """The commit that a ref names; empty if there is none."""
+    return git(root, ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]).output.decode().strip()
+
+
+def _changed(root: Root, parent: str, tree: str) -> list[str]:
+    before = parent or ask(root, "mktree").decode().strip()
+    said = ask(root, "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff", before, tree)
+    return [name for name in said.decode(errors="backslashreplace").split("\0") if name]

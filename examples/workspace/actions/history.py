@@ -1,0 +1,148 @@
+"""What git says of the working files: which have changed, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, TypedDict
+
+from manglecp import Context, Limits, action
+
+from .git import ask, git, revision
+from .refusal import Refused
+from .roots import Root, plain
+from .secrets import redacted_diff
+from .texts import shown
+
+__all__ = ["Diff", "Status", "branch_of", "default_branches", "git_diff", "git_status"]
+
+_MOST_FILES: Final = 2_000
+_MOST_CHARACTERS: Final = 150_000
+_HEADS: Final = "refs/heads/"
+_USUAL: Final = ("main", "master", "trunk")
+_KINDS: Final = {"M": "modified", "T": "modified", "A": "added", "D": "deleted", "R": "renamed", "C": "added"}
+
+
+class StatusFile(TypedDict):
+    path: str
+    kind: Literal["modified", "added", "deleted", "renamed", "untracked", "conflicted"]
+    staged: bool
+    """All or some of it is in the index."""
+
+
+class Status(TypedDict):
+    branch: str
+    """Empty if none is checked out."""
+    default_branches: list[str]
+    head: str
+    """Empty if there is no commit yet."""
+    clean: bool
+    files: list[StatusFile]
+    more: bool
+
+
+class DiffFile(TypedDict):
+    path: str
+    added: int
+    removed: int
+    """-1, both of them, for what is no text."""
+
+
+class Diff(TypedDict):
+    diff: str
+    """Without what looks like a secret: not meant to be applied."""
+    files: list[DiffFile]
+    more: bool
+    """The text of the diff goes on."""
+
+
+@action(effects=["process"], spawn=["git"], idempotent=True, timeout=120)
+def git_status(context: Context) -> Status:
+    """Say which branch is checked out, and which files have changed since its last commit."""
+    with Root.opened(context.settings) as root:
+        said = ask(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+        files = list(_status_files(said))
+        head = git(root, ["rev-parse", "--verify", "--quiet", "HEAD"])
+        return {
+            "branch": branch_of(root),
+            "default_branches": sorted(default_branches(root)),
+            "head": head.output.decode().strip(),
+            "clean": not files,
+            "files": files[:_MOST_FILES],
+            "more": len(files) > _MOST_FILES,
+        }
+
+
+@action(effects=["process"], spawn=["git"], idempotent=True, timeout=120)
+def git_diff(
+    context: Context,
+    paths: Annotated[list[str], Limits(max_length=500)] | None = None,
+    base: Annotated[str, Limits(max_length=200)] = "HEAD",
+    staged: bool = False,
+) -> Diff:
+    """Show what has changed since a commit.
+
+    Args:
+        paths: only these files and folders
+        base: a commit: a name, a branch or a tag
+        staged: what is in the index, instead of the files as they are
+    """
+    for path in paths or ():
+        plain(path)
+    with Root.opened(context.settings) as root:
+        since = revision(root, base)
+        how = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all"]
+        how += ["--cached"] if staged else []
+        which = [since, "--", *(paths or ())]
+        counts = ask(root, "diff", "--numstat", "-z", *how, *which)
+        text = ask(root, "diff", "--src-prefix=a/", "--dst-prefix=b/", *how, *which)
+    diff, more = shown(redacted_diff(text.decode(errors="replace")), _MOST_CHARACTERS)
+    files = list(_counted(counts))
+    return {"diff": diff, "files": files[:_MOST_FILES], "more": more}
+
+
+def branch_of(root: Root) -> str:
+    """The branch that is checked out; empty if none is."""
+    said = git(root, ["symbolic-ref", "--quiet", "HEAD"]).output.decode(errors="replace").strip()
+    return said.removeprefix(_HEADS) if said.startswith(_HEADS) else ""
+
+
+def default_branches(root: Root) -> set[str]:
+    """Branches that others build on: what remotes call theirs, the usual names, or the only one there is."""
+    heads = _names(ask(root, "for-each-ref", "--format=%(refname)", _HEADS), _HEADS)
+    remote = ask(root, "for-each-ref", "--format=%(symref)", "refs/remotes/*/HEAD", "refs/remotes/*/*/HEAD")
+    found = {name.partition("/")[2] for name in _names(remote, "refs/remotes/")}
+    found |= {name for name in heads if name in _USUAL}
+    if not found:
+        found = heads if len(heads) == 1 else {branch_of(root)} - {""}
+    return found or set(_USUAL)
+
+
+def _names(said: bytes, prefix: str) -> set[str]:
+    lines = said.decode(errors="replace").split("\n")
+    return {line.removeprefix(prefix) for line in lines if line.startswith(prefix)}
+
+
+def _status_files(said: bytes) -> Iterator[StatusFile]:
+    for entry in said.decode(errors="backslashreplace").split("\0"):
+        if len(entry) < 4:
+            continue
+        index, tree, path = entry[0], entry[1], entry[3:]
+        if "?" in (index, tree):
+            yield {"path": path, "kind": "untracked", "staged": False}
+        elif "U" in (index, tree) or (index, tree) in (("A", "A"), ("D", "D")):
+            yield {"path": path, "kind": "conflicted", "staged": False}
+        else:
+            kind = _KINDS.get(tree if tree != " " else index, "modified")
+            yield {"path": path, "kind": kind, "staged": index != " "}  # type: ignore[typeddict-item]  # one of them
+
+
+def _counted(said: bytes) -> Iterator[DiffFile]:
+    for entry in said.decode(errors="backslashreplace").split("\0"):
+        match entry.split("\t", 2):
+            case [added, removed, path]:
+                if added == removed == "-":
+                    yield {"path": path, "added": -1, "removed": -1}
+                elif added.isdecimal() and removed.isdecimal():
+                    yield {"path": path, "added": int(added), "removed": int(removed)}
+                else:
+                    raise Refused("git says something else than was asked")

@@ -1,0 +1,161 @@
+"""Secrets do not leave by any action that shows text, and cannot be asked for piece by piece."""
+
+from __future__ import annotations
+
+import base64
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.workspace.actions.history import git_diff
+from examples.workspace.actions.outlining import outline
+from examples.workspace.actions.reading import read_range
+from examples.workspace.actions.searching import search_text
+from examples.workspace.actions.secrets import found, is_redacted, redacted, redacted_diff, secret_lines
+from examples.workspace.actions.testing import run_tests
+from examples.workspace.scanning.secrets import secrets_in
+from tests.workspace.acting import context
+from tests.workspace.repository import Repository, new
+
+chance = random.Random(4)
+
+
+def letters(count: int, of: str = "ABCDEFGHJKMNPQRSTUVWXYZabcdefghjkmnpqrstuvwxyz0123456789") -> str:
+    return "".join(chance.choices(of, k=count))
+
+
+_BODY = "\n".join(base64.b64encode(chance.randbytes(48)).decode() for _ in range(6))
+KEY = f"-----BEGIN RSA PRIVATE KEY-----\n{_BODY}\n-----END RSA PRIVATE KEY-----"
+"""They are made here, so that no other scan of this repository finds one."""
+SECRETS = {
+    "access key": "AKIA" + letters(16, "ABCDEFGHJKMNPQRSTUVWXYZ234567"),
+    "github": "ghp_" + letters(36),
+    "gitlab": "glpat-" + letters(20),
+    "slack": "xoxb-" + letters(24),
+    "stripe": "sk_live_" + letters(24),
+    "model": "sk-ant-" + letters(40),
+    "google": "AIza" + letters(35),
+    "npm": "npm_" + letters(36),
+    "pypi": "pypi-" + letters(60),
+    "web token": f"eyJ{letters(20)}.eyJ{letters(40)}.{letters(40)}",
+}
+PASSWORD = letters(10) + "7x"
+LINES = {
+    **{kind: f"value: {secret} and more" for kind, secret in SECRETS.items()},
+    "quoted": f'password = "{PASSWORD}"',
+    "typed": f"API_KEY: str = '{PASSWORD}'",
+    "in JSON": f'{{"auth_token": "{PASSWORD}"}}',
+    "of an environment": f"export DB_PASSWORD={PASSWORD}",
+    "in an address": f"postgres://user:{PASSWORD}@db.example.org/x",
+    "in a header": f"Authorization: Bearer {PASSWORD}",
+}
+HARMLESS = """
+password = input("Password: ")
+token = tokenizer.next_token()
+API_KEY = os.environ["API_KEY"]
+SECRET_NAME = "database-password"
+password: str = "changeme123"
+PASSWORD=${DB_PASSWORD}
+TOKEN=<your-token-1>
+sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+git+https://github.com/org/project@v1.2.3
+"""
+
+
+def hidden(line: str) -> str:
+    return next((secret for secret in SECRETS.values() if secret in line), PASSWORD)
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_what_has_the_form_of_a_secret_is_found_where_it_stands(kind: str) -> None:
+    line = LINES[kind]
+    text = f"before\n{line}\nafter\n"
+    seen = redacted(text)
+    assert hidden(line) not in seen
+    assert is_redacted(seen)
+    assert seen.split("\n")[0::2] == text.split("\n")[0::2], "what stands around it stays"
+    assert secret_lines(text) == {line}
+
+
+def test_what_only_speaks_of_secrets_is_left_alone() -> None:
+    assert [HARMLESS[start:end] for start, end, _ in found(HARMLESS)] == []
+    assert redacted(HARMLESS) == HARMLESS
+
+
+def test_the_lines_of_a_key_keep_their_numbers() -> None:
+    text = f"a\n{KEY}\nz\n"
+    seen = redacted(text)
+    assert seen.count("\n") == text.count("\n")
+    assert not any(line in seen for line in _BODY.split("\n"))
+    assert secret_lines(text) == set(KEY.split("\n"))
+
+
+def test_whatever_the_scan_reports_is_redacted() -> None:
+    text = "\n".join([*LINES.values(), KEY, HARMLESS])
+    lines, hidden_lines = text.split("\n"), secret_lines(text)
+    reported = {line for line, _ in secrets_in(text)}
+    assert reported
+    assert {lines[number - 1] for number in reported} <= hidden_lines
+
+
+@given(st.text(max_size=300))
+def test_redaction_keeps_lines_and_is_done_once(text: str) -> None:
+    seen = redacted(text)
+    assert seen.count("\n") == text.count("\n")
+    assert redacted(seen) == seen
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """With a secret of every kind in it, and in what was changed since."""
+    repository = new(tmp_path / "repository")
+    code = f"def connect(user, password='{PASSWORD}'):\n    return 1\n"
+    test = f"def test_it():\n    print('{SECRETS['github']}')\n    assert '{SECRETS['stripe']}' == 'x'\n"
+    files = {"conf.py": "\n".join(LINES.values()) + "\n", "id.pem": f"{KEY}\n", "code.py": code, "test_it.py": test}
+    repository.commit("All of it", files=files)
+    turned = "\n".join(reversed(LINES.values()))
+    body = _BODY.replace("\n", "\nA", 3)
+    repository.write({"conf.py": f"{turned}\n# changed\n", "id.pem": KEY.replace(_BODY, body) + "\n"})
+    return repository
+
+
+EVERYTHING = [*SECRETS.values(), PASSWORD, *_BODY.split("\n")]
+
+
+def leaks(said: object) -> list[str]:
+    text = str(said)
+    return [secret for secret in EVERYTHING if secret in text]
+
+
+def test_no_action_that_shows_text_shows_them(repository: Repository) -> None:
+    here = context(repository.root)
+    for name in ("conf.py", "id.pem", "code.py", "test_it.py"):
+        for start in range(1, 8):
+            assert leaks(read_range(here, name, start, 1)) == []
+        assert read_range(here, name)["redacted"]
+    assert leaks(outline(here, "code.py")) == []
+    diff = git_diff(here)
+    assert diff["files"]
+    assert leaks(diff) == []
+    run = run_tests(context(repository.root, python=sys.executable), ["test_it.py"])
+    assert run["failed"] == ["test_it.py::test_it"], run["output"]
+    assert leaks(run) == []
+
+
+def test_nobody_finds_one_by_asking_for_its_pieces(repository: Repository) -> None:
+    here = context(repository.root)
+    for secret in EVERYTHING:
+        for piece in (secret, secret[:12], secret[4:], secret[-6:]):
+            assert search_text(here, piece)["hits"] == [], piece
+    assert leaks(search_text(here, "a", most=500)) == []
+    assert search_text(here, r"AKIA[A-Z]", regex=True)["hits"] == []
+
+
+def test_the_middle_of_a_key_in_a_diff_is_not_shown() -> None:
+    diff = "@@ -3,3 +3,3 @@\n" + "".join(f" {line}\n" for line in _BODY.split("\n")) + "-old\n+new\n"
+    assert leaks(redacted_diff(diff)) == []
+    assert redacted_diff(diff).endswith("-old\n+new\n")
