@@ -8,7 +8,7 @@ to its answer to ``initialize``.
 
 Medians of several rounds, each of which starts everything once. Bytecode is written before the first round, as an
 installation does. CPU is that of the process itself up to that word, all threads; on a busy machine it says more than
-the clock.
+the clock. So the budgets are held against the least time: the others measure what else is running.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def main() -> int:
                 rows.append(
                     [what, f"{wall:.0f}", f"{least:.0f}", f"{cpu:.0f}", "" if budget is None else f"{budget:.0f}"]
                 )
-                kept = kept and (budget is None or wall <= budget)
+                kept = kept and (budget is None or least <= budget)
     print_table([f"median of {ROUNDS}", "ms", "least ms", "CPU ms", "at most"], rows)
-    if "mcp" not in sys.modules and importlib.util.find_spec("mcp") is None:
+    if importlib.util.find_spec("mcp") is None:
         print("\nthe MCP SDK is not installed")
     if not kept:
         print("\nover budget")
