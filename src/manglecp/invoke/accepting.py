@@ -6,11 +6,9 @@ none of them is. A run that somebody else accepted is put together again from th
 
 from __future__ import annotations
 
-import asyncio
 import secrets as chance
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +26,7 @@ from manglecp.invoke.history import history_of
 from manglecp.invoke.journal import Durable, EndState, Journal, Unrecorded
 from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
+from manglecp.invoke.threads import Threads
 from manglecp.pack.model import ActionDescription
 from manglecp.store.ledger import Kind
 from manglecp.store.opening import Store
@@ -74,7 +73,7 @@ class Accepting:
     documents: Documents
     policies: Callable[[], PolicyPackage]
     store: Store
-    threads: Executor
+    threads: Threads
     claims: Claims
 
     async def accept(self, checked: Checked, asked: Asked) -> Accepted:
@@ -98,8 +97,7 @@ class Accepting:
         new = self._new_run(admission, checked, asked) if durable or asked.key is not None else None
         since = time.monotonic()
         if durable or checked.consent is not None:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self.threads, self._write, admission, checked, new if durable else None)
+            await self.threads.run(self._write, admission, checked, new if durable else None)
         journal: Journal
         first: list[KeyTaken] = []
         if durable:

@@ -11,9 +11,7 @@ What rules keep for a later run (``keep``) stays, sealed too, as long as the run
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -21,6 +19,7 @@ import msgspec
 from manglecp.harness.canonical import digest_bytes
 from manglecp.invoke.admission import Admission
 from manglecp.invoke.model import Call, Outcome
+from manglecp.invoke.threads import Threads
 from manglecp.store.database import Transaction
 from manglecp.store.ledger import Kind
 from manglecp.store.opening import Store
@@ -68,7 +67,7 @@ class Unrecorded:
     cancel_asked = False
 
     def __init__(
-        self, store: Store, threads: Executor, admission: Admission, keep: Callable[[Any, EndState, bytes], None]
+        self, store: Store, threads: Threads, admission: Admission, keep: Callable[[Any, EndState, bytes], None]
     ) -> None:
         self._store = store
         self._threads = threads
@@ -99,7 +98,7 @@ class Unrecorded:
         if witness is not None:
             body["witness"] = witness
         kept = answer if lasting else None
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._write, body, end, kept)
+        await self._threads.run(self._write, body, end, kept)
 
     def _write(self, body: Mapping[str, Any], end: EndState, answer: bytes | None) -> None:
         admission = self._admission
@@ -112,7 +111,7 @@ class Unrecorded:
 class Durable:
     """Of a run with effects, as long as it is this process's."""
 
-    def __init__(self, store: Store, threads: Executor, run: str, identity: str, fence: int) -> None:
+    def __init__(self, store: Store, threads: Threads, run: str, identity: str, fence: int) -> None:
         self._store = store
         self._threads = threads
         self._run = run
@@ -188,15 +187,15 @@ class Durable:
         self._store.ledger.append(tx, kind, body, run=self._run, identity=self._identity)
 
     async def _in_thread(self, write: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, write)
+        return await self._threads.run(write)
 
 
-async def _kept(store: Store, threads: Executor, identity: str, run: str, name: str) -> Any | None:
+async def _kept(store: Store, threads: Threads, identity: str, run: str, name: str) -> Any | None:
     def read() -> bytes | None:
         with store.reading() as tx:
             return store.runs.kept(tx, identity, run, name)
 
-    found = await asyncio.get_running_loop().run_in_executor(threads, read)
+    found = await threads.run(read)
     return None if found is None else msgspec.json.decode(found)
 
 

@@ -1,0 +1,100 @@
+"""Threads for what an event loop must not wait for: evaluations, and questions to the store.
+
+As the executor of the standard library, for one event loop and at less cost: work is handed over in one step and
+without a lock of its own, and results that are ready together wake the loop once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeAlias, TypeVar
+
+__all__ = ["Threads"]
+
+T = TypeVar("T")
+_Work: TypeAlias = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+_Done: TypeAlias = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class Threads:
+    """Used from one event loop, which is the one that :meth:`run` is first called on."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: SimpleQueue[_Work | None] = SimpleQueue()
+        self._done: deque[_Done] = deque()
+        self._open = 0
+        """How much was handed over and is not done."""
+        self._told = False
+        """Has the loop been told that something is done, and not looked yet?"""
+        self._threads: list[threading.Thread] = []
+        self._over = False
+
+    def run(self, work: Callable[..., T], *given: Any) -> asyncio.Future[T]:
+        """Have it done; what is cancelled before a thread takes it is not."""
+        if self._over:
+            raise RuntimeError("the threads have ended")
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._open += 1
+        if len(self._threads) < min(self._open, self._most):  # all of them may be busy, and for long
+            self._start()
+        self._waiting.put((future, work, given))
+        return future
+
+    def shutdown(self) -> None:
+        """Wait until everything that was handed over is done. The loop hears of it afterwards."""
+        self._over = True
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self) -> None:
+        # They end with the process, should nobody end them: a transaction that is cut off leaves nothing behind.
+        thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        while (one := self._waiting.get()) is not None:
+            future, work, given = one
+            self._tell((future, None, None) if future.cancelled() else _attempted(future, work, given))
+            del one, future, work, given  # nothing is held while there is nothing to do
+
+    def _tell(self, done: _Done) -> None:
+        self._done.append(done)
+        if not self._told:  # otherwise the loop comes, and finds this too
+            self._told = True
+            assert self._loop is not None
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # it is closed, and nobody waits
+                self._done.clear()
+
+    def _deliver(self) -> None:
+        self._told = False  # before looking: what comes meanwhile is found now, or told once more
+        while self._done:
+            future, result, error = self._done.popleft()
+            self._open -= 1
+            if future.cancelled():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+
+def _attempted(future: asyncio.Future[Any], work: Callable[..., Any], given: tuple[Any, ...]) -> _Done:
+    try:
+        return future, work(*given), None
+    except BaseException as error:
+        return future, None, error
