@@ -10,8 +10,8 @@ import asyncio
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from manglecp.intent.identity import Identity
@@ -99,17 +99,9 @@ class Admission:
     def waiting(self) -> int:
         return len(self._queue)
 
-    @asynccontextmanager
-    async def evaluation(self) -> AsyncIterator[None]:
-        """A turn to evaluate; waits for it, though not long."""
-        await self._turn()
-        started = self._clock()
-        try:
-            yield
-        finally:
-            self._typical += 0.1 * (self._clock() - started - self._typical)
-            self._evaluating -= 1
-            self._hand_on()
+    def evaluation(self) -> _Evaluation:
+        """A turn to evaluate, as an async context manager; waits for it, though not long."""
+        return _Evaluation(self)
 
     @contextmanager
     def invocation(self) -> Iterator[None]:
@@ -120,6 +112,16 @@ class Admission:
             yield
         finally:
             self._invoking -= 1
+
+    async def begin(self) -> float:
+        """Take a turn, which has to be ended; when it began."""
+        await self._turn()
+        return self._clock()
+
+    def end(self, began: float) -> None:
+        self._typical += 0.1 * (self._clock() - began - self._typical)
+        self._evaluating -= 1
+        self._hand_on()
 
     async def _turn(self) -> None:
         if self._evaluating < self._settings.evaluations:  # then nobody waits
@@ -156,6 +158,22 @@ class Admission:
 
     def _busy(self) -> WireError:
         return _limited("The server is busy", self._typical * (len(self._queue) + 1) / self._settings.evaluations)
+
+
+class _Evaluation:
+    """Every evaluation has one, and a generator would cost more than the rest of it."""
+
+    __slots__ = ("_admission", "_began")
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._began = 0.0
+
+    async def __aenter__(self) -> None:
+        self._began = await self._admission.begin()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._admission.end(self._began)
 
 
 def _refuse(seconds: float, message: str) -> None:

@@ -33,6 +33,7 @@ MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
 METRICS_PERMISSION: Final = "read_metrics"
 _JSON: Final = (b"content-type", b"application/json")
 _BODY_SECONDS: Final = 30.0
+_UNWATCHED_SECONDS: Final = 0.02
 _NOT_FOUND: Final = Code(404, False, "there is nothing at this path")
 _METHOD: Final = Code(405, False, "the path does not take this method")
 _FORM: Final = Code(415, False, "the body is in another form than JSON")
@@ -142,12 +143,12 @@ class Http:
             self._core.handled(session, None, began_ns, reply)
             await request.reply(reply, (b"connection", b"close"))  # the rest of it is not read
             return
-        watcher = asyncio.create_task(_watch(request.receive, session))
+        watcher = _Watcher(request.receive, session)
         try:
             with joined(request.headers):
                 answer = await session.handle(body, (type_,))
         finally:
-            watcher.cancel()
+            watcher.end()
         if answer is None:  # the run of a key was cancelled, which is told where it was asked for
             await request.answer(204, b"", _NOT_CACHED)
         else:
@@ -222,11 +223,28 @@ class Http:
             await request.answer(200, body, (b"content-type", kind.encode()), _NOT_CACHED)
 
 
-async def _watch(receive: Receive, session: Session) -> None:
-    """Whoever closes the connection does not want the answer any more."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    session.cancel_all()
+class _Watcher:
+    """Whoever closes the connection does not want the answer any more. Most answers are there before it is worth while
+    to look."""
+
+    def __init__(self, receive: Receive, session: Session) -> None:
+        self._receive = receive
+        self._session = session
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._begin)
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._session.cancel_all()
 
 
 async def _document(request: _Request, body: bytes, kind: Header, etag: bytes, *headers: Header) -> None:
