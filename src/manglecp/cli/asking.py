@@ -26,10 +26,12 @@ __all__ = [
     "LOCAL",
     "assignments",
     "bold",
+    "cache_option",
     "identity_of",
     "message_of",
     "pack_argument",
     "pack_options",
+    "program_option",
     "refuse_pack",
     "refuse_request",
     "statement_options",
@@ -97,6 +99,20 @@ who_options: Final = _together(
     click.option("--as", "who", metavar="NAME", help="Who asks; by default 'local', who may have policy explained."),
     click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of whoever asks."),
 )
+program_option: Final = click.option(
+    "--program",
+    "programs",
+    metavar="NAME",
+    multiple=True,
+    help="A program that the pack may start, if it names it too. By default it starts none.",
+)
+cache_option: Final = click.option(
+    "--facts-cache",
+    "cache",
+    metavar="DIR|none",
+    callback=lambda _context, _parameter, given: _cache(given),
+    help="Where the pack keeps what it found out; by default in your cache.",
+)
 pack_options: Final = _together(
     click.option(
         "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
@@ -104,7 +120,14 @@ pack_options: Final = _together(
     click.option(
         "--degrade", is_flag=True, help="Also on a machine that cannot lock the pack's Python files in completely."
     ),
+    program_option,
+    cache_option,
 )
+
+
+def _cache(given: str | None) -> Path | bool:
+    """A folder; or whether there is one at all."""
+    return given != "none" if given in (None, "none") else Path(given or "")
 
 
 def identity_of(who: str | None, permissions: tuple[str, ...]) -> Identity:

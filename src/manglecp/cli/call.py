@@ -83,7 +83,7 @@ def command(
 
     server = Server(token, secret_file)
     if isinstance(target, str):
-        others = ("permissions", "workspace", "programs", "where", "key_file", "settings", "degrade")
+        others = ("permissions", "workspace", "programs", "where", "key_file", "settings", "degrade", "cache")
         server.refuse_others(context, *others)
     else:
         server.refuse_for_pack(context)

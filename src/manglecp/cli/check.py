@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from manglecp.cli import inputs
+from manglecp.cli.asking import cache_option, program_option
+from manglecp.cli.looking import ShownLooking
 from manglecp.cli.outputs import Progress, count, report, write_lines
 from manglecp.mangle.errors import Diagnostic, MangleError
 from manglecp.mangle.program import Program
 
 if TYPE_CHECKING:  # rule files are checked without what knows packs
+    from manglecp.pack.model import Pack
     from manglecp.pack.problems import Problem
+    from manglecp.toolhost.generators import Generated
 
 __all__ = ["command"]
 
@@ -26,20 +32,26 @@ _FILE_OR_PACK.name = "file"
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
 @click.option("--set", "params", metavar="NAME=VALUE", multiple=True, help="A setting of the pack.")
+@program_option
+@cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as one JSON document.")
-def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> None:
+def command(
+    files: tuple[str, ...], params: tuple[str, ...], programs: tuple[str, ...], cache: Path | bool, as_json: bool
+) -> None:
     """Find what is wrong with the program in FILEs, or with a pack, which is a folder.
 
     A program is parsed, analysed and stratified, and not evaluated: everything is reported that is wrong at the first
     stage where something is, and warnings. Of a pack everything is looked at: settings, rules behind the kernel's, fact
-    files, skills, actions, and what they say about each other. The exit status is 1 if there is an error.
+    files, skills, actions, what they say about each other, and what the pack finds out. The exit status is 1 if there
+    is an error.
     """
     folders = [file for file in files if file != inputs.STDIN and Path(file).is_dir()]
     if folders and len(files) > 1:
         raise click.UsageError("a pack is checked on its own: give one folder, or files")
     if params and not folders:
         raise click.UsageError("--set is for packs")
-    errors = _check_pack(folders[0], params, as_json) if folders else _check_files(files, as_json)
+    finding = {"programs": programs, "cache": cache}
+    errors = _check_pack(folders[0], params, finding, as_json) if folders else _check_files(files, as_json)
     if errors:
         raise click.exceptions.Exit(1)
 
@@ -64,14 +76,15 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
     return errors
 
 
-def _check_pack(folder: str, params: Sequence[str], as_json: bool) -> int:
+def _check_pack(folder: str, params: Sequence[str], finding: dict[str, Any], as_json: bool) -> int:
     from manglecp.intent.survey import survey
     from manglecp.invoke.trial import trial
 
     checked = Path(folder).resolve().name
     about: dict[str, Any] = {}
     with Progress("checking"):
-        domain, problems = survey(Path(folder), dict(map(_setting, params)))
+        serve = partial(_serve, finding)
+        domain, problems = survey(Path(folder), dict(map(_setting, params)), serve)
     if domain is not None:
         pack = domain.pack
         problems = (*problems, *trial(pack, pack.governance, pack.settings.sandbox))
@@ -79,6 +92,8 @@ def _check_pack(folder: str, params: Sequence[str], as_json: bool) -> int:
             rule.head.span is not None and rule.head.span.source in pack.sources for rule in domain.program.rules
         )
         parts = [(rules, "rule"), (len(pack.actions), "action"), (len(pack.skills), "skill")]
+        if pack.generators:
+            parts.append((len(pack.generators), "generator"))
         checked = f"{pack.name}, {', '.join(count(number, noun) for number, noun in parts)}"
         about = {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest}
     errors = sum(problem.severity == "error" for problem in problems)
@@ -90,6 +105,14 @@ def _check_pack(folder: str, params: Sequence[str], as_json: bool) -> int:
             click.echo(problem.render(), err=True)
         write_lines([f"{checked}: {_verdict(errors, len(problems) - errors)}"])
     return errors
+
+
+def _serve(finding: dict[str, Any], pack: Pack) -> AbstractContextManager[Generated | None]:
+    if not pack.generators:
+        return nullcontext()
+    from manglecp.toolhost.generators import serve_facts
+
+    return serve_facts(pack, told=ShownLooking(), **finding)
 
 
 def _setting(text: str) -> tuple[str, str]:

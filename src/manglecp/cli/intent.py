@@ -20,6 +20,7 @@ from manglecp.cli.asking import (
     statement_options,
     who_options,
 )
+from manglecp.cli.looking import ShownLooking
 from manglecp.cli.outputs import Progress, write_lines, write_text
 from manglecp.cli.servers import Server, talk, target_argument, token_option
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.intent.identity import Identity
     from manglecp.mangle.externals import External
     from manglecp.pack.model import Pack
+    from manglecp.toolhost.generators import Generated
 
 __all__ = ["command"]
 
@@ -75,6 +77,8 @@ def command(
     permissions: tuple[str, ...],
     settings: dict[str, str],
     degrade: bool,
+    programs: tuple[str, ...],
+    cache: Path | bool,
     token: str | None,
     as_json: bool,
 ) -> None:
@@ -88,7 +92,7 @@ def command(
 
     server = Server(token)
     if isinstance(target, str):
-        server.refuse_others(context, "who", "permissions", "settings", "degrade")
+        server.refuse_others(context, "who", "permissions", "settings", "degrade", "programs", "cache")
     else:
         server.refuse_for_pack(context)
     at, stated = given_facts(facts, fact_files, now)
@@ -106,7 +110,8 @@ def command(
     if isinstance(target, str):
         _ask_server(target, server, payload, as_json=as_json)
     else:
-        _answer(target, settings, payload, identity_of(who, permissions), degrade=degrade, as_json=as_json)
+        finding = {"programs": programs, "cache": cache, "degrade": degrade}
+        _answer(target, settings, payload, identity_of(who, permissions), finding, as_json=as_json)
 
 
 def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: bool) -> None:
@@ -156,7 +161,13 @@ def warn_of_intent(who: str, name: str, known: list[str]) -> None:
 
 
 def _answer(
-    folder: Path, settings: dict[str, str], payload: dict[str, Any], identity: Identity, *, degrade: bool, as_json: bool
+    folder: Path,
+    settings: dict[str, str],
+    payload: dict[str, Any],
+    identity: Identity,
+    finding: dict[str, Any],
+    *,
+    as_json: bool,
 ) -> None:
     from manglecp.intent.domain import Domain
     from manglecp.intent.responding import respond
@@ -167,8 +178,9 @@ def _answer(
 
     try:
         with Progress("loading") as progress, ExitStack() as hosts:
-            pack = read_pack(folder, settings, degrade=degrade)
-            domain = Domain.load(pack, externals=_externals(pack, hosts, degrade=degrade))
+            pack = read_pack(folder, settings, degrade=finding["degrade"])
+            externals = _externals(pack, hosts, degrade=finding["degrade"])
+            domain = Domain.load(pack, externals=externals, generated=_generated(pack, hosts, finding))
             progress.doing = "evaluating"
             request = message_of("intent_request", payload, pack)
             answer = respond(domain, request, identity, clock=time.time_ns)
@@ -195,3 +207,12 @@ def _externals(pack: Pack, hosts: ExitStack, *, degrade: bool) -> Mapping[str, E
     from manglecp.toolhost.externals import serve_externals
 
     return hosts.enter_context(serve_externals(pack, degrade=degrade))
+
+
+def _generated(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Generated | None:
+    """What finds facts out, if the pack has any."""
+    if not pack.generators:
+        return None
+    from manglecp.toolhost.generators import serve_facts
+
+    return hosts.enter_context(serve_facts(pack, told=ShownLooking(), **finding))

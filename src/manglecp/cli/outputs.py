@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, Self
 
 import click
 
@@ -112,8 +112,13 @@ def count(number: int, noun: str) -> str:
 class Progress:
     """After a while, a line on the terminal that says what is being done; gone when it is done."""
 
+    active: ClassVar[Progress | None] = None
+    """What draws on the terminal now, if anything does: who else has something to say there tells it."""
+
     def __init__(self, doing: str) -> None:
         self.doing = doing
+        self.about = ""
+        """More about it, as long as there is more to say."""
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -121,10 +126,12 @@ class Progress:
         if sys.stderr.isatty():
             self._thread = threading.Thread(target=self._show, daemon=True)
             self._thread.start()
+            Progress.active = self
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._thread is not None:
+            Progress.active = None
             self._done.set()
             self._thread.join()
 
@@ -134,7 +141,7 @@ class Progress:
             return
         while True:
             seconds = round(time.monotonic() - started)
-            sys.stderr.write(f"\r{self.doing} … {seconds} s\x1b[K")
+            sys.stderr.write(f"\r{self.about or self.doing} … {seconds} s\x1b[K")
             sys.stderr.flush()
             if self._done.wait(1.0):
                 break

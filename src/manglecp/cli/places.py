@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
 from manglecp.cli.asking import pack_options
+from manglecp.cli.looking import ShownLooking
 from manglecp.cli.stores import store_key, store_options
+
+if TYPE_CHECKING:
+    from manglecp.toolhost.generators import Looking
 
 __all__ = ["Place", "place_options"]
 
@@ -26,6 +30,8 @@ class Place(TypedDict):
     workspace: tuple[Path, ...]
     programs: tuple[str, ...]
     degrade: bool
+    cache: Path | bool
+    looking: Callable[[Looking], None]
 
 
 _workspace: Final = click.option(
@@ -35,17 +41,10 @@ _workspace: Final = click.option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A folder that actions may write; they work in the first. By default there is none.",
 )
-_programs: Final = click.option(
-    "--program",
-    "programs",
-    metavar="NAME",
-    multiple=True,
-    help="A program that actions may start, if they name it too. By default they start none.",
-)
 
 
 def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``place``, from --workspace, --program, --store, --store-key, --set and --degrade."""
+    """``place``, from --workspace, --store, --store-key and what every verb takes that loads a pack."""
 
     @wraps(function)
     def placed(
@@ -56,6 +55,7 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
         key_file: Path | None,
         settings: dict[str, str],
         degrade: bool,
+        cache: Path | bool,
         **more: Any,
     ) -> Any:
         place = Place(
@@ -65,7 +65,9 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
             workspace=workspace,
             programs=programs,
             degrade=degrade,
+            cache=cache,
+            looking=ShownLooking(),
         )
         return function(*args, place=place, **more)
 
-    return _workspace(_programs(store_options(pack_options(placed))))
+    return _workspace(store_options(pack_options(placed)))

@@ -7,12 +7,14 @@ is taken as said, and doubts are told only about a pack that could be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from manglecp.intent.domain import Domain
+from manglecp.intent.generated import Generated
 from manglecp.intent.secret_settings import told_secrets
 from manglecp.pack.model import ActionDescription, ExternalDescription, Pack, SkillText
 from manglecp.pack.problems import PackError, Problem
@@ -23,8 +25,15 @@ __all__ = ["survey"]
 T = TypeVar("T")
 
 
-def survey(folder: Path, params: Mapping[str, str] | None = None) -> tuple[Domain | None, tuple[Problem, ...]]:
-    """The domain, if there is one, and all problems; warnings are among them."""
+def survey(
+    folder: Path,
+    params: Mapping[str, str] | None = None,
+    serve: Callable[[Pack], AbstractContextManager[Generated | None]] | None = None,
+) -> tuple[Domain | None, tuple[Problem, ...]]:
+    """The domain, if there is one, and all problems; warnings are among them.
+
+    ``serve`` has the pack find out what it says it can; without it that is not tried.
+    """
     try:
         pack = read_pack(folder, params)
     except PackError as refused:
@@ -32,7 +41,8 @@ def survey(folder: Path, params: Mapping[str, str] | None = None) -> tuple[Domai
             return None, refused.problems
         return None, _more(refused.partial, refused.problems)
     try:
-        domain = Domain.load(pack)
+        with nullcontext() if serve is None else serve(pack) as generated:
+            domain = Domain.load(pack, generated=generated)
     except PackError as refused:
         return None, refused.problems
     clauses = (rule.clause for rule in domain.program.rules)

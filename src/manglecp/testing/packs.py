@@ -25,6 +25,7 @@ from manglecp.testing.refusal import Refused
 from manglecp.testing.stages import Stage
 from manglecp.testing.watching import PackCoverage, watched
 from manglecp.toolhost.externals import serve_externals
+from manglecp.toolhost.generators import Generated, serve_facts
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.intent import IntentRequest, IntentResult
 
@@ -38,25 +39,48 @@ def load_pack(
     folder: Path | str,
     params: Mapping[str, str] | None = None,
     *,
+    programs: Iterable[str] = (),
+    cache: Path | bool = False,
     degrade: bool = False,
     coverage: PackCoverage | None = None,
 ) -> Pack:
     """The pack in a folder, with the values of its params; :class:`manglecp.pack.problems.PackError` if it is wrong.
 
-    ``degrade`` also takes a machine that cannot lock the pack's Python files in completely. ``coverage`` is told which
-    rules fire. Close the pack when it is no longer needed, or use it in a ``with`` block.
+    ``programs`` are those that its hosts may start, ``cache`` is where its generators of facts keep things: nowhere,
+    unless a test wants it otherwise. ``degrade`` also takes a machine that cannot lock the pack's Python files in
+    completely. ``coverage`` is told which rules fire. Close the pack when it is no longer needed, or use it in a
+    ``with`` block.
     """
     hosts = ExitStack()
     try:
         pack = read_pack(folder, params, degrade=degrade)
         externals = hosts.enter_context(serve_externals(pack, degrade=degrade)) if pack.externals else {}
-        domain = Domain.load(pack, externals=externals, development=True)
+        facts = serve_facts(pack, cache=cache, programs=tuple(programs), degrade=degrade)
+        generated = hosts.enter_context(facts)
+        domain = Domain.load(pack, externals=externals, generated=generated, development=True)
     except BaseException:
         hosts.close()
         raise
     if coverage is not None:
         domain = watched(domain, coverage)
-    return Pack(domain, hosts=hosts, degrade=degrade)
+    finding = None if generated is None else Finding(generated, domain)
+    return Pack(domain, programs=tuple(programs), hosts=hosts, degrade=degrade, finding=finding)
+
+
+class Finding:
+    """What finds facts out, and the domain that knows all of them."""
+
+    def __init__(self, generated: Generated, domain: Domain) -> None:
+        self._generated = generated
+        self._domain = domain
+
+    def again(self) -> Domain:
+        """Look once more; :class:`manglecp.toolhost.generators.NoFacts` if nothing comes of it."""
+        for name in self._generated.names:
+            looked = self._generated.look(name)
+            self._domain = self._domain.changed(looked.added, looked.removed, looked.version)
+            self._generated.take(looked)
+        return self._domain
 
 
 @dataclass(frozen=True)
@@ -71,6 +95,7 @@ class Pack:
     degrade: bool = False
     hosts: ExitStack = field(default_factory=ExitStack, repr=False)
     """What is ended when the pack is closed. What :meth:`asking` and the like return is closed with it."""
+    finding: Finding | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -101,6 +126,10 @@ class Pack:
     def with_workspace(self, *folders: Path | str, programs: Iterable[str] = ()) -> Pack:
         """The same pack, with folders that its actions may write; they work in the first."""
         return replace(self, workspace=folders, programs=tuple(programs))
+
+    def look_again(self) -> Pack:
+        """The same pack, by what its generators of facts find out now."""
+        return self if self.finding is None else replace(self, domain=self.finding.again())
 
     def fresh(self) -> Pack:
         """The same pack with runs and hosts of its own, to be closed on its own."""

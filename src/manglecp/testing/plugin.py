@@ -37,8 +37,9 @@ _TOLD: Final = "manglecp_pack_coverage"
 class _Packs:
     """The packs of a test session by their folders, and what became of their rules."""
 
-    def __init__(self, here: Path, *, watch: bool, degrade: bool) -> None:
+    def __init__(self, here: Path, settings: dict[str, str], *, watch: bool, degrade: bool) -> None:
         self._here = here
+        self._settings = settings
         self._watch = watch
         self._degrade = degrade
         self._loaded: dict[Path, Pack] = {}
@@ -49,7 +50,7 @@ class _Packs:
             from manglecp.testing.packs import load_pack
 
             coverage = self.of(str(folder)) if self._watch else None
-            self._loaded[folder] = load_pack(folder, degrade=self._degrade, coverage=coverage)
+            self._loaded[folder] = load_pack(folder, self._settings, degrade=self._degrade, coverage=coverage)
         return self._loaded[folder]
 
     def of(self, folder: str) -> PackCoverage:
@@ -71,6 +72,9 @@ _PACKS: Final = pytest.StashKey[_Packs]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("manglecp", "packs")
     group.addoption("--pack", metavar="DIR", help="the pack that the fixture `pack` is")
+    group.addoption(
+        "--pack-set", metavar="NAME=VALUE", action="append", default=[], help="a setting of the pack; may be repeated"
+    )
     group.addoption("--pack-coverage", action="store_true", help="say which rules of packs no test ever fired")
     group.addoption(
         "--pack-coverage-fail-under",
@@ -79,6 +83,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail if fewer of the rules of a pack fired; implies --pack-coverage",
     )
     parser.addini("manglecp_pack", "the pack that the fixture `pack` is, seen from the configuration file")
+    parser.addini("manglecp_set", "settings of the pack, NAME=VALUE", type="linelist", default=[])
     parser.addini(
         "manglecp_degrade", "also on a machine that cannot lock a pack's Python files in", type="bool", default=False
     )
@@ -87,7 +92,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     watch = config.getoption("--pack-coverage") or config.getoption("--pack-coverage-fail-under") is not None
     here = Path(config.invocation_params.dir).resolve()
-    config.stash[_PACKS] = _Packs(here, watch=bool(watch), degrade=bool(config.getini("manglecp_degrade")))
+    given = [*config.getini("manglecp_set"), *config.getoption("--pack-set")]
+    settings = dict(map(_setting, given))
+    degrade = bool(config.getini("manglecp_degrade"))
+    config.stash[_PACKS] = _Packs(here, settings, watch=bool(watch), degrade=degrade)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise pytest.UsageError(f"a setting of a pack is NAME=VALUE, not {text!r}")
+    return name, value
 
 
 @pytest.fixture

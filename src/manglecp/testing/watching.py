@@ -100,3 +100,6 @@ class _Watched(Base):
         result = super().evaluate(*args, **options)
         self._coverage.take(result)
         return result
+
+    def with_facts(self, *args: Any, **options: Any) -> Base:
+        return _Watched(super().with_facts(*args, **options), self._coverage)

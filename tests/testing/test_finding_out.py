@@ -1,0 +1,69 @@
+"""Packs that find facts out, under test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from manglecp.testing import load_pack
+from manglecp.testing.watching import PackCoverage
+from manglecp.toolhost.generators import NoFacts
+from tests.pack.folders import ACTIONS, write
+from tests.testing.test_plugin import run_pytest
+
+RULES = """Decl file(Name) bound [/string].
+macro("greet", "Say hello").
+macro_step("greet", 1, "hello").
+arg_value("greet", 1, "name", "you").
+relevant("greet", 80) :- intent("hello"), file("ada").
+relevant("greet", 90) :- intent("hello"), file("bob").
+"""
+FACTS = """from pathlib import Path
+from manglecp import facts
+
+@facts("file")
+def scan(root: Path, cache: Path | None):
+    assert cache is None
+    for path in root.iterdir():
+        if path.name == "broken":
+            raise OSError("no disk")
+        yield "file", path.name
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "root", {"ada": ""})
+    settings = '[params.root]\nkind = "folder"\n[[intents]]\nname = "hello"\ndescription = "Greet"\n'
+    files = {"pack.toml": settings, "rules/a.mg": RULES, "actions.py": ACTIONS, "facts.py": FACTS}
+    return write(tmp_path / "pack", files)
+
+
+def test_a_pack_looks_when_it_is_loaded_and_when_a_test_says_so(folder: Path) -> None:
+    root = folder.parent / "root"
+    coverage = PackCoverage("pack")
+    with load_pack(folder, {"root": str(root)}, coverage=coverage) as first:
+        first.intent("hello").offers("greet")
+        (root / "ada").unlink()
+        first.intent("hello").offers("greet")  # nobody has looked
+        second = first.look_again()
+        second.intent("hello").lacks("greet")
+        (root / "bob").touch()
+        first.intent("hello").offers("greet")
+        assert coverage.fired == 1
+        third = first.look_again()
+        third.intent("hello").offers("greet")
+        assert coverage.fired == 2
+        (root / "broken").touch()
+        with pytest.raises(NoFacts, match="no disk"):
+            third.look_again()
+        third.intent("hello").offers("greet")
+
+
+def test_the_fixture_takes_settings(folder: Path) -> None:
+    write(folder, {"tests/test_it.py": 'def test_it(pack):\n    pack.intent("hello").offers("greet")\n'})
+    without = run_pytest(folder)
+    assert "params.root: a value is needed" in without.stdout
+    given = run_pytest(folder, "--pack-set", f"root={folder.parent / 'root'}")
+    assert given.returncode == 0, given.stdout
