@@ -187,7 +187,8 @@ def test_consent_is_signed_with_the_key_that_came_with_the_token(
     assert "add --confirm to agree to this" in nobody.stderr
     unsigned = run(*fix, "--confirm")
     assert unsigned.exit_code == 1
-    assert "error[confirmation_invalid]: the server does not take this consent" in unsigned.stderr
+    assert "error[confirmation_invalid]: The confirmation token does not hold" in unsigned.stderr
+    assert "signed with --confirmation-key" in unsigned.stderr
     assert "/api/users" not in (work / "app" / "routes.toml").read_text("utf-8")
     # Over HTTP nobody says who the token makes one.
     name = ("--as", "kim") if way == "http" else ()

@@ -115,6 +115,32 @@ async def test_nobody_is_asked_for_ever() -> None:
     assert [one.payload.confirmation_token for one in server.invocations] == ["token 1", "token 2", "token 3"]
 
 
+async def test_why_the_first_consent_did_not_hold_is_never_hidden() -> None:
+    """Whatever comes after it, and whoever is asked again knows."""
+    answers: list[str | bool] = ["old token", True, True]
+    asked: list[str | None] = []
+
+    def ask(question: Question) -> str | bool:
+        asked.append(None if question.refusal is None else question.refusal.message)
+        return answers[len(asked) - 1]
+
+    server = Scripted(RISKY, WireError("confirmation_invalid", "it is too old"), ASKED, ASKED)
+    async with server.client(on_confirm=ask) as client:
+        await client.evaluate("go")
+        with pytest.raises(ServerError, match="confirmation_required") as ended:
+            await client.invoke("t")
+    assert asked == [None, "it is too old", "it is too old"]
+    assert str(ended.value.__cause__) == "confirmation_invalid: it is too old"
+    asked.clear()
+    answers[1] = False
+    server = Scripted(RISKY, WireError("confirmation_invalid", "it is too old"))
+    async with server.client(on_confirm=ask) as client:
+        await client.evaluate("go")
+        with pytest.raises(Refused, match=r"confirmation_declined: .* had said: .*it is too old") as declined:
+            await client.invoke("t")
+    assert isinstance(declined.value.__cause__, ServerError)
+
+
 @pytest.mark.req("SEC-23")
 async def test_nobody_is_asked_where_the_server_said_that_it_does_not() -> None:
     server = Scripted(known("network", "filesystem"), RISKY, done(), auth=AUTH)

@@ -115,9 +115,13 @@ class Person:
         asked: list[Question] = []
 
         async def agree(question: Question) -> str | bool | None:
+            refusal = question.refusal
+            if refusal is not None:
+                why = "consent is signed with --confirmation-key and the name of --as"
+                raise Refused(refusal.code, f"{refusal.message}; {why}") from refusal
             if asked:
-                why = "the server does not take this consent: it is signed with --confirmation-key and the name of --as"
-                raise Refused("confirmation_invalid", why)
+                why = "the server wants consent that is signed: --confirmation-key names the file of your secret"
+                raise Refused("confirmation_required", why)
             asked.append(question)
             agreed = self.ask(question)
             if not (await agreed if inspect.isawaitable(agreed) else agreed):

@@ -29,6 +29,7 @@ from manglecp.client.retrying import Retrying
 from manglecp.client.targets import Target, transport_to
 from manglecp.client.transports.protocol import OnProgress
 from manglecp.client.working_state import Applied, FactObject, WorkingState, restated
+from manglecp.wire.faults import cut
 from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
 from manglecp.wire.messages.envelope import UNSET, Time
 from manglecp.wire.messages.intent import Constraints, Intent, IntentPayload, Options
@@ -86,7 +87,11 @@ class Client:
         self._tools: OrderedDict[str, Tool] = OrderedDict()
 
     async def __aenter__(self) -> Self:
-        await self.connect()
+        try:
+            await self.connect()
+        except BaseException:
+            await self.close()  # nobody else will
+            raise
         return self
 
     async def __aexit__(
@@ -203,7 +208,9 @@ class Client:
         for known in reversed(self._tools.values()):
             if tool in (known.macro_id, known.name):
                 return known
-        raise Refused("macro_not_found", f"no evaluation brought a tool {tool!r}")
+        names = ", ".join(dict.fromkeys(one.name for one in reversed(self._tools.values())))
+        help_ = f"known are {cut(names, 500)}" if names else "evaluate an intent first"
+        raise Refused("macro_not_found", f"no evaluation brought a tool {tool!r}; {help_}")
 
     async def follow(
         self,
@@ -249,6 +256,8 @@ class Client:
         key = request_key or secrets.token_urlsafe(18)
         token = await self._agreed(tool, given, ask)
         questions, evaluated = 1, False
+        first: ServerError | None = None
+        """What the server had against the first consent: why everything after it was necessary."""
         while True:
             payload = InvokePayload(
                 macro_id=tool.macro_id, args=given, eval_time=eval_time, confirmation_token=token, request_key=key
@@ -257,10 +266,12 @@ class Client:
                 answer = await self._invoke(payload, tool, on_progress or self._on_progress)
             except ServerError as error:
                 if error.code in ("confirmation_required", "confirmation_invalid") and ask is not None:
+                    if error.code == "confirmation_invalid" or token is not None:
+                        first = first or error
                     if questions >= _MOST_QUESTIONS:
-                        raise
+                        raise error from (None if first is error else first)
                     questions += 1
-                    token = await self._asked(tool, given, ask, error)
+                    token = await self._asked(tool, given, ask, error, first)
                 elif error.code in ("macro_not_found", "macro_expired") and not evaluated:
                     evaluated = True
                     if not await self._still_there(tool):
@@ -292,7 +303,8 @@ class Client:
         if not tool.needs_consent or self._waived(tool):
             return None
         if ask is None:
-            raise Refused("confirmation_required", f"{tool.name} needs a person's consent, and there is nobody to ask")
+            why = f"{tool.name} needs a person's consent, and there is nobody to ask: give on_confirm"
+            raise Refused("confirmation_required", why)
         return await self._asked(tool, args, ask, None)
 
     def _waived(self, tool: Tool) -> bool:
@@ -303,7 +315,12 @@ class Client:
         return set(tool.effects or ("",)) <= set(known.auto_confirm_effects)
 
     async def _asked(
-        self, tool: Tool, args: Mapping[str, Any], ask: OnConfirm, refusal: ServerError | None
+        self,
+        tool: Tool,
+        args: Mapping[str, Any],
+        ask: OnConfirm,
+        refusal: ServerError | None,
+        first: ServerError | None = None,
     ) -> str | None:
         challenge = None if refusal is None else refusal.details.get("challenge")
         if not isinstance(challenge, dict):
@@ -318,8 +335,10 @@ class Client:
             text if isinstance(text, str) else tool.description,
             None if self.identity is None else self.identity.identity,
             challenge,
+            first,
         )
         answer = await consent(ask, question)
         if answer is False:
-            raise Refused("confirmation_declined", f"nobody agreed to {tool.name}")
+            again = "" if first is None else f" again, after the server had said: {first}"
+            raise Refused("confirmation_declined", f"nobody agreed to {tool.name}{again}") from first
         return answer if isinstance(answer, str) else None

@@ -74,7 +74,7 @@ class Connection:
     @property
     def manifest(self) -> ManifestPayload:
         if self._manifest is None:
-            raise Refused("not_connected", "the client is not connected")
+            raise Refused("not_connected", "the client is not connected; it is used inside its async with block")
         return self._manifest
 
     @property
@@ -163,13 +163,13 @@ class Connection:
     async def ready(self) -> None:
         """Connected, authenticated, and the server takes requests; :class:`Refused` if it does not."""
         if self._closed:
-            raise Refused("not_connected", "the client is closed")
+            raise Refused("not_connected", "the client is closed; connect() opens it again")
         async with self._getting_ready:
             if not self._transport.connected or self._stale:
                 await self._connect()
             await self._taking()
             if self.manifest.auth.required and self._credential is None:
-                raise Refused("auth_required", "the server wants a credential, and there is none")
+                raise Refused("auth_required", "the server wants a credential, and there is none: give token")
 
     async def _taking(self) -> None:
         """Wait for a manifest that says neither ``booting`` nor ``draining``, by reading it again where none comes by

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from manglecp.client.answers import Tool
+from manglecp.client.errors import ServerError
 from manglecp.harness.canonical import digest
 from manglecp.invoke.confirmation import sign
 
@@ -35,6 +36,8 @@ class Question:
     identity: str | None = None
     challenge: Mapping[str, Any] | None = field(default=None, repr=False)
     """What the server wants signed: ``nonce``, ``issued_ms``, ``args_digest``, ``expires_at``."""
+    refusal: ServerError | None = None
+    """What the server said to the consent before, if there was one that it did not take."""
 
 
 OnConfirm: TypeAlias = Callable[[Question], "str | bool | Awaitable[str | bool | None] | None"]

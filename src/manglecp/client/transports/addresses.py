@@ -6,6 +6,8 @@ to another host: whoever can write a redirect or a manifest must not learn a tok
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Collection
 from ipaddress import ip_address
 from typing import Final
@@ -14,7 +16,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from manglecp.client.errors import Refused
 from manglecp.wire.faults import cut
 
-__all__ = ["checked", "origin", "resolved"]
+__all__ = ["checked", "origin", "resolved", "shown", "unreached"]
 
 _SECURE: Final = frozenset({"https", "wss"})
 _PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
@@ -25,12 +27,14 @@ def checked(url: str, schemes: Collection[str], *, insecure: bool) -> str:
     """The address, if it may be talked to."""
     parts = _split(url)
     if parts.scheme not in schemes or not parts.hostname:
-        raise Refused("bad_address", f"{_shown(url)} is not an address with {' or '.join(sorted(schemes))}")
+        raise Refused("bad_address", f"{shown(url)} is not an address with {' or '.join(sorted(schemes))}")
     if parts.username is not None or parts.password is not None:
         raise Refused("bad_address", "an address holds no credentials; give them as token")
     if parts.scheme not in _SECURE and not insecure and not _loopback(parts.hostname):
         raise Refused(
-            "insecure", f"{parts.scheme} is not encrypted, and {cut(parts.hostname, 100)} is not this machine"
+            "insecure",
+            f"{parts.scheme} is not encrypted, and {cut(parts.hostname, 100)} is not this machine: "
+            f"take {parts.scheme}s, or insecure=True if nobody else is on that network",
         )
     return url
 
@@ -42,8 +46,26 @@ def resolved(base: str, address: str, schemes: Collection[str], *, hosts: Collec
     if here.scheme in _SECURE and there.scheme not in _SECURE:
         raise Refused("insecure", f"the server leads from {here.scheme} to {there.scheme}")
     if origin(url)[1:] != origin(base)[1:] and there.hostname not in hosts and not _upgraded(here, there):
-        raise Refused("other_host", f"the server leads to another host, {_shown(url)}")
+        raise Refused("other_host", f"the server leads to another host, {shown(url)}; hosts names those that it may")
     return url
+
+
+def unreached(url: str, error: Exception) -> str:
+    """Why there is no connection, as far as it is known, and what to look at."""
+    _, host, port = origin(url)
+    where = f"{cut(host, 100)}:{port}"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the certificate of {where} does not hold: {cut(cause.verify_message, 200)}"
+        if isinstance(cause, ssl.SSLError):
+            return f"{where} does not speak TLS as it should; is it an address without?"
+        if isinstance(cause, socket.gaierror):
+            return f"there is no host {cut(host, 100)}"
+        if isinstance(cause, ConnectionRefusedError):
+            return f"nobody listens at {where}: is the server running, and is that its port?"
+        cause = cause.__cause__ or cause.__context__
+    return f"the connection to {where} failed: {type(error).__name__}"
 
 
 def origin(url: str) -> tuple[str, str, int]:
@@ -67,7 +89,7 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port, parts.hostname
     except ValueError:
-        raise Refused("bad_address", f"{_shown(url)} is not an address") from None
+        raise Refused("bad_address", f"{shown(url)} is not an address") from None
     return parts
 
 
@@ -80,6 +102,6 @@ def _loopback(host: str) -> bool:
         return False
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """Without what may be a secret in it."""
     return cut(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _LONGEST)

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
-from manglecp.client.transports.addresses import checked, resolved
+from manglecp.client.transports.addresses import checked, resolved, shown, unreached
 from manglecp.client.transports.conversation import cancellation, read, require_answer
 from manglecp.client.transports.protocol import MAX_ANSWER_BYTES, OnManifest, OnProgress, Request
 from manglecp.wire.messages import ErrorMessage, IntentRequest, InvokeRequest, Manifest, ServerMessage
@@ -84,7 +84,8 @@ class HttpTransport:
         if response.status_code == 304 and self._manifest is not None:
             return self._manifest
         if response.status_code == 404:
-            raise Refused("not_manglecp", "the host has no manifest: it does not speak MangleCP")  # TRANS-29
+            why = f"there is no manifest at {shown(self._url)}: the host does not speak MangleCP, or at another address"
+            raise Refused("not_manglecp", why)  # TRANS-29
         message = self._message(response, data)
         if isinstance(message, ErrorMessage):
             raise ServerError.of(message.payload)
@@ -172,6 +173,8 @@ class HttpTransport:
                     data = await self._body(response)
             except httpx.TimeoutException:
                 raise ConnectionLost(f"no connection within {self._connect_seconds:g} seconds") from None
+            except httpx.ConnectError as error:
+                raise ConnectionLost(unreached(url, error)) from None
             except (httpx.TransportError, httpx.StreamError) as error:
                 raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
             except (httpx.InvalidURL, UnicodeError):

@@ -17,12 +17,15 @@ from typing import Final
 from manglecp.client.errors import ConnectionLost, Refused, Unreadable
 from manglecp.client.transports.protocol import MAX_ANSWER_BYTES
 from manglecp.client.transports.sessions import SessionTransport
+from manglecp.wire.faults import cut
 
 __all__ = ["StdioTransport"]
 
 _KEPT: Final = 65_536
 """Bytes of stderr."""
 _PIECE: Final = 4_096
+_LAST_WORDS: Final = 1.0
+"""Seconds in which what a server said before it ended is there."""
 
 
 class StdioTransport(SessionTransport):
@@ -70,7 +73,8 @@ class StdioTransport(SessionTransport):
                 start_new_session=True,  # a key pressed here is not meant for it
             )
         except OSError as error:
-            raise Refused("bad_address", f"the server cannot be started: {error.strerror}") from None
+            program = cut(self._command[0], 200)
+            raise Refused("bad_address", f"the server {program} cannot be started: {error.strerror}") from None
         self._process = process
         self._listening = asyncio.create_task(self._listen_to_stderr(process))
 
@@ -82,7 +86,7 @@ class StdioTransport(SessionTransport):
         except asyncio.LimitOverrunError:
             raise Unreadable(f"the answer is longer than {self.max_answer_bytes:,} bytes") from None
         except (asyncio.IncompleteReadError, OSError):
-            raise ConnectionLost("the server closed its output") from None
+            raise ConnectionLost(f"the server closed its output{await self._last_words()}") from None
         return line[:-1]
 
     async def _write(self, data: bytes) -> None:
@@ -115,6 +119,13 @@ class StdioTransport(SessionTransport):
             await _over(rest)
             if self._listening is not None:
                 await _over(self._listening)
+
+    async def _last_words(self) -> str:
+        """What it said to people before it ended, which nearly always is why."""
+        if self._listening is not None:
+            await asyncio.wait([self._listening], timeout=_LAST_WORDS)
+        lines = bytes(self._stderr).decode(errors="replace").strip().splitlines()
+        return f", and said last: {cut(lines[-1], 500)}" if lines else ""
 
     async def _listen_to_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
-from manglecp.client.transports.addresses import checked
+from manglecp.client.transports.addresses import checked, shown, unreached
 from manglecp.client.transports.conversation import read
 from manglecp.client.transports.protocol import MAX_ANSWER_BYTES
 from manglecp.client.transports.sessions import SessionTransport
@@ -67,7 +67,7 @@ class WebSocketTransport(SessionTransport):
                 **options,
             )
         except (OSError, WebSocketException) as error:
-            raise _told(error) from None
+            raise _told(self._url, error) from None
 
     async def _read(self) -> bytes:
         assert self._socket is not None
@@ -95,7 +95,7 @@ class WebSocketTransport(SessionTransport):
             await socket.close()
 
 
-def _told(error: Exception) -> ClientError:
+def _told(url: str, error: Exception) -> ClientError:
     """Why there is no connection: the server may say so in a message, and when to come back."""
     if isinstance(error, InvalidStatus):
         status, body = error.response.status_code, error.response.body
@@ -104,5 +104,5 @@ def _told(error: Exception) -> ClientError:
             if isinstance(message, ErrorMessage):
                 return ServerError.of(message.payload)
         if status < 500 and status not in (408, 429):
-            return Refused("not_manglecp", f"the server does not open a WebSocket here: HTTP {status}")
-    return ConnectionLost(f"the connection failed: {type(error).__name__}")
+            return Refused("not_manglecp", f"there is no WebSocket at {shown(url)}: HTTP {status}; /ws is usual")
+    return ConnectionLost(unreached(url, error))
