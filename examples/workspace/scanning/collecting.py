@@ -1,7 +1,7 @@
 """Which tests there are, as pytest would collect them, and which definitions each of them names.
 
-Nothing is imported to find out. So tests that a program makes up are not seen, and neither are the values of
-parameters: ``test_x[1]`` is ``test_x``.
+Nothing is imported to find out. So tests that a program makes up or that a class inherits from another file are not
+seen, and neither are the values of parameters: ``test_x[1]`` is ``test_x``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .configuration import Configuration
 from .modules import Modules
 from .python import Outline, Symbol
 
-__all__ = ["is_test_file", "tests_in", "used_symbols"]
+__all__ = ["collected_in", "is_test_file", "used_symbols"]
 
 _DEEPEST: Final = 8
 """How many files may pass a name on."""
@@ -26,31 +26,40 @@ def is_test_file(path: str, configuration: Configuration) -> bool:
     return any(fnmatchcase(path if "/" in pattern else name, pattern) for pattern in configuration.test_files)
 
 
-def tests_in(path: str, outline: Outline, configuration: Configuration) -> Iterator[tuple[str, Symbol]]:
+def collected_in(path: str, outline: Outline, configuration: Configuration) -> Iterator[tuple[str, Symbol]]:
     """The id of each test in a test file, and its definition."""
     classes = {symbol.name: symbol for symbol in outline.symbols if symbol.kind == "class"}
-    made = {symbol.name.rpartition(".")[0] for symbol in outline.symbols if symbol.name.endswith(".__init__")}
-    seen: set[str] = set()
+    methods: dict[str, dict[str, Symbol]] = {"": {}}
     for symbol in outline.symbols:
-        if symbol.kind not in ("function", "method") or symbol.name in seen:
-            continue
-        *around, name = symbol.name.split(".")
-        outer = [".".join(around[:count]) for count in range(1, len(around) + 1)]
-        if outer and _is_unit(classes.get(outer[-1]), classes):
-            collected = name.startswith("test")
+        if symbol.kind in ("function", "method"):
+            within, _, name = symbol.name.rpartition(".")
+            methods.setdefault(within, {})[name] = symbol
+    for name, symbol in methods[""].items():
+        if _fits(name, configuration.test_functions):
+            yield f"{path}::{name}", symbol
+    for around in classes:
+        line = _line_of(around, classes)
+        inherited = {name: symbol for each in reversed(line) for name, symbol in methods.get(each, {}).items()}
+        if any(base.endswith("TestCase") for each in line for base in classes[each].bases):
+            wanted: tuple[str, ...] = ("test",)
+        elif all(_fits(part, configuration.test_classes) for part in around.split(".")) and "__init__" not in inherited:
+            wanted = configuration.test_functions
         else:
-            named = all(_fits(part, configuration.test_classes) for part in around) and not made.intersection(outer)
-            collected = named and _fits(name, configuration.test_functions)
-        if collected:
-            seen.add(symbol.name)
-            yield "::".join([path, *around, name]), symbol
+            continue
+        for name, symbol in inherited.items():
+            if _fits(name, wanted):
+                yield "::".join([path, *around.split("."), name]), symbol
 
 
-def _is_unit(symbol: Symbol | None, classes: Mapping[str, Symbol], deep: int = 0) -> bool:
-    """Whether a class is a ``unittest.TestCase``, as far as the file shows."""
-    if symbol is None or deep > _DEEPEST:
-        return False
-    return any(base.endswith("TestCase") or _is_unit(classes.get(base), classes, deep + 1) for base in symbol.bases)
+def _line_of(name: str, classes: Mapping[str, Symbol]) -> list[str]:
+    """A class and those of the same file that it inherits from, the nearest first."""
+    line, waiting = [], [name]
+    while waiting:
+        each = waiting.pop(0)
+        if each in classes and each not in line:
+            line.append(each)
+            waiting += classes[each].bases
+    return line
 
 
 def _fits(name: str, patterns: tuple[str, ...]) -> bool:

@@ -9,6 +9,7 @@ from elsewhere.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -36,6 +37,7 @@ class Modules:
         self._declared: Final = sorted(
             {"", *import_roots, *_sources(self._files)}, key=lambda root: (root == "", root.count("/"), root)
         )
+        self._deepest: Final = sorted(self._declared, key=lambda root: -len(root))
         self._holders: dict[str, set[str]] = {}
         for file in self._files:
             root = self.package_root(file)
@@ -53,7 +55,7 @@ class Modules:
 
     def name(self, file: str) -> str:
         """What a file is called as a module."""
-        root = next((root for root in self._deepest_first() if _is_below(file, root)), "")
+        root = next((root for root in self._deepest if _is_below(file, root)), "")
         inside = file[len(root) + 1 if root else 0 :]
         stem = inside[: inside.rfind(".")] if "." in inside else inside
         return stem.removesuffix("/__init__").replace("/", ".") if stem != "__init__" else ""
@@ -71,10 +73,22 @@ class Modules:
         """The file of a module that is named with dots."""
         key = (_folder(importer), module)
         if key not in self._known:
-            path = module.replace(".", "/")
-            places = (self._at(f"{root}/{path}" if root else path) for root in self._roots(module, importer))
-            self._known[key] = next((place for place in places if place is not None), None)
+            parts = module.split(".")
+            path, holders = self._roots(parts[0], importer)
+            # A package or module in one of the folders counts before a namespace in all of them.
+            solid = [root for root in path if self._at(_join(root, parts[0])) is not None]
+            found = (self._below(root, parts) for root in [*solid, *path, *holders])
+            self._known[key] = next((file for file in found if file is not None), None)
         return self._known[key]
+
+    def _below(self, root: str, parts: list[str]) -> str | None:
+        """As Python goes down: a module that is no package has nothing below it."""
+        folder = root
+        for part in parts[:-1]:
+            folder = _join(folder, part)
+            if f"{folder}/__init__.py" not in self._files and f"{folder}.py" in self._files:
+                return None
+        return self._at(_join(folder, parts[-1]))
 
     def imported(self, one: Import, importer: str) -> Target:
         """What an import means, seen from the file that has it."""
@@ -85,7 +99,7 @@ class Modules:
             if not one.level:
                 below = self.find(name, importer)
             else:
-                below = self._at("/".join(filter(None, [base, one.name]))) if base is not None else None
+                below = self._at(_join(base, one.name)) if base is not None else None
             if below is not None:
                 return Target(below, name, whole=True)
         if one.level:
@@ -99,7 +113,7 @@ class Modules:
             if not folder:
                 return None
             folder = _folder(folder)
-        return "/".join(filter(None, [folder, one.module.replace(".", "/")]))
+        return _join(folder, one.module.replace(".", "/"))
 
     def _absolute(self, one: Import, importer: str) -> str:
         if not one.level:
@@ -115,18 +129,21 @@ class Modules:
                 return candidate
         return None
 
-    def _roots(self, module: str, importer: str) -> Iterator[str]:
-        yield self.package_root(importer)
-        yield from self._declared
-        holders = self._holders.get(module.partition(".")[0], ())
-        yield from sorted(holders, key=lambda root: (-_shared(root, importer), root))
-
-    def _deepest_first(self) -> list[str]:
-        return sorted(self._declared, key=lambda root: -len(root))
+    def _roots(self, top: str, importer: str) -> tuple[list[str], list[str]]:
+        """The import path as far as it is known, and folders that may be on it because they hold the package."""
+        own = self.package_root(importer)
+        if top in sys.stdlib_module_names:
+            return [own], []  # what lies beside a script hides it, nothing else does
+        holders = sorted(self._holders.get(top, ()), key=lambda root: (-_shared(root, importer), root))
+        return [own, *self._declared], holders
 
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder and name else folder or name
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -16,7 +16,9 @@ import msgspec
 
 __all__ = ["Import", "Outline", "Symbol", "outline"]
 
-_BODIES: Final = ("body", "orelse", "finalbody", "handlers", "cases")
+_BODIES: Final = ("body", "handlers", "cases", "orelse", "finalbody")
+_LONGEST: Final = 8
+"""Parts of a name with dots; the beginnings of a longer one are looked at all the same."""
 _CODING: Final = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
@@ -163,7 +165,7 @@ def _used(node: ast.AST, bound: set[str]) -> Iterator[str]:
         if isinstance(each, ast.Name | ast.Attribute):
             parts: list[str] = []
             inner: ast.expr = each
-            while isinstance(inner, ast.Attribute):
+            while isinstance(inner, ast.Attribute) and len(parts) < _LONGEST:
                 parts.append(inner.attr)
                 inner = inner.value
             if isinstance(inner, ast.Name) and inner.id in bound:

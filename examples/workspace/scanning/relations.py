@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from .collecting import is_test_file, tests_in, used_symbols
+from .collecting import collected_in, is_test_file, used_symbols
 from .configuration import FILES, Configuration, configured
 from .files import Known
 from .marks import PYTHON
@@ -72,8 +72,9 @@ class Relations:
             conftest = f"{folder}/conftest.py".lstrip("/")
             if conftest in self._names:
                 yield "conftest_of", name, conftest
-        ids = {symbol.name: (test, symbol) for test, symbol in tests_in(name, outline, self._configuration)}
-        for test, symbol in ids.values():
+        ids: dict[str, list[str]] = {}
+        for test, symbol in collected_in(name, outline, self._configuration):
+            ids.setdefault(symbol.name, []).append(test)
             yield "test", test, name, symbol.line
         followed: set[str] = set()
 
@@ -81,9 +82,8 @@ class Relations:
             followed.add(file)
             return known[file].analysis.outline if file in known else None
 
-        for test, file, symbol_name in used_symbols(name, outline, self._modules, outline_of):
-            if test in ids:
-                yield "tests_symbol", ids[test][0], file, symbol_name
+        for definition, file, used in used_symbols(name, outline, self._modules, outline_of):
+            yield from (("tests_symbol", test, file, used) for test in ids.get(definition, ()))
         self._followed[name] = followed
 
     def _text(self, name: str) -> str:

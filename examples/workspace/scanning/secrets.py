@@ -38,7 +38,8 @@ _KINDS: Final[tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...]] = (
 )
 _ASSIGNED: Final = re.compile(
     r"(?:passw(?:or)?d|secret|token|(?:api|access|private|secret|auth)[_-]?key|credential)s?"
-    r"[\"']?\s{0,8}(?::=|[:=]|=>)\s{0,8}[rbuf]{0,2}[\"']([^\"'\s]{8,200})[\"']",
+    r"[\"']?(?:\s{0,3}:\s{0,3}[A-Za-z_][\w\[\]., |]{0,40})?\s{0,8}(?::=|[:=]|=>)\s{0,8}"
+    r"[rbuf]{0,2}[\"']([^\"'\s]{8,200})[\"']",
     re.IGNORECASE,
 )
 _BARE: Final = re.compile(
