@@ -394,6 +394,8 @@ class Evaluation:
         """Rounds: apply ``first``, then the rules to what is new, until nothing is."""
         views, now, cap = self.views, self.now, self.cap
         heads = [views[i] for i in component.heads]
+        for view in heads:
+            view.grow()
         grouped = isinstance(heads[0], Grouped)
         if grouped:
             cap.too_many_facts = lambda: self._recount(heads)

@@ -108,6 +108,8 @@ class Frozen:
 
 NOTHING: Final = Frozen(frozenset())
 _NONE: Final[frozenset[FactTuple]] = frozenset()
+_UNINDEXED: Final[dict[Any, Any]] = {}
+"""What every view has for its indexes until there is one: an evaluation makes many views, and indexes few of them."""
 
 
 class View:
@@ -122,10 +124,10 @@ class View:
         self.base = base
         self.removed: Facts = _NONE
         self.facts: set[FactTuple] = set()
-        self.new: Any = set()
+        self.new: Any = _NONE
         self.delta: Any = _NONE
-        self.indexes: dict[Columns, Index] = {}
-        self.set_indexes: dict[tuple[Columns, int], SetIndex] = {}
+        self.indexes: dict[Columns, Index] = _UNINDEXED
+        self.set_indexes: dict[tuple[Columns, int], SetIndex] = _UNINDEXED
         self.skipped = base.skipped
 
     def skip(self, fact: FactTuple) -> None:
@@ -138,20 +140,32 @@ class View:
     def replace(self, facts: set[FactTuple]) -> None:
         """Other facts stand above the base now."""
         self.facts = facts
-        self.indexes = {}
-        self.set_indexes = {}
+        self.indexes = self.set_indexes = _UNINDEXED
 
     def index(self, columns: Columns) -> Index:
         index = self.indexes.get(columns)
         if index is None:
-            index = self.indexes[columns] = build_index(self.facts, columns)
+            index = build_index(self.facts, columns)
+            self._keep_index(columns, index)
         return index
+
+    def _keep_index(self, columns: Columns, index: Index) -> None:
+        if self.indexes is _UNINDEXED:
+            self.indexes = {columns: index}
+        else:
+            self.indexes[columns] = index
 
     def set_index(self, columns: Columns, value: int) -> SetIndex:
         index = self.set_indexes.get((columns, value))
         if index is None:
-            index = self.set_indexes[columns, value] = build_set_index(self.facts, columns, value)
+            index = build_set_index(self.facts, columns, value)
+            self.set_indexes = {**self.set_indexes, (columns, value): index}
         return index
+
+    def grow(self) -> None:
+        """From now on facts come in rounds: those of a round are new, until it is over."""
+        if self.new is _NONE:
+            self.new = set()
 
     def advance(self) -> bool:
         """What was new becomes the delta and part of the facts. Is there any?"""
@@ -160,7 +174,7 @@ class View:
         if not new:
             return False
         self.facts |= new
-        self.set_indexes.clear()
+        self.set_indexes = _UNINDEXED
         for columns, index in self.indexes.items():
             key = itemgetter(*columns)
             for fact in new:
@@ -239,7 +253,8 @@ class Grouped(View):
         index = self.indexes.get(columns)
         if index is None:
             facts = ((first, second) for first, seconds in self.groups.items() for second in seconds)
-            index = self.indexes[columns] = build_index(facts, columns)
+            index = build_index(facts, columns)
+            self._keep_index(columns, index)
         return index
 
     def set_index(self, columns: Columns, value: int) -> SetIndex:
