@@ -1,31 +1,42 @@
-"""Intent evaluations per second: through the message core, and over HTTP against ``manglecp serve``, in one process.
+"""``manglecp serve`` over HTTP, in one process: intent evaluations, and invocations beside a server of the MCP SDK.
 
-The pack is the incident example with its recorded question, the store a file. Budget: at least 800 evaluations a second
-over HTTP. Two kinds of questions:
+Both servers run uvicorn with uvloop and httptools. The load comes from a process of its own, on connections that stay
+open, and goes to one server after the other, several times in turn: whatever disturbs the machine disturbs both.
 
-    same     one client that asks the same again: its tools are kept already
-    other    every question is a new one, with a fact that no other has: its tools are written to the store each time
+    evaluate same    the recorded question of the incident example, asked again and again: its tools are kept already
+    evaluate other   the same with a fact that no other question has: its tools are written to the store each time
+    invoke           a macro-tool of one action that says how long a text is: looked up in the store, checked, called in
+                     its host under a lease, judged by the harness, entered in the ledger
+    MCP, JSON        the same function in a stateless server of the MCP SDK (extra ``mcp``) that answers with JSON,
+                     without any of that, called in the server itself
+    MCP, modern      the same with a request of its protocol of 2026-07-28
 
-``CPU`` is the time of the serving process, all threads, for one evaluation; on a busy machine it says more than the
-rate. Over HTTP the load comes from this process, on connections that stay open, so that both share the processors.
+``per second`` is the best of the rounds, the latencies are those of that round, and ``CPU`` is the time of the server
+process for one request, all threads, the least of the rounds; hosts are not in it. On a busy machine CPU says more than
+the rate. Budget: 800 evaluations a second, and twice the calls of the MCP SDK. ``core`` is an evaluation through the
+message core alone, one after the other, without HTTP.
+
+A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
+import importlib.util
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from _load import NUMBER, Target, load
 from _table import print_table
 
 from manglecp.server.assembly import Source, open_core
@@ -33,82 +44,95 @@ from manglecp.server.settings import ServerSettings
 
 INCIDENT = Path(__file__).parents[1] / "examples" / "incident"
 RECORDED = json.loads((INCIDENT / "recorded" / "diagnose_error.json").read_bytes())
-BUDGET = 800.0
+EVALUATIONS = 800.0
+TIMES_MCP = 2.0
 CONNECTIONS = 8
-TIMES = 2_000
-BATCH = 50
+TIMES = 600
+ROUNDS = 6
 PATIENCE = 60.0
+WIRE = {"manglecp": "2026-02-draft"}
+
+ACTIONS = '''
+from manglecp import action
 
 
-def same() -> Callable[[], bytes]:
-    body = json.dumps(RECORDED).encode()
-    return lambda: body
+@action(effects=["none"])
+def length(text: str) -> int:
+    """How long a text is."""
+    return len(text)
+'''
+RULES = """
+macro("length", "How long a text is.").
+mandatory("length") :- intent("go").
+macro_step("length", 1, "length").
+arg_from("length", 1, "text", "text").
+"""
+MCP_SERVER = '''
+import sys
+
+import uvicorn
+from mcp.server import MCPServer
+
+server = MCPServer("benchmark", log_level="ERROR")
 
 
-def other() -> Callable[[], bytes]:
-    """The recorded question on another page each time."""
-    numbers = itertools.count()
-
-    def body() -> bytes:
-        fact = {"pred": "current_url", "args": [f"https://shop.example/{next(numbers)}"]}
-        facts = [one for one in RECORDED["payload"]["facts"] if one["pred"] != "current_url"]
-        return json.dumps({**RECORDED, "payload": {**RECORDED["payload"], "facts": [*facts, fact]}}).encode()
-
-    return body
+@server.tool()
+def length(text: str) -> int:
+    """How long a text is."""
+    return len(text)
 
 
-KINDS = {"same": same, "other": other}
-
-# --- the core ---------------------------------------------------------------------------------------------------------
-
-
-async def through_the_core(folder: Path) -> list[list[str]]:
-    """One after the other; the CPU time of batches, so that threads are counted that lag behind."""
-    rows = []
-    source = Source(folder=INCIDENT, where=str(folder / "core.sqlite3"), degrade=True)
-    async with open_core(source, settings=ServerSettings(peer_rate=None)) as core:
-        await core.serving.ready()
-        for kind, make in KINDS.items():
-            body, times = make(), []
-            for _ in range(TIMES // BATCH):
-                start = time.process_time_ns()
-                for _ in range(BATCH):
-                    reply = await core.session("http", peer="127.0.0.1").handle(body())
-                    assert reply is not None
-                    assert reply.status == 200, reply.data
-                times.append((time.process_time_ns() - start) / 1e6 / BATCH)
-            rows.append(["core", kind, f"{min(times):.3f}", f"{statistics.median(times):.3f}", ""])
-    return rows
+app = server.streamable_http_app(json_response=True, stateless_http=True)
+uvicorn.run(app, port=int(sys.argv[1]), loop="uvloop", http="httptools", log_level="error", access_log=False)
+'''
+MODERN = "2026-07-28"
 
 
-# --- HTTP -------------------------------------------------------------------------------------------------------------
+# --- servers ----------------------------------------------------------------------------------------------------------
+
+
+class Server(NamedTuple):
+    port: int
+    pid: int
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[int, int]]:
-    """A server of its own process: its port, and the id of the process."""
+def running(command: Sequence[str], path: str) -> Iterator[Server]:
+    """A server in a process of its own that listens on the port at the end of its command."""
+    port = int(command[-1].rpartition(":")[2])
+    paths = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen([sys.executable, *command], env={**os.environ, "PYTHONPATH": paths}) as process:
+        try:
+            _wait(process, port, path)
+            yield Server(port, process.pid)
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "manglecp", "serve", str(INCIDENT), "--http", f"127.0.0.1:{port}", "--degrade"]
-    command += ["--store", str(folder / "http.sqlite3"), "--log-level", "error"]
-    process = subprocess.Popen(command)
-    try:
-        _wait(process, port)
-        yield port, process.pid
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
+        return int(free.getsockname()[1])
 
 
-def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+def ours(pack: Path, store: Path) -> list[str]:
+    options = ["--degrade", "--store", str(store), "--log-level", "error"]
+    return ["-m", "manglecp", "serve", str(pack), *options, "--http", f"127.0.0.1:{free_port()}"]
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, path: str) -> None:
+    """Until it answers at this path; with anything but 503."""
     until = time.monotonic() + PATIENCE
+    request = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n".encode()
     while time.monotonic() < until:
-        assert process.poll() is None, "the server did not start"
+        if process.poll() is not None:
+            raise RuntimeError("the server did not start")
         try:
-            with socket.create_connection(("127.0.0.1", port)) as peer:
-                peer.sendall(b"GET /ready HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
-                if peer.recv(64).startswith(b"HTTP/1.1 200"):
+            with socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+                peer.sendall(request)
+                answer = peer.recv(64)
+                if answer and not answer.startswith(b"HTTP/1.1 503"):
                     return
         except OSError:
             pass
@@ -116,62 +140,127 @@ def _wait(process: subprocess.Popen[bytes], port: int) -> None:
     raise TimeoutError("the server is not ready")
 
 
-async def _client(port: int, body: Callable[[], bytes], left: Iterator[int]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for _ in left:
-        data = body()
-        head = f"POST /evaluate HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
-        writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(data) + data)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 200"), answer
-        await reader.readexactly(int(answer.lower().partition(b"content-length:")[2].split(b"\r\n")[0]))
-    writer.close()
-    await writer.wait_closed()
-
-
-async def _load(port: int, make: Callable[[], Callable[[], bytes]], times: int) -> float:
-    """Seconds that so many evaluations take."""
-    body, left = make(), iter(range(times))
-    start = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CONNECTIONS):
-            group.create_task(_client(port, body, left))
-    return time.perf_counter() - start
-
-
 def _cpu(pid: int) -> float:
-    """Seconds that a process has computed."""
+    """Milliseconds that a process has computed, all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) * 1_000 / os.sysconf("SC_CLK_TCK")
 
 
-def over_http(folder: Path) -> tuple[list[list[str]], bool]:
-    import uvloop
-
-    rows, kept = [], True
-    with served(folder) as (port, pid), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        for kind, make in KINDS.items():
-            runner.run(_load(port, make, TIMES // 10))  # warm
-            before, costs, rates = _cpu(pid), [], []
-            for _ in range(4):
-                rates.append(TIMES / 4 / runner.run(_load(port, make, TIMES // 4)))
-                after = _cpu(pid)
-                costs.append((after - before) / (TIMES / 4) * 1e3)
-                before = after
-            rows.append(["HTTP", kind, f"{min(costs):.3f}", f"{statistics.median(costs):.3f}", f"{max(rates):,.0f}"])
-            kept = kept and (kind != "same" or max(rates) >= BUDGET)
-    return rows, kept
+# --- what is asked ----------------------------------------------------------------------------------------------------
 
 
-def main() -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        rows = asyncio.run(through_the_core(Path(folder)))
-        http, kept = over_http(Path(folder))
-    print_table(["through", "questions", "CPU ms least", "CPU ms median", "best per second"], rows + http)
-    if not kept:
-        print(f"\nunder budget: {BUDGET:,.0f} evaluations a second over HTTP")
-    return 0 if kept else 1
+def same() -> str:
+    return json.dumps(RECORDED)
+
+
+def other() -> str:
+    """The recorded question on another page each time."""
+    fact = {"pred": "current_url", "args": [f"https://shop.example/{NUMBER.decode()}"]}
+    facts = [one for one in RECORDED["payload"]["facts"] if one["pred"] != "current_url"]
+    return json.dumps({**RECORDED, "payload": {**RECORDED["payload"], "facts": [*facts, fact]}})
+
+
+def invocation(port: int) -> str:
+    """Of the only tool that there is."""
+    question = {**WIRE, "type": "intent_request", "id": "i", "payload": {"intent": {"name": "go"}, "facts": []}}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/evaluate", json.dumps(question).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        (tool,) = json.load(answer)["payload"]["macro_tools"]
+    payload = {"macro_id": tool["macro_id"], "args": {"text": "a"}}
+    return json.dumps({**WIRE, "type": "invoke_request", "id": "v", "payload": payload})
+
+
+def mcp_call(port: int, *, modern: bool) -> Target:
+    params: dict[str, Any] = {"name": "length", "arguments": {"text": "a"}}
+    headers = ["accept: application/json, text/event-stream"]
+    if modern:
+        about = {"protocolVersion": MODERN, "clientInfo": {"name": "b", "version": "1"}, "clientCapabilities": {}}
+        params["_meta"] = {f"io.modelcontextprotocol/{key}": value for key, value in about.items()}
+        headers += [f"mcp-protocol-version: {MODERN}", "mcp-method: tools/call", "mcp-name: length"]
+    else:
+        headers.append("mcp-protocol-version: 2025-06-18")
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return Target(port, "/mcp", json.dumps(body), tuple(headers))
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+class Figures(NamedTuple):
+    rate: float
+    middle: float
+    """Of the latencies, in milliseconds."""
+    late: float
+    """What one in a hundred takes longer than."""
+    cpu: float
+
+
+def measured(targets: dict[str, tuple[Server, Target]]) -> dict[str, Figures]:
+    """All of them in turn, several times."""
+    found: dict[str, list[Figures]] = {name: [] for name in targets}
+    for _, target in targets.values():
+        load(target, TIMES // 4, CONNECTIONS)  # warm
+    for _ in range(ROUNDS):
+        for name, (server, target) in targets.items():
+            before = _cpu(server.pid)
+            took = load(target, TIMES, CONNECTIONS)
+            cpu = (_cpu(server.pid) - before) / TIMES
+            middle, late = took.latencies[TIMES // 2], took.latencies[TIMES * 99 // 100]
+            found[name].append(Figures(TIMES / took.seconds, middle, late, cpu))
+    return {name: max(rounds)._replace(cpu=min(one.cpu for one in rounds)) for name, rounds in found.items()}
+
+
+async def through_the_core(folder: Path) -> float:
+    """CPU milliseconds of an evaluation, the least of several rounds."""
+    source = Source(folder=INCIDENT, where=str(folder / "core.sqlite3"), degrade=True)
+    least, body = float("inf"), same().encode()
+    async with open_core(source, settings=ServerSettings(peer_rate=None)) as core:
+        await core.serving.ready()
+        for _ in range(4 * ROUNDS):
+            start = time.process_time_ns()
+            for _ in range(50):
+                reply = await core.session("http", peer="127.0.0.1").handle(body)
+                assert reply is not None
+                assert reply.status == 200, reply.data
+            least = min(least, (time.process_time_ns() - start) / 1e6 / 50)
+    return least
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        core = asyncio.run(through_the_core(folder))
+        (folder / "pack" / "rules" / "domain").mkdir(parents=True)
+        (folder / "pack" / "rules" / "domain" / "length.mg").write_text(RULES)
+        (folder / "pack" / "actions.py").write_text(ACTIONS)
+        (folder / "server.py").write_text(MCP_SERVER)
+        incident = stack.enter_context(running(ours(INCIDENT, folder / "incident.sqlite3"), "/ready"))
+        trivial = stack.enter_context(running(ours(folder / "pack", folder / "pack.sqlite3"), "/ready"))
+        targets = {
+            "evaluate same": (incident, Target(incident.port, "/evaluate", same())),
+            "evaluate other": (incident, Target(incident.port, "/evaluate", other())),
+            "invoke": (trivial, Target(trivial.port, "/invoke", invocation(trivial.port))),
+        }
+        if importlib.util.find_spec("mcp") is not None:
+            peer = stack.enter_context(running([str(folder / "server.py"), str(free_port())], "/"))
+            targets["MCP, JSON"] = (peer, mcp_call(peer.port, modern=False))
+            targets["MCP, modern"] = (peer, mcp_call(peer.port, modern=True))
+        found = measured(targets)
+    allowed = {"evaluate same": EVALUATIONS}
+    if "MCP, JSON" in found:
+        allowed["invoke"] = TIMES_MCP * found["MCP, JSON"].rate
+    rows = [["core", "", "", "", f"{core:.3f}", "", ""]]
+    for what, one in found.items():
+        least = allowed.get(what)
+        missed = "MISSED" if least is not None and one.rate < least else ""
+        shown = "" if least is None else f"{least:,.0f}"
+        rows.append([what, f"{one.rate:,.0f}", f"{one.middle:.2f}", f"{one.late:.2f}", f"{one.cpu:.3f}", shown, missed])
+    print_table(["what", "per second", "p50 ms", "p99 ms", "CPU ms", "allowed", ""], rows)
+    if "MCP, JSON" not in found:
+        print("\nthe MCP SDK is not installed (make setup-bench)")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
