@@ -17,17 +17,17 @@ _scanners: dict[tuple[Path, Path | None, Settings], Scanner] = {}
     *("config_file", "lock_file", "generated", "secret_in"),
     *("changed", "staged", "renamed", "under_way", "head", "current_branch", "default_branch"),
     *("last_change", "authors", "churn", "owner", "invalid_owners"),
-    *("protected_path", "protected_start", "protected_end"),
+    *("protected_path", "protected_start", "protected_end", "area_path", "area_start", "area_end"),
     every=1.0,
     seconds=600.0,
     changes=True,
     spawn=["git"],
 )
 def scan(
-    root: Path, protected: str, default_branch: str, history: int, *, cache: Path | None
+    root: Path, protected: str, area: str, default_branch: str, history: int, *, cache: Path | None
 ) -> Iterator[Part | Progress]:
     """What is in the repository, and what became of it."""
-    settings = Settings(protected, default_branch, history)
+    settings = Settings(protected, area, default_branch, history)
     key = (root, cache, settings)
     if key not in _scanners:
         _scanners[key] = Scanner(root, cache, settings)

@@ -81,11 +81,18 @@ class Applied(TypedDict):
 
 
 @action(effects=["filesystem"], mutates=False, idempotent=True)
-def make_patch(context: Context, edits: Annotated[list[Edit], Limits(min_length=1, max_length=200)]) -> Made:
+def make_patch(
+    context: Context,
+    edits: Annotated[list[Edit], Limits(min_length=1, max_length=200)],
+    only: Annotated[list[str], Limits(max_length=500)] | None = None,
+    refuse: bool = False,
+) -> Made:
     """Make a patch from pieces of text and what should stand in their place. Nothing is changed.
 
     Args:
         edits: the old text has to be in its file exactly once; without old text a file is made
+        only: the files that it may change
+        refuse: fail if it does not apply, in place of saying so
     """
     problems: list[Problem] = []
     texts: dict[str, tuple[str | None, str | None]] = {}
@@ -93,6 +100,8 @@ def make_patch(context: Context, edits: Annotated[list[Edit], Limits(min_length=
         for edit in edits:
             try:
                 plain(edit.path)
+                if only is not None and edit.path not in only:
+                    raise Refused(f"{edit.path!r} is not among the files that were to be changed")
                 before, now = texts[edit.path] if edit.path in texts else (_text(root, edit.path),) * 2
                 texts[edit.path] = before, _edited(edit, now)
             except Refused as refused:
@@ -101,6 +110,8 @@ def make_patch(context: Context, edits: Annotated[list[Edit], Limits(min_length=
         planned: list[Planned] = []
         if patch and not problems:
             planned, problems = plan(root, patch, None)
+    if refuse:
+        _refuse(problems)
     return {"patch": "" if problems else patch, **_checked(planned, problems)}
 
 

@@ -17,7 +17,7 @@ from .files import Files
 from .git import Git
 from .history import Commit, commits, order, pasts
 from .owners import PLACES, Owners
-from .protection import protections
+from .protection import bounds
 from .reading import read
 from .relations import Relations
 from .told import Fact, Part, Progress
@@ -34,6 +34,7 @@ class Settings:
     """What a person may choose."""
 
     protected: str = ""
+    area: str = ""
     default_branch: str = ""
     """Empty: as the repository says."""
     history: int = 10_000
@@ -46,7 +47,8 @@ class Scanner:
     def __init__(self, root: Path, cache: Path | None = None, settings: Settings | None = None) -> None:
         self._root: Final = root.resolve(strict=True)
         self._settings: Final = settings or Settings()
-        self._protected: Final = [*protections(self._settings.protected)]
+        said = self._settings
+        self._bounds: Final = [*bounds("protected", said.protected), *bounds("area", said.area)]
         self._cache: Final = Cache(cache)
         self._files: Final = Files(self._root, self._cache)
         self._relations: Final = Relations(self._root)
@@ -65,7 +67,7 @@ class Scanner:
                 yield told
             else:
                 changed.add(told)
-        yield from self._say("tree", [*tree.facts, *self._links(), *self._protected])
+        yield from self._say("tree", [*tree.facts, *self._links(), *self._bounds])
         for name in sorted(changed):
             yield from self._say(f"file {name}", self._files.facts(name))
         for name in sorted(self._relations.stale(self._files.known, changed)):

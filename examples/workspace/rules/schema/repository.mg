@@ -122,8 +122,11 @@ Decl invalid_owners(Path, Line)
   descr [doc("A line of CODEOWNERS that says nothing, because it breaks the rules of that file.")]
   bound [/string, /number].
 
-# --- the setting `protected`, cut into texts that a rule can compare with any path ---------------------------------
+# --- the settings `protected` and `area`, cut into texts that a rule can compare with any path -----------------------
 
 Decl protected_path(Path) descr [doc("This very path is protected.")] bound [/string].
 Decl protected_start(Text) descr [doc("Paths that start so are protected.")] bound [/string].
 Decl protected_end(Text) descr [doc("Paths that end so are protected.")] bound [/string].
+Decl area_path(Path) descr [doc("This very path is in the area.")] bound [/string].
+Decl area_start(Text) descr [doc("Paths that start so are in the area.")] bound [/string].
+Decl area_end(Text) descr [doc("Paths that end so are in the area.")] bound [/string].
