@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypedDict
 
 from manglecp import Context, Limits, action
 
-from .git import ask, git
+from .git import Git
 from .history import branch_of, default_branches
 from .refusal import Refused
 from .roots import Root, plain
@@ -57,25 +57,27 @@ def commit(
     if "\0" in message or not message.strip():
         raise Refused("a commit has a message")
     who = _author(context)
+    named = b"".join(path.encode() + b"\0" for path in paths)
     with Root.opened(context.settings) as root, locked(root), tempfile.TemporaryDirectory(prefix="commit-") as folder:
-        _refuse_default(root, branch, context.settings.get("protected_branches", ""))
-        tip = _tip(root, f"refs/heads/{branch}")
-        parent = tip or _tip(root, "HEAD")
+        git = Git(root)
+        _refuse_default(git, branch, context.settings.get("protected_branches", ""))
+        _refuse_filtered(git, named)
+        tip = git.tip(f"refs/heads/{branch}")
+        parent = tip or git.tip("HEAD")
         own = {"GIT_INDEX_FILE": f"{folder}/index", **who}
-        ask(root, "read-tree", *([parent] if parent else ["--empty"]), environ=own)
-        named = b"".join(path.encode() + b"\0" for path in paths)
-        ask(root, "update-index", "--add", "--remove", "-z", "--stdin", stdin=named, environ=own)
-        tree = ask(root, "write-tree", environ=own).decode().strip()
-        files = _changed(root, parent, tree)
+        git.ask("read-tree", *([parent] if parent else ["--empty"]), environ=own)
+        git.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=named, environ=own)
+        tree = git.ask("write-tree", environ=own).decode().strip()
+        files = _changed(git, parent, tree)
         if not files:
             raise Refused(f"the files are on {branch!r} already as they are")
         made = ""
         if not dry_run:
             parents = ["-p", parent] if parent else []
-            made = ask(root, "commit-tree", tree, *parents, stdin=message.encode(), environ=own).decode().strip()
-            ask(root, "update-ref", "-m", "commit: manglecp", f"refs/heads/{branch}", made, tip or _NOTHING)
-            if branch_of(root) == branch:  # or the files would seem to be changed back in the index
-                ask(root, "update-index", "--add", "--remove", "-z", "--stdin", stdin=named)
+            made = git.ask("commit-tree", tree, *parents, stdin=message.encode(), environ=own).decode().strip()
+            git.ask("update-ref", "-m", "commit: manglecp", f"refs/heads/{branch}", made, tip or _NOTHING)
+            if branch_of(git) == branch:  # or the files would seem to be changed back in the index
+                git.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=named)
     return {"branch": branch, "commit": made, "parent": parent, "files": files, "is_new_branch": not tip}
 
 
@@ -90,21 +92,24 @@ def _author(context: Context) -> dict[str, str]:
     return who
 
 
-def _refuse_default(root: Root, branch: str, protected: str) -> None:
+def _refuse_default(git: Git, branch: str, protected: str) -> None:
     if _BRANCH.fullmatch(branch) is None or ".." in branch or branch.endswith((".lock", ".")) or ".lock/" in branch:
         raise Refused(f"{branch!r} is no name for a branch here: letters, digits, '.', '_', '-' and '/'")
-    closed = {*default_branches(root), *protected.replace(",", " ").split()}
+    closed = {*default_branches(git), *protected.replace(",", " ").split()}
     # A file system may take two names for one that differ only in the case of letters.
     if branch.casefold() in {name.casefold() for name in closed} or branch.casefold() == "head":
         raise Refused(f"{branch!r} is a branch that others build on: name another one")
 
 
-def _tip(root: Root, name: str) -> str:
-    """The commit that a ref names; empty if there is none."""
-    return git(root, ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]).output.decode().strip()
+def _refuse_filtered(git: Git, named: bytes) -> None:
+    """What a filter would make of a file is not known here, and the file itself is not what is to be committed."""
+    said = git.ask("check-attr", "-z", "--stdin", "filter", stdin=named).split(b"\0")
+    for path, value in zip(said[0::3], said[2::3], strict=False):
+        if value not in (b"unspecified", b"unset"):
+            raise Refused(f"{path.decode(errors='replace')!r} goes through a filter of git: commit it by hand")
 
 
-def _changed(root: Root, parent: str, tree: str) -> list[str]:
-    before = parent or ask(root, "mktree").decode().strip()
-    said = ask(root, "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff", before, tree)
+def _changed(git: Git, parent: str, tree: str) -> list[str]:
+    before = parent or git.ask("mktree").decode().strip()
+    said = git.ask("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff", before, tree)
     return [name for name in said.decode(errors="backslashreplace").split("\0") if name]

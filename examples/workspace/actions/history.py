@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypedDict
 
 from manglecp import Context, Limits, action
 
-from .git import ask, git, revision
+from .git import Git
 from .refusal import Refused
 from .roots import Root, plain
 from .secrets import redacted_diff
@@ -59,13 +59,12 @@ class Diff(TypedDict):
 def git_status(context: Context) -> Status:
     """Say which branch is checked out, and which files have changed since its last commit."""
     with Root.opened(context.settings) as root:
-        said = ask(root, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
-        files = list(_status_files(said))
-        head = git(root, ["rev-parse", "--verify", "--quiet", "HEAD"])
+        git = Git(root)
+        files = list(_status_files(git.ask("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")))
         return {
-            "branch": branch_of(root),
-            "default_branches": sorted(default_branches(root)),
-            "head": head.output.decode().strip(),
+            "branch": branch_of(git),
+            "default_branches": sorted(default_branches(git)),
+            "head": git.tip("HEAD"),
             "clean": not files,
             "files": files[:_MOST_FILES],
             "more": len(files) > _MOST_FILES,
@@ -89,31 +88,32 @@ def git_diff(
     for path in paths or ():
         plain(path)
     with Root.opened(context.settings) as root:
-        since = revision(root, base)
+        git = Git(root)
+        since = git.revision(base)
         how = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all"]
         how += ["--cached"] if staged else []
         which = [since, "--", *(paths or ())]
-        counts = ask(root, "diff", "--numstat", "-z", *how, *which)
-        text = ask(root, "diff", "--src-prefix=a/", "--dst-prefix=b/", *how, *which)
+        counts = git.ask("diff", "--numstat", "-z", *how, *which)
+        text = git.ask("diff", "--src-prefix=a/", "--dst-prefix=b/", *how, *which)
     diff, more = shown(redacted_diff(text.decode(errors="replace")), _MOST_CHARACTERS)
     files = list(_counted(counts))
     return {"diff": diff, "files": files[:_MOST_FILES], "more": more}
 
 
-def branch_of(root: Root) -> str:
+def branch_of(git: Git) -> str:
     """The branch that is checked out; empty if none is."""
-    said = git(root, ["symbolic-ref", "--quiet", "HEAD"]).output.decode(errors="replace").strip()
+    said = git.run("symbolic-ref", "--quiet", "HEAD").output.decode(errors="replace").strip()
     return said.removeprefix(_HEADS) if said.startswith(_HEADS) else ""
 
 
-def default_branches(root: Root) -> set[str]:
+def default_branches(git: Git) -> set[str]:
     """Branches that others build on: what remotes call theirs, the usual names, or the only one there is."""
-    heads = _names(ask(root, "for-each-ref", "--format=%(refname)", _HEADS), _HEADS)
-    remote = ask(root, "for-each-ref", "--format=%(symref)", "refs/remotes/*/HEAD", "refs/remotes/*/*/HEAD")
+    heads = _names(git.ask("for-each-ref", "--format=%(refname)", _HEADS), _HEADS)
+    remote = git.ask("for-each-ref", "--format=%(symref)", "refs/remotes/*/HEAD", "refs/remotes/*/*/HEAD")
     found = {name.partition("/")[2] for name in _names(remote, "refs/remotes/")}
     found |= {name for name in heads if name in _USUAL}
     if not found:
-        found = heads if len(heads) == 1 else {branch_of(root)} - {""}
+        found = heads if len(heads) == 1 else {branch_of(git)} - {""}
     return found or set(_USUAL)
 
 

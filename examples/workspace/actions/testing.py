@@ -19,9 +19,10 @@ from manglecp import Context, Limits, action
 
 from .places import Frame, frames_of, relative
 from .programs import Ended, locate, run
+from .refusal import Refused
 from .roots import Root
 from .secrets import redacted
-from .test_ids import argument_of
+from .testids import covers, file_of
 
 __all__ = ["Comparison", "Failure", "TestRun", "compare_runs", "run_tests"]
 
@@ -31,6 +32,8 @@ _MOST_OUTPUT: Final = 20_000
 _MOST_FAILURES: Final = 50
 _MOST_IDS: Final = 5_000
 _LARGEST_REPORT: Final = 32 * 1024 * 1024
+_REPORT: Final = "report.jsonl"
+_STOPPED: Final = ("timeout", "unusable", "interrupted")
 _OUTCOMES: Final = {0: "passed", 1: "failed", 2: "interrupted", 5: "no_tests"}
 
 Outcome = Literal["passed", "failed", "interrupted", "no_tests", "timeout", "unusable"]
@@ -63,7 +66,9 @@ class TestRun(TypedDict):
 class Comparison(TypedDict):
     worse: bool
     broken: list[str]
-    """Passed before, and do not pass now."""
+    """Fail now and did not before, or passed before and are skipped now."""
+    gone: list[str]
+    """Passed before, and nothing was heard of them now."""
     mended: list[str]
     failing: list[str]
     """Fail now."""
@@ -85,47 +90,64 @@ def run_tests(
         memory_mb: how much memory each process may use
         stop_at_first: end with the first failure
     """
-    arguments = [argument_of(test) for test in dict.fromkeys(tests)]
+    asked = list(dict.fromkeys(tests))
+    named = dict.fromkeys(map(file_of, asked))
     with Root.opened(context.settings) as root, tempfile.TemporaryDirectory(prefix="tests-") as folder:
-        report = Path(folder) / "report.jsonl"
-        python = locate(context.settings.get("python") or "python3")
-        argv = [python, "-m", "pytest", "-p", _PLUGIN, "-q", "--color=no", "--tb=short", f"--rootdir={root.path}"]
-        argv += [f"--basetemp={folder}/tests", "-o", f"cache_dir={folder}/cache", *(["-x"] if stop_at_first else [])]
+        there = [f"./{path}" for path in named if root.kind(path) in ("file", "folder")]
+        if asked and not there:
+            raise Refused(f"there is no file of these tests: {', '.join(named)[:200]}")
         begun = time.monotonic()
-        environ = _environment(Path(folder), report)
+        argv = [_interpreter(context), "-m", "pytest", "-p", _PLUGIN, "-q", "--color=no", "--tb=short"]
+        argv += ["--continue-on-collection-errors"]
+        argv += [f"--rootdir={root.path}", f"--basetemp={folder}/tests", "-o", f"cache_dir={folder}/cache"]
         ended = run(
-            [*argv, *arguments],
+            [*argv, *(["-x"] if stop_at_first else []), *there],
             folder=root.path,
-            environ=environ,
+            environ=_environment(Path(folder), asked),
             seconds=seconds,
             memory_mb=memory_mb,
             most=4 * _MOST_OUTPUT,
             keep_end=True,
         )
-        return _judged(list(_read(report)), ended, tests, root.path, time.monotonic() - begun)
+        return _judged(list(_read(Path(folder) / _REPORT)), ended, asked, root.path, time.monotonic() - begun)
+
+
+def _interpreter(context: Context) -> str:
+    """The project's Python; not a script that looks for one, which could not be started here."""
+    named = context.settings.get("python") or "python3"
+    program = locate(named)
+    with Path(program).open("rb") as stream:
+        if stream.read(2) == b"#!":
+            raise Refused(f"{named!r} is a script that looks for an interpreter: serve the pack with --set python=PATH")
+    return program
 
 
 @action(effects=["none"], idempotent=True, deterministic=True)
 def compare_runs(before: TestRun, after: TestRun) -> Comparison:
     """Say whether tests got worse between two runs of the same ones."""
-    passing, now = set(before["passed"]), set(after["passed"])
-    failing = set(before["failed"])
-    broken = sorted(passing - now)
-    fresh = sorted(set(after["failed"]) - failing - passing)
-    stopped = after["outcome"] in ("timeout", "unusable", "interrupted") and after["outcome"] != before["outcome"]
+    passed, failed = set(before["passed"]), set(before["failed"])
+    passing, failing = set(after["passed"]), set(after["failed"])
+    gone = passed - passing - failing - set(after["skipped"])
+    broken = (passed - passing - gone) | (failing - failed)
+    stopped = after["outcome"] in _STOPPED and after["outcome"] != before["outcome"]
     return {
-        "worse": bool(broken or fresh or stopped),
-        "broken": sorted({*broken, *fresh}),
-        "mended": sorted(failing & now),
-        "failing": sorted(after["failed"]),
+        "worse": bool(broken or gone or stopped),
+        "broken": sorted(broken),
+        "gone": sorted(gone),
+        "mended": sorted(failed & passing),
+        "failing": sorted(failing),
     }
 
 
-def _environment(folder: Path, report: Path) -> dict[str, str]:
+def _environment(folder: Path, asked: list[str]) -> dict[str, str]:
     """All that the tests inherit. Whatever they and their tools like to keep goes to the folder."""
     for name in ("home", "tmp"):
         (folder / name).mkdir()
-    return {
+    selection = {}
+    if asked:
+        (folder / "asked.json").write_text(json.dumps(asked))
+        selection["MANGLECP_ASKED"] = f"{folder}/asked.json"
+    return selection | {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
         "HOME": f"{folder}/home",
@@ -135,7 +157,7 @@ def _environment(folder: Path, report: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "COVERAGE_FILE": f"{folder}/coverage",
         "HYPOTHESIS_STORAGE_DIRECTORY": f"{folder}/hypothesis",
-        "MANGLECP_REPORT": str(report),
+        "MANGLECP_REPORT": f"{folder}/{_REPORT}",
     }
 
 
@@ -160,7 +182,7 @@ def _judged(reports: list[dict[str, Any]], ended: Ended, tests: list[str], root:
     skipped = {test for test, said in heard.items() if said["outcome"] == "skipped"} - failed - passed
     outcome: Outcome = "timeout" if ended.code is None else _OUTCOMES.get(ended.code, "unusable")  # type: ignore[assignment]
     known = heard.keys()
-    missing = [test for test in tests if not any(_covers(test, each) for each in known)]
+    missing = [test for test in tests if not any(covers(test, each) for each in known)]
     output = ended.output + (b"\n" + ended.errors if outcome == "unusable" or not ended.output else b"")
     return {
         "outcome": outcome,
@@ -172,11 +194,6 @@ def _judged(reports: list[dict[str, Any]], ended: Ended, tests: list[str], root:
         "output": redacted(output.decode(errors="replace"))[-_MOST_OUTPUT:].replace("\0", ""),
         "seconds": round(seconds, 3),
     }
-
-
-def _covers(asked: str, test: str) -> bool:
-    """Whether a test is one that was asked for by its id, its class, its file or its folder."""
-    return test == asked or test.startswith((f"{asked}::", f"{asked}[", f"{asked}/"))
 
 
 def _failure(said: dict[str, Any], root: str) -> Failure:

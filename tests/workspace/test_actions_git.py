@@ -1,0 +1,233 @@
+"""Git: what has changed, and commits that touch nothing else. A repository cannot make it run anything (case 27)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from examples.workspace.actions.committing import commit
+from examples.workspace.actions.history import git_diff, git_status
+from examples.workspace.actions.refusal import Refused
+from examples.workspace.actions.searching import search_text
+from examples.workspace.actions.testids import file_of
+from tests.workspace.acting import context
+from tests.workspace.messy import messy
+from tests.workspace.repository import ADA, Repository, new
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    repository = new(tmp_path / "repository")
+    repository.commit("First", ADA, {"a.txt": "1\n", "b.txt": "1\n", "c d.txt": "1\n", "gone.txt": "1\n"})
+    repository.write({"a.txt": "2\n", "b.txt": "2\n", "new ü.txt": "1\n", "staged.txt": "1\n"})
+    repository.git("add", "--", "staged.txt", "b.txt")
+    (repository.root / "gone.txt").unlink()
+    return repository
+
+
+def status(repository: Repository) -> dict[str, tuple[str, bool]]:
+    return {one["path"]: (one["kind"], one["staged"]) for one in git_status(context(repository.root))["files"]}
+
+
+def test_status_and_diff_say_what_has_changed(repository: Repository) -> None:
+    said = git_status(context(repository.root))
+    assert (said["branch"], said["head"], said["clean"]) == ("main", repository.commits[-1], False)
+    assert status(repository) == {
+        "a.txt": ("modified", False),
+        "b.txt": ("modified", True),
+        "gone.txt": ("deleted", False),
+        "new ü.txt": ("untracked", False),
+        "staged.txt": ("added", True),
+    }
+    diff = git_diff(context(repository.root))
+    assert [(one["path"], one["added"], one["removed"]) for one in diff["files"]] == [
+        ("a.txt", 1, 1),
+        ("b.txt", 1, 1),
+        ("gone.txt", 0, 1),
+        ("staged.txt", 1, 0),
+    ]
+    assert "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+2\n" in diff["diff"]
+    assert [one["path"] for one in git_diff(context(repository.root), staged=True)["files"]] == ["b.txt", "staged.txt"]
+    assert [one["path"] for one in git_diff(context(repository.root), ["a.txt"])["files"]] == ["a.txt"]
+    repository.commit("All")
+    assert git_status(context(repository.root))["clean"]
+    assert git_diff(context(repository.root))["diff"] == ""
+    assert len(git_diff(context(repository.root), base="HEAD~1")["files"]) == 5
+
+
+def test_a_repository_without_commits_and_a_folder_without_git(tmp_path: Path) -> None:
+    empty = new(tmp_path / "empty")
+    empty.write({"a.txt": "1\n"})
+    assert git_status(context(empty.root))["head"] == ""
+    done = commit(context(empty.root), ["a.txt"], "First", "work")
+    assert empty.git("log", "--format=%s", "work") == "First"
+    assert (done["parent"], done["is_new_branch"]) == ("", True)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(Refused, match="not a git repository"):
+        git_status(context(tmp_path / "none"))
+
+
+def test_a_commit_has_the_named_files_and_touches_nothing_else(repository: Repository) -> None:
+    before, index = status(repository), repository.git("ls-files", "--stage")
+    here = context(repository.root, author_name="Somebody", author_email="some@body.example")
+    tried = commit(here, ["a.txt", "gone.txt", "new ü.txt"], "Try", "work/one", dry_run=True)
+    assert tried["commit"] == ""
+    assert repository.git("branch", "--list", "work/one") == ""
+    done = commit(here, ["a.txt", "gone.txt", "new ü.txt"], "-m --amend\n\nbody", "work/one")
+    assert {**tried, "commit": done["commit"]} == done
+    assert done["files"] == ["a.txt", "gone.txt", "new ü.txt"]
+    how = ["-c", "core.quotePath=false", "show", "--no-renames", "--name-status", "--format=%an %ae%n%s%n%b"]
+    shown = [line for line in repository.git(*how, "work/one").split("\n") if line]
+    said = ["Somebody some@body.example", "-m --amend", "body"]
+    assert shown == [*said, "M\ta.txt", "D\tgone.txt", "A\tnew ü.txt"]
+    assert repository.git("rev-parse", "--abbrev-ref", "HEAD") == "main"
+    assert repository.git("rev-parse", "HEAD") == repository.commits[-1] == done["parent"]
+    assert (status(repository), repository.git("ls-files", "--stage")) == (before, index)
+    with pytest.raises(Refused, match="already as they are"):
+        commit(here, ["a.txt"], "Again", "work/one")
+    more = commit(here, ["b.txt"], "More", "work/one")
+    assert (more["parent"], more["is_new_branch"]) == (done["commit"], False)
+
+
+def test_on_the_branch_that_is_checked_out_the_index_follows(repository: Repository) -> None:
+    repository.git("checkout", "--quiet", "-b", "work")
+    commit(context(repository.root), ["a.txt"], "On it", "work")
+    assert "a.txt" not in status(repository)
+    assert status(repository)["staged.txt"] == ("added", True)
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        "main",
+        "MAIN",
+        "HEAD",
+        "-x",
+        "a..b",
+        "a b",
+        "a.lock",
+        "a/",
+        "/a",
+        "a//b",
+        "a~1",
+        "@{-1}",
+        "a\n",
+        "x/../main",
+        "held",
+    ],
+)
+def test_a_branch_that_others_build_on_is_not_committed_to(repository: Repository, branch: str) -> None:
+    refs = repository.git("for-each-ref")
+    with pytest.raises(Refused):
+        commit(context(repository.root, protected_branches="held, other"), ["a.txt"], "No", branch)
+    assert repository.git("for-each-ref") == refs
+
+
+def test_what_the_default_branch_is(tmp_path: Path, repository: Repository) -> None:
+    repository.git("branch", "develop")
+    repository.git("update-ref", "refs/remotes/origin/develop", "HEAD")
+    repository.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/develop")
+    assert git_status(context(repository.root))["default_branches"] == ["develop", "main"]
+    only = new(tmp_path / "only")
+    only.commit("First", files={"a": "1\n"})
+    only.git("branch", "--move", "main", "odd")
+    only.write({"a": "2\n"})
+    assert git_status(context(only.root))["default_branches"] == ["odd"]
+    with pytest.raises(Refused, match="others build on"):
+        commit(context(only.root), ["a"], "No", "odd")
+
+
+def test_a_branch_that_moves_meanwhile_is_not_overwritten(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from examples.workspace.actions.git import Git
+
+    ask = Git.ask
+
+    def moving(self: Git, *arguments: str, **options: Any) -> bytes:
+        if arguments[0] == "update-ref":
+            repository.git("update-ref", "refs/heads/work", repository.commits[-1])
+        return ask(self, *arguments, **options)
+
+    monkeypatch.setattr(Git, "ask", moving)
+    with pytest.raises(Refused, match="update-ref"):
+        commit(context(repository.root), ["a.txt"], "Late", "work")
+    assert repository.git("rev-parse", "work") == repository.commits[-1]
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/passwd", ".git/config", "linked/x", "sub"])
+def test_no_path_of_a_commit_leads_out(repository: Repository, path: str) -> None:
+    (repository.root / "linked").symlink_to("/etc")
+    (repository.root / "sub").mkdir()
+    with pytest.raises(Refused):
+        commit(context(repository.root), [path], "No", "work")
+
+
+def test_nothing_that_the_repository_names_is_run(tmp_path: Path) -> None:
+    """Every door is ajar: hooks, filters, monitors, pagers, external diffs, aliases. No sandbox helps here."""
+    repository = messy(tmp_path, hostile=True)
+    here = context(repository.root)
+    said = {one["path"]: one["kind"] for one in git_status(here)["files"]}
+    assert said["x.filtered"] == "modified"
+    assert said["fresh one.py"] == "untracked"
+    diff = git_diff(here)
+    assert "x.filtered" in [one["path"] for one in diff["files"]]
+    done = commit(
+        here, ["fresh one.py", "-rf.py", "quote'\"$(touch hit);`touch hit`.py", "src/odd/late.py"], "x", "work"
+    )
+    assert done["files"] == ["fresh one.py", "src/odd/late.py"]
+    with pytest.raises(Refused, match="goes through a filter"):
+        commit(here, ["x.filtered"], "x", "work")
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    assert not (repository.root / "hit").exists()
+
+
+NASTY = [
+    "--upload-pack=touch hit", "-o", "--output=hit", "--exec=touch hit", "--", "-c", "core.pager=touch hit", "@hit",
+    ";touch hit", "$(touch hit)", "`touch hit`", "|touch hit", "&&touch hit", "\ntouch hit\n", "> hit", "'", '"', "\\",
+    "*", "~", "%0a", ":(top)", ":!a", ":/", "HEAD", "a..b", "--no-index", "/etc/passwd", "-", "{a,b}", "é",
+]  # fmt: skip
+WORD = st.lists(st.sampled_from(NASTY), min_size=1, max_size=3).map("".join) | st.text(max_size=20)
+
+
+@given(WORD, WORD, WORD)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_an_argument_is_never_an_option_or_a_command(tmp_path: Path, path: str, name: str, text: str) -> None:
+    """Whatever is said, git either does what was asked with exactly that, or says no; and nothing else happens."""
+    root = tmp_path / "repository"
+    if not root.exists():
+        new(root).commit("First", files={"a.txt": "1\n"})
+    before, refs = _files(root), Repository(root).git("for-each-ref")
+    here = context(root)
+    for attempt in (
+        lambda: git_diff(here, [path]),
+        lambda: git_diff(here, ["a.txt"], base=name),
+        lambda: commit(here, [path], text or "x", "work"),
+        lambda: commit(here, ["a.txt"], text or "x", name, dry_run=True),
+        lambda: search_text(here, text or "x", glob=name),
+    ):
+        try:
+            attempt()
+        except Refused:
+            continue
+    assert _files(root) == before
+    assert Repository(root).git("for-each-ref") == refs
+
+
+def _files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root.parent)) for path in root.parent.rglob("*") if ".git" not in path.parts)
+
+
+@given(WORD)
+def test_an_id_of_a_test_is_a_place_and_nothing_else(test: str) -> None:
+    try:
+        path = file_of(test)
+    except Refused:
+        return
+    assert test.startswith(path)
+    assert not path.startswith("/")
+    assert ".." not in path.split("/")
