@@ -75,6 +75,17 @@ def test_a_block_that_raises_changes_nothing(database: Database) -> None:
     assert len(rows(database)) == 1
 
 
+def test_a_glance_sees_what_is_there_and_holds_nothing(database: Database) -> None:
+    for number in range(1, 4):
+        insert(database, number)
+        with database.glancing() as tx:
+            assert tx.execute("SELECT count(*) FROM t WHERE x > ?", (0,)).fetchone() == (number,)
+    with pytest.raises(Exception, match=r"nowhere"), database.glancing() as tx:
+        tx.execute("SELECT x FROM nowhere").fetchall()
+    insert(database, 4)
+    assert len(rows(database)) == 4
+
+
 def test_texts_are_ordered_by_code_points(database: Database) -> None:
     with database.writing() as tx:
         tx.executemany("INSERT INTO pair VALUES (?, 1)", [("a",), ("B",), ("_",), ("é",), ("Z",)])

@@ -110,7 +110,7 @@ class Announcing:
         self, identity: Identity, definitions: Sequence[Definition], written: Sequence[_Remembered], now_ms: int
     ) -> bool:
         """For as long as an announcement of this moment would keep them?"""
-        with self._store.reading() as tx:
+        with self._store.glancing() as tx:
             there = self._store.registry.entries(tx, identity.name, [one.macro_id for one in definitions])
         for definition, one in zip(definitions, written, strict=True):
             digest, drop_ms = there.get(definition.macro_id, ("", 0))

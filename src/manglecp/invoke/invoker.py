@@ -245,7 +245,7 @@ class Invoker:
             self._store.runs.ask_cancel(tx, run.run_id, run.identity)
 
     def _find(self, identity: Identity, macro_id: str) -> Kept | None:
-        with self._store.reading() as tx:
+        with self._store.glancing() as tx:
             return self._store.registry.find(tx, identity.name, macro_id, self._now_ms())
 
     # --- carrying out ------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ transaction begins and ends, how rows are locked, whose clock counts.
 
 * ``writing()`` is a transaction that commits when its block ends well and leaves nothing behind when it raises. After
   an error inside the block the transaction is lost; leave the block.
-* ``reading()`` sees the store as it is at its first question, and goes on seeing that.
+* ``reading()`` sees the store as it is at its first question, and goes on seeing that. ``glancing()`` is the same for a
+  single question, which sees one moment anyway, and costs less.
 * On SQLite a writer is alone in the file. On PostgreSQL writers run side by side, so what is read in order to be
   changed has to be locked (:meth:`Transaction.locked`), or changed in the statement that tests it.
 
@@ -81,6 +82,8 @@ class Database(Protocol):
     def writing(self) -> AbstractContextManager[Transaction]: ...
 
     def reading(self) -> AbstractContextManager[Transaction]: ...
+
+    def glancing(self) -> AbstractContextManager[Transaction]: ...
 
     def damage(self) -> list[str]:
         """What the database itself finds wrong with its files."""

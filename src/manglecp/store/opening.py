@@ -53,6 +53,9 @@ class Store:
     def reading(self) -> AbstractContextManager[Transaction]:
         return self.database.reading()
 
+    def glancing(self) -> AbstractContextManager[Transaction]:
+        return self.database.glancing()
+
     def seal(self, value: bytes, *place: str) -> bytes:
         return self.seals.seal(value, *place)
 

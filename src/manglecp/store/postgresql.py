@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,6 +129,9 @@ class PostgresDatabase:
     def reading(self) -> Iterator[PostgresTransaction]:
         with self._borrowed(_READ) as connection:
             yield from self._transaction(connection, writes=False)
+
+    def glancing(self) -> AbstractContextManager[PostgresTransaction]:
+        return self.reading()
 
     def damage(self) -> list[str]:
         return []  # the server watches over its own files

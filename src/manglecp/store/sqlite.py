@@ -112,11 +112,20 @@ class SqliteDatabase:
             try:
                 yield from _transaction(connection, "BEGIN DEFERRED")
             finally:
-                with self._turn:
-                    if self._closed:
-                        connection.close()
-                    else:
-                        self._idle_readers.append(connection)
+                self._give_back(connection)
+
+    @contextmanager
+    def glancing(self) -> Iterator[SqliteTransaction]:
+        if self.path == ":memory:":
+            with self.reading() as tx:
+                yield tx
+            return
+        with self._failures():
+            connection = self._reader()
+            try:
+                yield SqliteTransaction(connection)
+            finally:
+                self._give_back(connection)
 
     def damage(self) -> list[str]:
         with self.reading() as tx:
@@ -143,6 +152,13 @@ class SqliteDatabase:
         connection = self._connect()
         self._configure(connection)
         return connection
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._turn:
+            if self._closed:
+                connection.close()
+            else:
+                self._idle_readers.append(connection)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
