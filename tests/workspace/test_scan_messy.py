@@ -213,7 +213,14 @@ def test_without_git_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv("PATH", str(tmp_path))
     else:
         shutil.rmtree(repository.root / ".git")
-    with pytest.raises(GitError, match="allow the program git" if missing == "no git" else "has .git in it"):
+    with pytest.raises(GitError, match="not installed" if missing == "no git" else "has .git in it"):
+        Git(repository.root)
+
+
+def test_a_configuration_that_git_cannot_read(tmp_path: Path) -> None:
+    repository = layered(tmp_path / "pricing")
+    (repository.root / ".git" / "config").write_text("[core\n")
+    with pytest.raises(GitError, match="is its configuration whole"):
         Git(repository.root)
 
 

@@ -21,6 +21,8 @@ __all__ = ["Git", "GitError"]
 
 _PATIENCE: Final = 60.0
 _CHUNK: Final = 1 << 16
+_NONE: Final = 1
+"""The status with which git says that nothing is configured."""
 _QUIET: Final = {
     "core.attributesFile": os.devnull,
     "core.excludesFile": os.devnull,
@@ -51,7 +53,7 @@ class Git:
             raise GitError("the root is not the top folder of a git repository: name the folder that has .git in it")
         program = shutil.which("git")
         if program is None or not os.path.isabs(program):  # noqa: PTH117  # a text is at hand
-            raise GitError("git is not installed, or may not be run: allow the program git")
+            raise GitError("git is not installed")
         self._program: Final = program
         self._root: Final = root
         self._environment = _environment(root, [])
@@ -113,12 +115,18 @@ class Git:
             )
         except subprocess.TimeoutExpired as error:
             raise GitError(f"git {arguments[0]} took longer than {_PATIENCE:.0f} s") from error
+        except PermissionError as error:
+            raise GitError("git may not be run: allow it with --program git") from error
         except OSError as error:
             raise GitError(f"git cannot be run: {error.strerror}") from error
 
     def _filters(self) -> list[str]:
         """The filters that the repository names: a file that changed would be sent through them to be compared."""
         answer = self._run(("config", "--null", "--name-only", "--get-regexp", r"^filter\..*"), b"")
+        if answer.returncode not in (0, _NONE):
+            if (self._root / ".git").is_file():
+                raise GitError("the root is a linked work tree, whose history lies elsewhere: name the main work tree")
+            raise GitError("git cannot read the repository: is its configuration whole, and may it be read?")
         keys = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
         return sorted({key.partition(".")[2].rpartition(".")[0] for key in keys if key})
 
