@@ -27,7 +27,7 @@ from manglecp.server.serving import Serving
 from manglecp.server.sessions import Session, Transport
 from manglecp.server.settings import ServerSettings
 from manglecp.store.opening import open_store
-from tests.intent.packs import action, pack
+from tests.intent.packs import NOW, action, pack
 from tests.invoke.workshop import Shop, Work, shop
 
 PATIENCE = 60.0
@@ -153,8 +153,9 @@ async def desk(
     clock: Callable[[], float] | None = None,
     shared: bool = False,
     invoking: InvokeSettings | None = None,
+    now: Callable[[], int] = lambda: NOW,
 ) -> AsyncIterator[Desk]:
-    """``hold`` keeps the pack from being loaded until it is set."""
+    """``hold`` keeps the pack from being loaded until it is set. ``now`` is what invocations go by."""
     packs = [first or plain_pack()]
     shops: list[Shop] = []
     ended: list[Shop] = []
@@ -167,7 +168,8 @@ async def desk(
             await hold.wait()
         if not packs:
             raise PackError([])
-        async with shop(packs[-1], work, store=store, auto_confirm=auto_confirm, settings=invoking) as one:
+        more: dict[str, Any] = {"auto_confirm": auto_confirm, "settings": invoking, "clock": now}
+        async with shop(packs[-1], work, store=store, **more) as one:
             shops.append(one)
             yield Edition(one.domain, one.invoker)
         ended.append(one)
