@@ -177,6 +177,7 @@ def test_chains_that_can_be_taken_back() -> None:
     undo = 'undo_step("see", 2, "look").\nundo_in("see", 2, "path", "path").'
     assert warnings(pack(rules + undo, actions=["look", PATCH])) == []
     assert warnings(pack(rules, actions=["look", action("patch", tier=2, reversible=True)])) == []
+    assert warnings(pack(rules + 'nothing_to_undo("see", 2).', actions=["look", PATCH])) == []
     assert warnings(pack(TOOL + 'reversible("see").')) == []
 
 

@@ -87,6 +87,16 @@ async def test_what_failed_is_undone_last_first() -> None:
     assert (error.details["reason"], error.details["step"], error.details["code"]) == ("step_failed", 3, "tool_error")
 
 
+async def test_undoing_passes_over_what_leaves_nothing() -> None:
+    undoing = 'undo_step("t", 1, "erase"). undo_in("t", 1, "n", "n"). nothing_to_undo("t", 2). reversible("t").'
+    async with shop(chain(steps("write", "write", "look"), undoing)) as s:
+        s.bench.work["look"] = _fail
+        error = await s.refused("t", {"n": 1}, confirm=True)
+        assert [name for name, _ in s.bench.ran] == ["write", "write", "look", "erase"]
+    assert error.details is not None
+    assert [effect["status"] for effect in error.details["effects"]] == ["undone", "done"]
+
+
 def _fail(_: dict[str, Any]) -> Any:
     raise Fails
 

@@ -144,6 +144,7 @@ class _Check:
             if not isinstance(tool, str) or not self.statements.complete:
                 continue
             undone = {one.args[1] for one in self.statements.of(tool, "undo_step", 3)}
+            undone |= {one.args[1] for one in self.statements.of(tool, "nothing_to_undo", 2)}
             if None in undone:
                 continue
             steps = [one.args for one in self.statements.of(tool, "macro_step", 3)]
@@ -151,7 +152,7 @@ class _Check:
                 action = self.pack.actions.get(name) if isinstance(name, str) else None
                 if action is not None and action.tier and not action.reversible and number not in undone:
                     message = f"{tool} is called reversible, and nothing takes back its step {number}, {action.name}"
-                    fix = f'write undo_step("{tool}", {number}, "an action"), or reversible=True at the action'
+                    fix = f'write undo_step("{tool}", {number}, "an action"), or nothing_to_undo("{tool}", {number})'
                     self.complaints.say(said, 0, message, fix, error=False)
                     break
 

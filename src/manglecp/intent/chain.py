@@ -37,6 +37,7 @@ PREDICATES: Final[Mapping[str, int]] = {
     "undo_value": 4,
     "undo_in": 4,
     "undo_out": 4,
+    "nothing_to_undo": 2,
     "macro_result": 4,
     "macro_param": 3,
     "optional_param": 2,
@@ -127,6 +128,7 @@ class _Builder:
             after=() if ordered else tuple(sorted(cast("set[int]", waits))),
             on_error=what,  # type: ignore[arg-type]  # one of them
             undo=undo,
+            lasting=not any(n == number for _, n in self.rows["nothing_to_undo"]),
         )
 
     def _arguments(self, action: ActionDescription, bound: Mapping[str, Argument], where: str) -> Iterable[Argument]:

@@ -53,6 +53,8 @@ class Step:
     """Steps that have to be finished first, where the chain is a partial order."""
     on_error: Literal["stop", "continue", "undo"] = "stop"
     undo: Undo | None = None
+    lasting: bool = True
+    """Does it leave anything that would have to be taken back?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

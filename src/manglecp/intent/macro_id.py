@@ -47,6 +47,7 @@ def _step(step: Step) -> dict[str, Any]:
         "after": sorted(step.after),
         "on_error": step.on_error,
         "undo": _undo(step.undo),
+        **({} if step.lasting else {"lasting": False}),
     }
 
 

@@ -17,7 +17,13 @@ from manglecp.pack.problems import meant
 
 __all__ = ["check_references", "may_have_step"]
 
-_STEPS: Final = (("arg_step", 5, 3), ("step_after", 3, 1), ("step_after", 3, 2), ("macro_result", 4, 2))
+_STEPS: Final = (
+    ("arg_step", 5, 3),
+    ("step_after", 3, 1),
+    ("step_after", 3, 2),
+    ("macro_result", 4, 2),
+    ("nothing_to_undo", 2, 1),
+)
 """Where a clause refers to a step of its tool, arguments of actions aside."""
 _POINTERS: Final = (
     *(("arg_step", 5, 4), ("macro_result", 4, 3), ("undo_out", 4, 3), ("extract", 3, 2), ("keep", 3, 2)),

@@ -389,7 +389,7 @@ class Execution:
         what is still there."""
         for done in reversed([one for one in self._outcomes if one.kind == "do" and may_stand(one)]):
             call = done.call
-            if call is None or not call.is_effect:
+            if call is None or not call.is_effect or not self._plan.step(done.number).lasting:
                 continue
             while (undoing := self._undoing(done.number)) is None:
                 if not await self._take_back(done, call):

@@ -111,6 +111,10 @@ Decl undo_out(Tool, N, Param, Pointer)
   descr [doc("A parameter of the undoing action, from the result of step N.")]
   bound [/string, /number, /string, /string].
 
+Decl nothing_to_undo(Tool, N)
+  descr [doc("Step N leaves nothing behind, although its action has effects.")]
+  bound [/string, /number].
+
 # --- written by the domain: what comes with them ---------------------------------------------------------------------
 
 Decl instruction(Tool, N, Text)
