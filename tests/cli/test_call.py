@@ -17,6 +17,7 @@ from click.testing import Result
 from manglecp.store.opening import open_store
 from tests.cli.conftest import Run
 from tests.cli.letters import PATIENCE, manglecp, wait_for, write_pack
+from tests.toolhost.sandbox.confined import require
 
 INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
 DIAGNOSE = str(INCIDENT / "recorded" / "diagnose_error.json")
@@ -236,3 +237,27 @@ def test_a_second_interrupt_ends_at_once(letters: str, work: Path) -> None:
     assert calling.returncode == 130
     assert "`manglecp runs list` shows what is left to do" in err
     assert (work / "cabinet.txt").exists()
+
+
+def test_a_pack_is_locked_in_less_only_where_whoever_runs_it_allows_that(run: Run, tmp_path: Path) -> None:
+    require("strict")
+    folder, secret = tmp_path / "open", tmp_path / "secret"
+    (folder / "rules").mkdir(parents=True)
+    (folder / "pack.toml").write_text(
+        '[pack]\nname = "open"\n[sandbox]\nprofile = "none"\n[[intents]]\nname = "go"\ndescription = "Go"\n'
+    )
+    (folder / "actions.py").write_text(
+        "from manglecp import action\n\n"
+        '@action(effects=["none"])\ndef look(path: str) -> dict:\n    """Look."""\n    return {"text": open(path).read()}\n'
+    )
+    (folder / "rules" / "a.mg").write_text(
+        'macro("t", "A tool."). mandatory("t") :- intent("go"). macro_step("t", 1, "look").'
+    )
+    secret.write_text("of whoever runs it")
+    asked = ("call", str(folder), "t", "--intent", "go", "--arg", f"path={secret}", "--store", ":memory:")
+    locked = run(*asked)
+    assert (locked.exit_code, "of whoever runs it" in locked.stdout) == (1, False)
+    allowed = run(*asked, "--allow-weaker")
+    assert (allowed.exit_code, "of whoever runs it" in allowed.stdout) == (0, True)
+    refused = run("call", "http://127.0.0.1:1", "t", "--intent", "go", "--allow-weaker")
+    assert (refused.exit_code, "leave --allow-weaker out" in refused.stderr) == (2, True)

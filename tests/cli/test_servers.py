@@ -163,6 +163,16 @@ def test_a_tool_is_invoked_at_a_server(run: Run, url: str, way: str) -> None:
     assert "schema_validation_failed" in wrong.stderr
 
 
+def test_a_server_has_a_clock_of_its_own(run: Run, url: str) -> None:
+    """An intent may be evaluated for another time, but a tool that held only then holds no longer."""
+    then = ("--intent", "diagnose_error", "--facts", DIAGNOSE, "--now", "2026-02-19T14:30:10Z")
+    shown = run("call", url, "full_stack_diagnosis", *then)
+    assert shown.exit_code == 1
+    assert "error[macro_expired]" in shown.stderr
+    assert "a matter of the server's clock: leave --now out" in shown.stderr
+    assert run("call", url, "list_failures", *then, "--arg", "url_contains=users").exit_code == 0
+
+
 def test_a_tool_that_is_not_proven_there(run: Run, url: str) -> None:
     shown = run("call", url, "apply_fix", "--intent", "diagnose_error", "--facts", DIAGNOSE)
     assert shown.exit_code == 1

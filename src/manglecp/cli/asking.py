@@ -120,6 +120,11 @@ pack_options: Final = _together(
     click.option(
         "--degrade", is_flag=True, help="Also on a machine that cannot lock the pack's Python files in completely."
     ),
+    click.option(
+        "--allow-weaker",
+        is_flag=True,
+        help="Lock the pack's Python files in only as far as it wishes: none or standard of its [sandbox].",
+    ),
     program_option,
     cache_option,
 )

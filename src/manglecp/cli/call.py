@@ -73,7 +73,8 @@ def command(
     For a URL (http, https, ws, wss) the server there proves and invokes it. --as is then the name that your consent is
     signed with, where the server does not tell it.
 
-    --now, or the time of a recorded request, also is what the clock shows when the tool's validity is checked.
+    --now, or the time of a recorded request, also is what the clock shows when the tool's validity is checked. A server
+    checks that by its own clock: a tool that holds only for a while can be invoked there now, or not at all.
 
     The exit status is 0 if the tool did it, 1 if it was refused or failed, 130 if it was cancelled.
     """
@@ -83,7 +84,17 @@ def command(
 
     server = Server(token, secret_file)
     if isinstance(target, str):
-        others = ("permissions", "workspace", "programs", "where", "key_file", "settings", "degrade", "cache")
+        others = (
+            "permissions",
+            "workspace",
+            "programs",
+            "where",
+            "key_file",
+            "settings",
+            "degrade",
+            "cache",
+            "allow_weaker",
+        )
         server.refuse_others(context, *others)
     else:
         server.refuse_for_pack(context)

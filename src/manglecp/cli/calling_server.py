@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 from manglecp.cli.calling import NotProven, arguments, print_answer, showing, status_of
 from manglecp.cli.outputs import Progress
@@ -19,8 +20,12 @@ from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.intent import Options
 from manglecp.wire.messages.invocation import InvokeResult
 from manglecp.wire.telling import why_not_lines
+from manglecp.wire.texts import read_instant
 
 __all__ = ["call_server"]
+
+_NOT_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
+_CLOCKS_DIFFER_NS: Final = 60_000_000_000
 
 
 def call_server(
@@ -50,6 +55,7 @@ def call_server(
                 found,
                 arguments(args, found.definition),
                 request_key=request_key,
+                eval_time=intent["eval_time"],
                 on_progress=showing(progress),
                 on_confirm=Person(url, server, who, ask).on_confirm(),
             )
@@ -58,9 +64,17 @@ def call_server(
     try:
         answer: Answer = talk(url, server, work)
     except WireError as error:
-        answer = error
+        answer = _at_another_time(error, intent["eval_time"])
     print_answer(answer, as_json=as_json)
     return status_of(answer)
+
+
+def _at_another_time(error: WireError, at: str) -> WireError:
+    """Rules take the time of the request for now. Whether a tool still holds, the server's own clock says."""
+    if error.code not in _NOT_NOW or abs(read_instant(at) - time.time_ns()) < _CLOCKS_DIFFER_NS:
+        return error
+    why = f"it was proven for {at}, and whether it holds is a matter of the server's clock: leave --now out"
+    return WireError(error.code, f"{error.message}; {why}, or take facts without a recorded time", error.details)
 
 
 async def _find(client: Client, intent: Mapping[str, Any], name: str) -> Tool:

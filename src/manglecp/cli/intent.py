@@ -77,6 +77,7 @@ def command(
     permissions: tuple[str, ...],
     settings: dict[str, str],
     degrade: bool,
+    allow_weaker: bool,
     programs: tuple[str, ...],
     cache: Path | bool,
     token: str | None,
@@ -92,7 +93,7 @@ def command(
 
     server = Server(token)
     if isinstance(target, str):
-        server.refuse_others(context, "who", "permissions", "settings", "degrade", "programs", "cache")
+        server.refuse_others(context, "who", "permissions", "settings", "degrade", "allow_weaker", "programs", "cache")
     else:
         server.refuse_for_pack(context)
     at, stated = given_facts(facts, fact_files, now)
@@ -110,7 +111,7 @@ def command(
     if isinstance(target, str):
         _ask_server(target, server, payload, as_json=as_json)
     else:
-        finding = {"programs": programs, "cache": cache, "degrade": degrade}
+        finding = {"programs": programs, "cache": cache, "degrade": degrade, "allow_weaker": allow_weaker}
         _answer(target, settings, payload, identity_of(who, permissions), finding, as_json=as_json)
 
 
@@ -179,7 +180,7 @@ def _answer(
     try:
         with Progress("loading") as progress, ExitStack() as hosts:
             pack = read_pack(folder, settings, degrade=finding["degrade"])
-            externals = _externals(pack, hosts, degrade=finding["degrade"])
+            externals = _externals(pack, hosts, finding)
             domain = Domain.load(pack, externals=externals, generated=_generated(pack, hosts, finding))
             progress.doing = "evaluating"
             request = message_of("intent_request", payload, pack)
@@ -200,13 +201,14 @@ def _answer(
     write_lines(lines(answer, why=payload["options"]["include_proof_hints"], bold=bold()))
 
 
-def _externals(pack: Pack, hosts: ExitStack, *, degrade: bool) -> Mapping[str, External]:
+def _externals(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Mapping[str, External]:
     """What answers external predicates, if there are any, until the answer is there."""
     if not pack.externals:
         return {}
     from manglecp.toolhost.externals import serve_externals
 
-    return hosts.enter_context(serve_externals(pack, degrade=degrade))
+    served = serve_externals(pack, degrade=finding["degrade"], allow_weaker=finding["allow_weaker"])
+    return hosts.enter_context(served)
 
 
 def _generated(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Generated | None:

@@ -30,6 +30,7 @@ class Place(TypedDict):
     workspace: tuple[Path, ...]
     programs: tuple[str, ...]
     degrade: bool
+    allow_weaker: bool
     cache: Path | bool
     looking: Callable[[Looking], None]
 
@@ -55,6 +56,7 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
         key_file: Path | None,
         settings: dict[str, str],
         degrade: bool,
+        allow_weaker: bool,
         cache: Path | bool,
         **more: Any,
     ) -> Any:
@@ -65,6 +67,7 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
             workspace=workspace,
             programs=programs,
             degrade=degrade,
+            allow_weaker=allow_weaker,
             cache=cache,
             looking=ShownLooking(),
         )

@@ -53,9 +53,8 @@ def command(
     """
     server = Server(token, secret_file)
     if isinstance(target, str):
-        server.refuse_others(
-            context, "permissions", "workspace", "programs", "where", "key_file", "settings", "degrade"
-        )
+        others = ("permissions", "workspace", "programs", "where", "key_file", "settings", "degrade", "cache")
+        server.refuse_others(context, *others, "allow_weaker")
     else:
         server.refuse_for_pack(context)
     from manglecp.pack.problems import PackError

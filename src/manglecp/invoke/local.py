@@ -61,6 +61,7 @@ async def open_packs(
     workspace: Sequence[Path | str] = (),
     programs: Sequence[str] = (),
     degrade: bool = False,
+    allow_weaker: bool = False,
     cache: Path | bool = True,
     key: bytes | None = None,
     settings: InvokeSettings | None = None,
@@ -89,8 +90,10 @@ async def open_packs(
             serving = stack.enter_context(ExitStack())
             facts = serve_facts(pack, cache=cache, programs=programs, degrade=degrade, told=looking)
             generated = await asyncio.to_thread(serving.enter_context, facts)
-            domain = await asyncio.to_thread(_load, pack, serving, generated, degrade)
-            hosts = serve_actions(pack, workspace=workspace, programs=programs, degrade=degrade)
+            domain = await asyncio.to_thread(_load, pack, serving, generated, degrade, allow_weaker)
+            hosts = serve_actions(
+                pack, workspace=workspace, programs=programs, degrade=degrade, allow_weaker=allow_weaker
+            )
             dispatcher = await stack.enter_async_context(hosts)
             if on_failure is not None:
                 dispatcher = cast(Dispatcher, _Overheard(dispatcher, pack, on_failure))
@@ -100,7 +103,7 @@ async def open_packs(
                 dispatcher,
                 secrets=known,
                 settings=settings,
-                sandbox=profile_of(pack, programs=programs),
+                sandbox=profile_of(pack, programs=programs, allow_weaker=allow_weaker),
                 clock=clock,
             )
             invokers.append(await stack.enter_async_context(invoker))
@@ -139,8 +142,8 @@ class _Overheard:
         return self._dispatcher.cancel(call_id)
 
 
-def _load(pack: Pack, hosts: ExitStack, generated: Generated | None, degrade: bool) -> Domain:
-    externals = hosts.enter_context(serve_externals(pack, degrade=degrade))
+def _load(pack: Pack, hosts: ExitStack, generated: Generated | None, degrade: bool, allow_weaker: bool) -> Domain:
+    externals = hosts.enter_context(serve_externals(pack, degrade=degrade, allow_weaker=allow_weaker))
     return Domain.load(pack, externals=externals, generated=generated)
 
 

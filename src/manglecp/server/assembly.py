@@ -39,6 +39,7 @@ class Source:
     workspace: Sequence[Path] = ()
     programs: Sequence[str] = ()
     degrade: bool = False
+    allow_weaker: bool = False
     cache: Path | bool = True
     """Where generators of facts keep things: in this user's cache, elsewhere, or nowhere."""
     looking: Callable[[Looking], None] | None = field(default=None, compare=False)
@@ -77,6 +78,7 @@ async def open_core(
                 workspace=source.workspace,
                 programs=source.programs,
                 degrade=source.degrade,
+                allow_weaker=source.allow_weaker,
                 cache=source.cache,
                 looking=source.looking,
                 troubled=troubled,

@@ -43,6 +43,7 @@ async def open_edition(
     workspace: Sequence[Path | str] = (),
     programs: Sequence[str] = (),
     degrade: bool = False,
+    allow_weaker: bool = False,
     cache: Path | bool = True,
     secrets: Secrets | None = None,
     auto_confirm: AutoConfirm | None = None,
@@ -64,13 +65,15 @@ async def open_edition(
         def load() -> tuple[Domain, Generated | None]:
             facts = serve_facts(pack, cache=cache, programs=programs, degrade=degrade, told=looking)
             generated = hosts.enter_context(facts)
-            externals = hosts.enter_context(serve_externals(pack, degrade=degrade))
+            externals = hosts.enter_context(serve_externals(pack, degrade=degrade, allow_weaker=allow_weaker))
             loaded = Domain.load(pack, externals=externals, generated=generated)
             loaded.warm_up()
             return loaded, generated
 
         domain, generated = await asyncio.to_thread(load)
-        actions = serve_actions(pack, workspace=workspace, programs=programs, degrade=degrade)
+        actions = serve_actions(
+            pack, workspace=workspace, programs=programs, degrade=degrade, allow_weaker=allow_weaker
+        )
         dispatcher = await stack.enter_async_context(actions)
         invoker = Invoker(
             domain,
@@ -79,7 +82,7 @@ async def open_edition(
             secrets=secrets,
             auto_confirm=auto_confirm,
             settings=settings,
-            sandbox=profile_of(pack, programs=programs),
+            sandbox=profile_of(pack, programs=programs, allow_weaker=allow_weaker),
             clock=clock,
         )
         await stack.enter_async_context(invoker)
