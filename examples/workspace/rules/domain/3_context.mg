@@ -1,0 +1,132 @@
+# Which files are worth reading, with a reason and a number for each. Files with secrets are never among them.
+
+# --- explore: names and paths that have a word of the question ---------------------------------------------------------
+
+matches(File, 90, Why) :-
+  intent("explore"),
+  topic(Word),
+  symbol(File, Word, Kind, _, _),
+  Why = fn:string:concat("defines the ", Kind, " ", Word).
+matches(File, 75, Why) :-
+  intent("explore"),
+  topic(Word),
+  file(File, Language, _, _),
+  Language != "binary",
+  :string:contains(File, Word),
+  Why = fn:string:concat("has ", Word, " in its name").
+matches(File, 60, Why) :-
+  intent("explore"),
+  topic(Word),
+  symbol(File, Name, Kind, _, _),
+  :string:contains(Name, Word),
+  Why = fn:string:concat("defines the ", Kind, " ", Name).
+matches(File, 50, Why) :-
+  intent("explore"),
+  topic(Word),
+  tests_symbol(Id, _, Word),
+  test(Id, File, _),
+  Why = fn:string:concat("tests ", Word).
+
+# --- diagnose_failure: how near, how fresh, and what the traceback says ------------------------------------------------
+
+clue(File, 45, Why) :-
+  failed_at(File, Line),
+  intent("diagnose_failure"),
+  !test_file(File),
+  Why = fn:string:concat("the traceback goes through line ", Line).
+clue(File, 60, Why) :-
+  distance(File, _),
+  syntax_error(File, Line),
+  Why = fn:string:concat("cannot be parsed, see line ", Line).
+clue(File, 50, "it has changed since the last commit") :-
+  distance(File, _),
+  changed(File, _),
+  !test_file(File).
+clue(File, 35, "of what the test rests on it changed last") :-
+  distance(File, _),
+  last_change(File, Time, _),
+  freshest(Time),
+  !test_file(File).
+freshest(Time) :-
+  distance(File, _),
+  last_change(File, Any, _),
+  !test_file(File)
+  |> do fn:group_by(), let Time = fn:time:max(Any).
+clue(File, 25, Why) :-
+  failing_test(Given),
+  tests_symbol(Id, File, Name),
+  same_test(Given, Id),
+  Why = fn:string:concat("the test uses ", Name).
+same_test(Id, Id) :- failing_test(Id).
+same_test(Given, Id) :-
+  failing_test(Given),
+  test(Id, _, _),
+  Case = fn:string:concat(Id, "["),
+  :string:starts_with(Given, Case).
+clue(File, 20, "the test imports it") :- distance(File, 1), !test_file(File).
+clue(File, 12, "the test rests on it at second hand") :- distance(File, 2), !test_file(File).
+clue(File, 6, "the test rests on it from afar") :-
+  distance(File, Steps),
+  Steps > 2,
+  !test_file(File).
+clue(File, 4, "it changes often") :- distance(File, _), worn(File).
+clue(File, 30, "it fails") :- distance(File, 0).
+
+suspicion(File, Points) :- clue(File, Any, _) |> do fn:group_by(File), let Points = fn:sum(Any).
+best_clue(File, Most) :- clue(File, Any, _) |> do fn:group_by(File), let Most = fn:max(Any).
+matches(File, Sum, Why) :-
+  suspicion(File, Sum),
+  Sum <= 99,
+  best_clue(File, Most),
+  clue(File, Most, Why).
+matches(File, 99, Why) :-
+  suspicion(File, Sum),
+  Sum > 99,
+  best_clue(File, Most),
+  clue(File, Most, Why).
+
+# --- change and review: the files, their tests, and what rests on them -------------------------------------------------
+
+matches(File, 95, "it is to be changed") :- intent("change"), to_change(File), file(File, _, _, _).
+matches(File, 90, How) :-
+  intent("review"),
+  changed(File, Kind),
+  file(File, _, _, _),
+  How = fn:string:concat("it is ", Kind).
+matches(File, 70, Why) :-
+  touched(Changed),
+  tests_symbol(Id, Changed, Name),
+  test(Id, File, _),
+  Why = fn:string:concat("tests ", Name, " of ", Changed).
+matches(File, 50, Why) :-
+  touched(Changed),
+  imports_file(File, Changed),
+  Why = fn:string:concat("imports ", Changed).
+
+# --- a few, not all ----------------------------------------------------------------------------------------------------
+
+hushed(File) :- secret_in(File, _, _).
+hushed(File) :- odd_name(File).
+hushed(File) :- matches(File, _, _), :string:contains(File, ":").  # it could pass for another address
+
+merit(File, Points) :-
+  matches(File, Any, _),
+  !hushed(File)
+  |> do fn:group_by(File), let Points = fn:max(Any).
+as_good(Points, Count) :- merit(_, Points) |> do fn:group_by(Points), let Count = fn:count().
+as_good_or_better(Points, Count) :-
+  as_good(Points, _),
+  as_good(Other, Any),
+  Other >= Points
+  |> do fn:group_by(Points), let Count = fn:sum(Any).
+shown(File, Points) :- merit(File, Points), as_good_or_better(Points, Count), Count <= 25.
+any_shown() :- shown(_, _).
+crowded() :- merit(_, _), !any_shown().
+
+needs_resource(Tool, File, Why, Points) :-
+  guide(Tool),
+  shown(File, Points),
+  matches(File, Points, Why).
+instruction(Tool, 90, "Too many files fit to name them all: use more telling words, or search.") :-
+  guide(Tool),
+  crowded().

@@ -1,0 +1,103 @@
+# Looking, which changes nothing. The tool that comes first for an intent carries the files that are worth reading.
+
+guide("find_text") :- intent("explore").
+guide("run_failing_tests") :- intent("diagnose_failure"), failing_file(_).
+guide("read_traceback") :- intent("diagnose_failure"), traceback(_).
+guide("read_lines") :- intent("diagnose_failure"), failed_at(_, _), !some_failing_file().
+guide("safe_change") :- intent("change").
+guide("show_changes") :- intent("review").
+some_failing_file() :- failing_file(_).
+
+# --- read_lines, outline_file, find_text -------------------------------------------------------------------------------
+
+macro("read_lines", "Reads lines of a file. Secrets in them are replaced by a mark.").
+macro_summary("read_lines", "Read lines of a file.").
+macro_step("read_lines", 1, "read_range").
+idempotent("read_lines").
+mandatory("read_lines") :- intent("explore").
+relevant("read_lines", 75) :- intent("diagnose_failure").
+relevant("read_lines", 60) :- intent("change").
+relevant("read_lines", 60) :- intent("review").
+
+macro("outline_file", "Lists what a Python file defines and imports, with line numbers.").
+macro_summary("outline_file", "List what a Python file defines.").
+macro_step("outline_file", 1, "outline").
+idempotent("outline_file").
+relevant("outline_file", 60) :- intent("explore").
+relevant("outline_file", 30) :- intent("diagnose_failure").
+relevant("outline_file", 30) :- intent("change").
+
+macro("find_text", "Finds lines that have a text, or fit a regular expression, in files that git does not ignore.").
+macro_summary("find_text", "Find lines that have a text.").
+macro_step("find_text", 1, "search_text").
+idempotent("find_text").
+mandatory("find_text") :- intent("explore").
+relevant("find_text", 45) :- intent("diagnose_failure").
+relevant("find_text", 45) :- intent("change").
+
+# --- diagnose_failure --------------------------------------------------------------------------------------------------
+
+macro("read_traceback", "Finds tests, files and lines in the traceback that was given.").
+macro_summary("read_traceback", "Find tests, files and lines in the traceback.").
+macro_step("read_traceback", 1, "parse_failures").
+arg_value("read_traceback", 1, "text", Text) :- traceback(Text).
+idempotent("read_traceback").
+mandatory("read_traceback") :- intent("diagnose_failure"), traceback(_).
+
+macro("run_failing_tests", "Runs the failing tests, locked in and without a network, and says how each of them ends.").
+macro_summary("run_failing_tests", "Run the failing tests.").
+macro_step("run_failing_tests", 1, "run_tests").
+arg_value("run_failing_tests", 1, "tests", Tests) :-
+  failing_test(Test)
+  |> do fn:group_by(), let Tests = fn:collect(Test).
+arg_value("run_failing_tests", 1, "memory_mb", 1024).
+mandatory("run_failing_tests") :- intent("diagnose_failure"), failing_test(_), failing_file(_).
+needs_skill("run_failing_tests", "finding-causes").
+needs_skill("read_traceback", "finding-causes").
+
+instruction("run_failing_tests", 1, Text) :-
+  clue(File, _, "it has changed since the last commit"),
+  !hushed(File),
+  Text = fn:string:concat(File, " is not committed as it is.").
+
+# --- what is not committed ---------------------------------------------------------------------------------------------
+
+macro("show_changes", "Shows what differs from the last commit, as a diff without secrets.").
+macro_summary("show_changes", "Show what is not committed.").
+macro_step("show_changes", 1, "git_diff").
+arg_value("show_changes", 1, "staged", /false).
+idempotent("show_changes").
+mandatory("show_changes") :- intent("review").
+relevant("show_changes", 55) :- intent("diagnose_failure"), changed(_, _).
+
+macro("run_affected_tests", "Runs the tests that rest on what has changed, and says how each of them ends.").
+macro_summary("run_affected_tests", "Run the tests that rest on what has changed.").
+macro_step("run_affected_tests", 1, "run_tests").
+arg_value("run_affected_tests", 1, "tests", Files) :- tests_to_run(Files).
+arg_value("run_affected_tests", 1, "memory_mb", 1024).
+relevant("run_affected_tests", 85) :- intent("review"), has_tests().
+relevant("run_affected_tests", 50) :- intent("change"), has_tests().
+needs_skill("show_changes", "reviewing").
+
+review_note(Text) :-
+  reviewer(File, Owner),
+  Text = fn:string:concat(File, " belongs to ", Owner, ": they have to look at it.").
+review_note(Text) :-
+  touched(File),
+  risky(File),
+  churn(File, Commits),
+  fan_in(File, Count),
+  Text = fn:string:concat(File, " was changed in ", Commits, " commits, and ", Count, " files import it.").
+review_note(Text) :-
+  touched(File),
+  generated(File, _),
+  Text = fn:string:concat(File, " is written by a program: change what it is made from.").
+review_note(Text) :-
+  touched(File),
+  syntax_error(File, Line),
+  Text = fn:string:concat(File, " cannot be parsed, see line ", Line, ".").
+instruction("show_changes", 2, Text) :- review_note(Text).
+instruction("show_changes", 3, "No test rests on these changes.") :-
+  intent("review"),
+  touched(_),
+  !has_tests().

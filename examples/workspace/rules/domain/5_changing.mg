@@ -1,0 +1,97 @@
+# change, commit and undo. Which files, which tests: both are proven with the tool, and whoever calls it cannot add any.
+
+to_change_list(Files) :- to_change(File) |> do fn:group_by(), let Files = fn:collect(File).
+
+macro("propose_change", "Makes a diff from edits and says whether it applies. Nothing is changed.").
+macro_summary("propose_change", "Make a diff, and change nothing.").
+macro_step("propose_change", 1, "make_patch").
+arg_value("propose_change", 1, "only", Files) :- to_change_list(Files).
+arg_value("propose_change", 1, "refuse", /false).
+idempotent("propose_change").
+relevant("propose_change", 70) :- intent("change").
+
+# --- safe_change: try, test, change, test, and take it back if the tests got worse -------------------------------------
+
+macro("safe_change", "Changes files: tries the edits, runs the affected tests before and after, and takes everything back if they got worse.").
+macro_summary("safe_change", "Change files, and take it back if tests get worse.").
+mandatory("safe_change") :- intent("change").
+
+macro_step("safe_change", 1, "make_patch").
+arg_value("safe_change", 1, "only", Files) :- to_change_list(Files).
+arg_value("safe_change", 1, "refuse", /true).
+
+macro_step("safe_change", 2, "run_tests") :- has_tests().
+macro_step("safe_change", 4, "run_tests") :- has_tests().
+arg_value("safe_change", 2, "tests", Files) :- tests_to_run(Files).
+arg_value("safe_change", 4, "tests", Files) :- tests_to_run(Files).
+arg_value("safe_change", N, "stop_at_first", /false) :- test_step(N), has_tests().
+arg_value("safe_change", N, "memory_mb", 1024) :- test_step(N), has_tests().
+arg_value("safe_change", N, "seconds", 300) :- test_step(N), has_tests().
+test_step(2). test_step(4).
+
+macro_step("safe_change", 3, "apply_patch").
+arg_step("safe_change", 3, "patch", 1, "/patch").
+arg_step("safe_change", 3, "expected", 1, "/expected").
+undo_step("safe_change", 3, "revert_patch").
+undo_out("safe_change", 3, "backup", "/backup").
+
+macro_step("safe_change", 5, "compare_runs") :- has_tests().
+arg_step("safe_change", 5, "before", 2, "") :- has_tests().
+arg_step("safe_change", 5, "after", 4, "") :- has_tests().
+
+macro_step("safe_change", 6, "revert_patch") :- has_tests().
+arg_step("safe_change", 6, "backup", 3, "/backup") :- has_tests().
+arg_value("safe_change", 6, "force", /false) :- has_tests().
+skip_step(6, "The tests did not get worse.") :-
+  run_of("safe_change"),
+  step_value(5, "worse", /false).
+
+on_error("safe_change", 4, "undo") :- has_tests().
+on_error("safe_change", 5, "undo") :- has_tests().
+# Tests run where nothing of the repository can be written.
+nothing_to_undo("safe_change", N) :- test_step(N), has_tests().
+reversible("safe_change").
+
+macro_result("safe_change", "patch", 1, "/patch").
+macro_result("safe_change", "files", 3, "/files").
+macro_result("safe_change", "tests", 5, "") :- has_tests().
+
+needs_skill("safe_change", "small-changes").
+needs_skill("safe_change", "testing-style") :- to_change(File), test_file(File).
+needs_skill("safe_change", "migration-care") :- migration(_).
+
+instruction("safe_change", 1, Text) :-
+  affected_count(Count),
+  intent("change"),
+  Text = fn:string:concat("Test files that will run before and after: ", Count, ".").
+instruction("safe_change", 1, "No test rests on these files: nothing will be run, so read twice.") :-
+  intent("change"),
+  to_change(_),
+  !has_tests().
+instruction("safe_change", 2, Text) :- intent("change"), review_note(Text).
+
+# --- commit ------------------------------------------------------------------------------------------------------------
+
+macro("commit_changes", "Commits files as they are to the branch that was named. What is checked out stays as it is.").
+macro_summary("commit_changes", "Commit files to a branch.").
+macro_step("commit_changes", 1, "commit").
+arg_value("commit_changes", 1, "branch", Branch) :- branch_to_use(Branch).
+arg_value("commit_changes", 1, "dry_run", /false).
+arg_value("commit_changes", 1, "paths", Files) :-
+  changed(File, _)
+  |> do fn:group_by(), let Files = fn:collect(File).
+branch_to_use(Branch) :- commit_to(Any) |> do fn:group_by(), let Branch = fn:pick_any(Any).
+relevant("commit_changes", 65) :- intent("review"), commit_to(_), changed(_, _).
+
+# --- undo --------------------------------------------------------------------------------------------------------------
+
+# One run at a time: the least of several.
+run_to_undo(Run) :- applied(Any, _) |> do fn:group_by(), let Run = fn:pick_any(Any).
+
+macro("undo_change", "Puts files back as they were before a run changed them. Files that somebody changed since are left alone.").
+macro_summary("undo_change", "Put files back as they were.").
+macro_step("undo_change", 1, "revert_patch").
+arg_kept("undo_change", 1, "backup", Run, "backup") :- run_to_undo(Run).
+arg_value("undo_change", 1, "force", /false).
+mandatory("undo_change") :- intent("undo"), applied(_, _).
+reversible("undo_change").

@@ -1,0 +1,87 @@
+# After a run: what is known now, and what to ask for next.
+
+extract("apply_patch", "files", "/files").
+extract("revert_patch", "files", "/files").
+extract("compare_runs", "worse", "/worse").
+extract("compare_runs", "broken", "/broken").
+extract("run_tests", "failed", "/failed").
+extract("run_tests", "outcome", "/outcome").
+extract("parse_failures", "tests", "/tests").
+extract("parse_failures", "frames", "/frames").
+extract("commit", "commit", "/commit").
+
+# What it takes to undo a change outlives the request.
+keep("apply_patch", "backup", "/backup").
+keep("revert_patch", "backup", "/backup").
+
+changed_file(N, File) :-
+  step_value(N, "files", Files),
+  :list:member(One, Files),
+  :match_entry(One, "path", File).
+
+# --- safe_change ---------------------------------------------------------------------------------------------------------
+
+taken_back() :- ran("safe_change"), step_status(6, _, "success").
+made(Run, File) :- ran("safe_change"), run_id(Run), changed_file(3, File), !taken_back().
+
+asserts("applied", [Run, File], "server") :- made(Run, File).
+continues_with("applied", [Run, File]) :- made(Run, File).
+retracts("to_change", [/_]) :- made(_, _).
+suggests("review", Params, "See what the change affects, and commit it.") :-
+  made(Run, _)
+  |> let Params = ["run" : Run].
+summary(Text) :- made(_, File), Text = fn:string:concat("Changed ", File, ".").
+
+broken_test(Test) :- ran("safe_change"), step_value(5, "broken", Tests), :list:member(Test, Tests).
+asserts("failing_test", [Test], "derived") :- taken_back(), broken_test(Test).
+continues_with("failing_test", [Test]) :- taken_back(), broken_test(Test).
+suggests("diagnose_failure", Params, "The change was taken back: tests got worse.") :-
+  taken_back(),
+  broken_test(Test)
+  |> let Params = ["test" : Test].
+summary("The change was taken back, because tests got worse.") :- taken_back().
+
+# --- undo ----------------------------------------------------------------------------------------------------------------
+
+undone(File) :- ran("undo_change"), changed_file(1, File).
+retracts("applied", [/_, File]) :- undone(File).
+summary(Text) :- undone(File), Text = fn:string:concat("Put ", File, " back.").
+suggests("review", Params, "See what is left.") :- undone(_) |> let Params = ["after" : "undo"].
+
+# --- tests and tracebacks ------------------------------------------------------------------------------------------------
+
+failed_now(Test) :-
+  runs_tests(Tool),
+  ran(Tool),
+  step_value(1, "failed", Tests),
+  :list:member(Test, Tests).
+runs_tests("run_failing_tests"). runs_tests("run_affected_tests").
+asserts("failing_test", [Test], "server") :- failed_now(Test).
+continues_with("failing_test", [Test]) :- failed_now(Test).
+retracts("failing_test", [/_]) :- ran("run_failing_tests"), step_value(1, "outcome", "passed").
+suggests("diagnose_failure", Params, "Tests fail.") :-
+  ran("run_affected_tests"),
+  failed_now(Test)
+  |> let Params = ["test" : Test].
+
+named_test(Test) :- ran("read_traceback"), step_value(1, "tests", Tests), :list:member(Test, Tests).
+frame(File, Line) :-
+  ran("read_traceback"),
+  step_value(1, "frames", Frames),
+  :list:member(One, Frames),
+  :match_entry(One, "file", File),
+  :match_entry(One, "line", Line).
+asserts("failing_test", [Test], "derived") :- named_test(Test).
+asserts("failed_at", [File, Line], "derived") :- frame(File, Line).
+continues_with("failing_test", [Test]) :- named_test(Test).
+continues_with("failed_at", [File, Line]) :- frame(File, Line).
+retracts("traceback", [/_]) :- frame(_, _).
+suggests("diagnose_failure", Params, "The traceback names files of this repository.") :-
+  frame(File, _)
+  |> let Params = ["file" : File].
+
+# --- commit ----------------------------------------------------------------------------------------------------------------
+
+committed(Commit) :- ran("commit_changes"), step_value(1, "commit", Commit).
+summary(Text) :- committed(Commit), Text = fn:string:concat("Committed as ", Commit, ".").
+retracts("applied", [/_, /_]) :- committed(_).
