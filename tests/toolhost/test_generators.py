@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from manglecp.mangle.source import Source
 from manglecp.mangle.values import Name
 from manglecp.pack.problems import PackError
 from manglecp.pack.reading import read_pack
-from manglecp.toolhost import generators
+from manglecp.toolhost import passes
+from manglecp.toolhost.dispatch import Answer
 from manglecp.toolhost.generators import Generated, Looking, NoFacts, serve_facts
 from tests.pack.folders import write
 
@@ -59,10 +62,10 @@ def scan(root: Path):
 
 
 @contextmanager
-def served(folder: Path, source: str, *, begin: bool = True, **options: Any) -> Iterator[Generated]:
+def served(folder: Path, source: str, *, begin: bool = True, more: str = "", **options: Any) -> Iterator[Generated]:
     root = folder / "root"
     root.mkdir(exist_ok=True)
-    write(folder / "pack", {"pack.toml": PARAMS, "rules/a.mg": RULES, "facts.py": HEAD + source})
+    write(folder / "pack", {"pack.toml": PARAMS + more, "rules/a.mg": RULES, "facts.py": HEAD + source})
     pack = read_pack(folder / "pack", {"root": str(root)})
     options.setdefault("cache", folder / "caches")
     with serve_facts(pack, **options) as generated:
@@ -232,7 +235,7 @@ def scan():
     found = begin(tmp_path, source)
     assert sum(fact.predicate == "file" for fact in found) == 300
     assert {len(str(fact.args[0])) for fact in found if fact.predicate == "kind"} == set(range(700))
-    monkeypatch.setattr(generators, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(passes, "MOST_BYTES", 1_000_000)
     assert refused(tmp_path, source) == "scan: it gave more than 1,000,000 bytes"
 
 
@@ -341,6 +344,39 @@ def test_the_cache_of_a_user_is_where_the_environment_says(tmp_path: Path, monke
         assert Path(str(fact.args[0])).is_relative_to(tmp_path / folder / "facts" / "pack")
 
 
+class Replaced:
+    """A host that another process takes the place of after its first answer."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.ended = 0
+
+    def ask(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Any]:
+        assert aid.startswith("AID.")
+        assert seconds > 0
+        self.asked += 1
+        rows = [["file", inputs["pass_id"], self.asked]]
+        piece = {"process": str(self.asked), "first": True, "over": self.asked > 1, "parts": [["p", True, rows]]}
+        answer: Future[Any] = Future()
+        answer.set_result(Answer(aid, json.dumps(piece), {}))
+        return answer
+
+    def end(self) -> None:
+        self.ended += 1
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def test_half_a_pass_of_each_of_two_processes_is_none(tmp_path: Path) -> None:
+    write(tmp_path, {"pack.toml": PARAMS, "rules/a.mg": RULES, "facts.py": HEAD + CHANGES, "root/a": ""})
+    host = Replaced()
+    generated = Generated(read_pack(tmp_path, {"root": str(tmp_path / "root")}), host, None)
+    with pytest.raises(PackError, match="scan: its host was replaced in the middle of a pass"):
+        generated.begin(Program.load([Source("a.mg", RULES)]).predicates)
+    assert (host.asked, host.ended) == (2, 1)
+
+
 def test_a_pack_without_generators_starts_nothing(tmp_path: Path) -> None:
     write(tmp_path, {"rules/a.mg": RULES})
     with serve_facts(read_pack(tmp_path)) as generated:
@@ -406,3 +442,19 @@ def other():
         generated.hurry()
         assert generated.next() == ("other", 0.0)
         assert changed(generated, "other") == (set(), set())
+
+
+def test_a_pack_is_locked_in_less_only_where_that_is_allowed(tmp_path: Path) -> None:
+    source = """
+@facts("file")
+def scan(root: Path, cache: Path):
+    (cache / "x").touch()
+    try:
+        yield "file", (root.parent / "outside").read_text(), 0
+    except OSError:
+        yield "file", "closed", 0
+"""
+    write(tmp_path, {"outside": "open"})
+    for profile, allowed in (("none", False), ("none", True), ("standard", True)):
+        found = begin(tmp_path, source, more=f'[sandbox]\nprofile = "{profile}"\n', allow_weaker=allowed)
+        assert found == {file("open" if allowed else "closed", 0)}

@@ -23,6 +23,7 @@ late: so whoever asks hears how far it is, and a large pass needs no large messa
 from __future__ import annotations
 
 import json
+import os
 import time
 import types
 import typing
@@ -126,6 +127,7 @@ class _Passes:
         self._function = function
         self._names = names
         self._changes = changes
+        self._process = os.urandom(8).hex()
         self._begun = 0
         self._pass: str | None = None
         self._items: Iterator[Any] = iter(())
@@ -177,6 +179,7 @@ class _Passes:
             told.append((name, begins, rows))
             size += length
         return {
+            "process": self._process,
             "first": self._begun == 1,
             "over": over and not self._waiting,
             "parts": told,
