@@ -247,8 +247,8 @@ def test_a_pack_is_locked_in_less_only_where_whoever_runs_it_allows_that(run: Ru
         '[pack]\nname = "open"\n[sandbox]\nprofile = "none"\n[[intents]]\nname = "go"\ndescription = "Go"\n'
     )
     (folder / "actions.py").write_text(
-        "from manglecp import action\n\n"
-        '@action(effects=["none"])\ndef look(path: str) -> dict:\n    """Look."""\n    return {"text": open(path).read()}\n'
+        'from manglecp import action\n\n@action(effects=["none"])\ndef look(path: str) -> dict:\n'
+        '    """Look."""\n    return {"text": open(path).read()}\n'
     )
     (folder / "rules" / "a.mg").write_text(
         'macro("t", "A tool."). mandatory("t") :- intent("go"). macro_step("t", 1, "look").'
