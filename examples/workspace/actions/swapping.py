@@ -74,10 +74,13 @@ def swap_all(root: Root, changes: Sequence[Change], label: str) -> None:
             with suppress(*([Absent] if change.before is change.after is None else [])):
                 places.append(stack.enter_context(_placed(root, change, f".manglecp-{label}-{number}")))
         swapped: list[_Place] = []
+        at = ""
         try:
             for place in places:
+                at = place.change.path
                 place.stage()
             for place in places:
+                at = place.change.path
                 place.swap()
                 swapped.append(place)
                 place.verify()
@@ -86,7 +89,7 @@ def swap_all(root: Root, changes: Sequence[Change], label: str) -> None:
             for place in places:
                 place.tidy()
             if isinstance(error, OSError):
-                raise _refusal(error) from None
+                raise _refusal(at, error) from None
             raise
         for place in places:
             place.tidy()
@@ -190,7 +193,7 @@ def _make_folders(root: Root, folders: list[str]) -> list[tuple[str, ...]]:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise _refusal(error) from None
+                raise _refusal("/".join(folders[:depth]), error) from None
     return made
 
 
@@ -215,12 +218,12 @@ def _rename(folder: int, old: str, new: str, flags: int) -> None:
         raise OSError(number, os.strerror(number), new)
 
 
-def _refusal(error: OSError) -> Refused:
+def _refusal(path: str, error: OSError) -> Refused:
     if error.errno in _UNABLE:
         return Refused("this file system cannot swap two files in one step, so nothing is changed here")
     if error.errno in _CLOSED:
-        what = f"{error.filename or 'a file'!r} cannot be written: {error.strerror}"
-        return Refused(f"{what}. What manglecp itself runs from is closed to actions")
+        why = "What manglecp itself runs from is closed to actions"
+        return Refused(f"{path!r} cannot be written: {error.strerror}. {why}")
     if error.errno in (errno.EEXIST, errno.ENOENT):
-        return Refused(f"{error.filename or 'a file'!r} was changed by somebody else at the same time")
-    return Refused(f"the change cannot be made: {error.strerror}")
+        return Refused(f"{path!r} was changed by somebody else at the same time")
+    return Refused(f"{path!r} cannot be changed: {error.strerror}")

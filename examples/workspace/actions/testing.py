@@ -12,6 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypedDict
 
@@ -116,7 +117,7 @@ def _interpreter(context: Context) -> str:
     """The project's Python; not a script that looks for one, which could not be started here."""
     named = context.settings.get("python") or "python3"
     program = locate(named)
-    with Path(program).open("rb") as stream:
+    with suppress(PermissionError), Path(program).open("rb") as stream:  # to start it may be refused as well
         if stream.read(2) == b"#!":
             raise Refused(f"{named!r} is a script that looks for an interpreter: serve the pack with --set python=PATH")
     return program
