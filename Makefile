@@ -27,7 +27,7 @@ demo: setup-run ## a server with the incident pack, and a client that walks thro
 test: setup-dev ## everything that has to hold: lint, types, import contract, docs, tests
 	@$(PY) tools/check.py
 
-.PHONY: lint fmt types docs coverage
+.PHONY: lint fmt types docs reference coverage
 lint: setup-dev ## style, strict types and import contract
 	@$(PY) tools/check.py lint types imports
 fmt: setup-dev ## format the code and fix what can be fixed
@@ -37,6 +37,8 @@ types: setup-dev ## strict type check
 	@$(PY) tools/check.py types
 docs: setup-dev ## build the documentation into build/docs
 	@$(PY) tools/check.py docs
+reference: setup-dev ## write what the documentation takes from the code
+	@$(PY) -m tools.reference
 
 coverage: setup-dev ## which lines and branches the tests leave out; below 90 % fails
 	@$(PY) tools/check.py coverage

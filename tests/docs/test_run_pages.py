@@ -46,28 +46,34 @@ def test_each_predicate_is_shown_with_its_arguments(predicate: str) -> None:
         assert len(arguments.split(", ")) == len(declared)
 
 
-def test_the_rules_of_the_page_load() -> None:
-    (snippet,) = fences(RULES)
-    chain = "\n".join(
-        (
-            'macro("copy_table", "Copies.").',
-            *(
-                f'macro_step("copy_table", {n}, "{name}").'
-                for n, name in enumerate(("count_rows", "copy", "compare"), 1)
-            ),
+def loaded(snippet: str, schema: dict[str, int], chains: dict[str, dict[str, str]], *more: str) -> Domain:
+    """A pack with these rules. ``chains`` are its tools, each with its actions and the parameter that each takes."""
+    declared = "".join(
+        f"Decl {name}({', '.join('ABC'[:arity])})"
+        f' descr [doc("One."), direction("both")] bound [{", ".join(["/string"] * arity)}].\n'
+        for name, arity in schema.items()
+    )
+    tools = "".join(
+        f'macro("{tool}", "One.").\n'
+        + "".join(
+            f'macro_step("{tool}", {number}, "{name}").\n' for number, name in enumerate(steps, 1) if name not in more
         )
+        for tool, steps in chains.items()
     )
-    schema = "".join(
-        f'Decl {name}(Table) descr [doc("A table."), direction("both")] bound [/string].\n'
-        for name in ("copied", "missing")
-    )
-    takes = {"count_rows": "table", "copy": "target", "compare": "table", "drop_table": "table"}
     actions = [
         replace(action(name, 1), input_schema={"type": "object", "properties": {param: {"type": "string"}}})
-        for name, param in takes.items()
+        for steps in chains.values()
+        for name, param in steps.items()
     ]
-    domain = Domain.load(pack(chain + "\n" + snippet, schema=schema, actions=actions, intents=("compare",)))
-    assert domain.program.rules
+    return Domain.load(pack(tools + snippet, schema=declared, actions=actions, intents=("compare",)))
+
+
+def test_the_rules_of_the_page_load() -> None:
+    about_runs, about_keeping = fences(RULES)
+    steps = {"count_rows": "table", "copy": "target", "compare": "table", "drop_table": "table"}
+    assert loaded(about_runs, {"copied": 1, "missing": 1}, {"copy_table": steps}, "drop_table").program.rules
+    chains = {"edit": {"apply_patch": "path"}, "take_back": {"put_back": "backup"}}
+    assert loaded(about_keeping, {"changed": 2}, chains).program.rules
 
 
 def rows(page: str, heading: str) -> list[list[str]]:

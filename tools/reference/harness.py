@@ -1,0 +1,30 @@
+"""The states of a turn and the classes that keep it from reaching them, from their table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from manglecp.harness.classes import CLASSES, Retry, State, diagram
+from tools.reference.tables import table
+
+__all__ = ["blocks"]
+
+_RETRIES: Final = {Retry.EVIDENCE: "evidence", Retry.TURN: "turn", Retry.NEVER: "never"}
+
+
+def blocks() -> dict[str, Callable[[], str]]:
+    return {"states of a turn": lambda: f"```\n{diagram()}```", "classes of a turn": _classes}
+
+
+def _classes() -> str:
+    parts = []
+    for state in State:
+        rows = [
+            (f"`{one.name}`", one.trigger, one.remedy, _RETRIES[one.retry])
+            for one in CLASSES.values()
+            if one.blocks is state
+        ]
+        if rows:
+            parts += [f"## {state.title}\n", table(("class", "when", "what helps", "again"), rows)]
+    return "\n".join(parts)
