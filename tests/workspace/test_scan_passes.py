@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -255,6 +256,29 @@ def test_what_no_file_holds_any_more_is_forgotten(repository: Repository, tmp_pa
         (repository.root / "pricing/tax.py").write_text(f"x = {number}\n")
         scanned(repository.root, tmp_path)
     assert size() == before
+
+
+def test_git_does_not_read_a_copied_repository_again_and_again(repository: Repository, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(repository.root, copy)  # every file looks changed to the index
+    index = (copy / ".git" / "index").read_bytes()
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    kept = Kept(copy, cache)
+    kept.look()
+    (own,) = cache.glob("index.*")
+    # What git noted there: nothing is left to be looked at, unlike in the index of the copy.
+    stale = Repository(copy)
+    assert stale.git("diff-files", "--name-only") != ""
+    assert stale.git("diff-files", "--name-only", env={"GIT_INDEX_FILE": str(own)}) == ""
+    assert (copy / ".git" / "index").read_bytes() == index
+    # And what others do to the index is seen.
+    (copy / "pricing" / "tax.py").write_text("x = 1\n")
+    stale.git("add", "--", "pricing/tax.py")
+    kept.look()
+    assert of(kept.facts, "staged") == {("pricing/tax.py",)}
+    kept.close()
+    assert not own.exists()
 
 
 def test_progress_is_told(repository: Repository) -> None:

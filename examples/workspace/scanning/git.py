@@ -28,6 +28,7 @@ _QUIET: Final = {
     "core.excludesFile": os.devnull,
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
+    "core.splitIndex": "false",
     "core.untrackedCache": "false",
     "diff.external": "",
     "gc.auto": "0",
@@ -48,7 +49,8 @@ class GitError(Exception):
 class Git:
     """Git in one repository, which is never written to. One is good for one look: filters are asked for once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, index: Path | None = None) -> None:
+        """``index`` is used in place of the repository's, and may be written."""
         if not (root / ".git").exists():
             raise GitError("the root is not the top folder of a git repository: name the folder that has .git in it")
         program = shutil.which("git")
@@ -56,8 +58,8 @@ class Git:
             raise GitError("git is not installed")
         self._program: Final = program
         self._root: Final = root
-        self._environment = _environment(root, [])
-        self._environment = _environment(root, self._filters())
+        self._environment = _environment(root, [], index)
+        self._environment = _environment(root, self._filters(), index)
 
     def ask(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """What git says; a GitError if it says no."""
@@ -131,7 +133,7 @@ class Git:
         return sorted({key.partition(".")[2].rpartition(".")[0] for key in keys if key})
 
 
-def _environment(root: Path, filters: list[str]) -> dict[str, str]:
+def _environment(root: Path, filters: list[str], index: Path | None) -> dict[str, str]:
     settings = {**_QUIET, "safe.directory": str(root)}
     for name in filters:
         settings |= {f"filter.{name}.{key}": "" for key in ("clean", "smudge", "process")}
@@ -153,6 +155,8 @@ def _environment(root: Path, filters: list[str]) -> dict[str, str]:
         "LC_ALL": "C",
         "PATH": os.defpath,
     }
+    if index is not None:
+        environment |= {"GIT_INDEX_FILE": str(index), "GIT_OPTIONAL_LOCKS": "1"}
     for number, (key, value) in enumerate(settings.items()):
         environment[f"GIT_CONFIG_KEY_{number}"] = key
         environment[f"GIT_CONFIG_VALUE_{number}"] = value

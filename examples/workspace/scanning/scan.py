@@ -16,6 +16,7 @@ from .cache import Cache
 from .files import Files
 from .git import Git
 from .history import Commit, commits, order, pasts
+from .index import Index
 from .owners import PLACES, Owners
 from .protection import bounds
 from .reading import read
@@ -50,6 +51,7 @@ class Scanner:
         said = self._settings
         self._bounds: Final = [*bounds("protected", said.protected), *bounds("area", said.area)]
         self._cache: Final = Cache(cache)
+        self._index: Final = Index(self._root, cache)
         self._files: Final = Files(self._root, self._cache)
         self._relations: Final = Relations(self._root)
         self._made: dict[str, Commit] | None = None
@@ -59,7 +61,7 @@ class Scanner:
 
     def scan(self) -> Iterator[Part | Progress]:
         """One pass."""
-        git = Git(self._root)
+        git = Git(self._root, self._index.current())
         tree = look(git, self._root, self._settings.default_branch)
         changed: set[str] = set()
         for told in self._files.look(tree.files):
@@ -79,6 +81,7 @@ class Scanner:
     def close(self) -> None:
         """Let go of the cache."""
         self._cache.close()
+        self._index.close()
 
     def _say(self, name: str, facts: Iterable[Fact]) -> Iterator[Part]:
         """A part, unless it was told as it is."""
