@@ -86,6 +86,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = {**(self.scope["extensions"] or {}), ABORT: self.transport.abort}
             self.scope["extensions"] = extensions
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Half a frame may be long, and the collector seldom comes by."""
+        super().connection_lost(exc)
+        self.conn.parser.close()
+        self.conn.reader.discard()
+
     async def send(self, message: Any) -> None:
         """A handshake that is refused is over as well, and no error of the server."""
         await super().send(message)
@@ -95,8 +101,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def handle_text(self, event: Frame) -> None:
         if not event.fin:
             return
+        data, event.data = event.data, b""  # the parser keeps the last frame until the next one comes
         try:
-            text = bytes(event.data).decode()
+            text = bytes(data).decode()
         except UnicodeDecodeError:
             self.conn.fail(CloseCode.INVALID_DATA)
             self.handle_parser_exception()

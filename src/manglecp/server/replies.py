@@ -26,5 +26,7 @@ def success(message: Message) -> Reply:
 
 
 def failure(error: WireError, request: str | None) -> Reply:
+    """The error is over with it: where it came from would hold on to the message until the collector comes by."""
+    error.__traceback__ = error.__context__ = None
     waiting = error.retry_after_ms if error.row.recoverable else None
     return Reply(encode(error.answering(request)), error.row.status, error.code, waiting)

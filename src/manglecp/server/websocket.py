@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from manglecp.server.asgi import Receive, Scope, Send, headers_of
+from manglecp.server.asgi import Event, Receive, Scope, Send, headers_of
 from manglecp.server.core import Core
 from manglecp.server.credentials import present
 from manglecp.server.guards import Guards
@@ -112,17 +112,24 @@ class WebSocket:
 
 async def _read(session: Session, receive: Receive) -> int | None:
     """Until the client goes; or the code to close with, if it does what it must not."""
-    while True:
-        event = await receive()
-        if event["type"] == "websocket.disconnect":
-            return None
-        text = event.get("text")
-        if text is None and SPLIT not in event:
-            return _UNSUPPORTED
-        try:
-            await session.receive(_split() if text is None else text.encode())
-        except ConnectionResetError:
-            return None
+    code: int | None = 0
+    while code == 0:  # whoever waits for the next message does not hold on to the last
+        code = await _take(session, await receive())
+    return code
+
+
+async def _take(session: Session, event: Event) -> int | None:
+    """0 if there may be more to read."""
+    if event["type"] == "websocket.disconnect":
+        return None
+    text = event.get("text")
+    if text is None and SPLIT not in event:
+        return _UNSUPPORTED
+    try:
+        await session.receive(_split() if text is None else text.encode())
+    except ConnectionResetError:
+        return None
+    return 0
 
 
 def _split() -> WireError:
