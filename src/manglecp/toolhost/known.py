@@ -30,6 +30,8 @@ class Change(NamedTuple):
     """Those that are different now; an empty one is gone."""
     counts: Mapping[Fact, int]
     """By how many parts more, or fewer, a fact is given."""
+    sum: int
+    """Over all that is known with it."""
 
     @property
     def empty(self) -> bool:
@@ -68,15 +70,12 @@ class Known:
         known = self._counts
         added = tuple(fact for fact, more in counts.items() if more > 0 and fact not in known)
         removed = tuple(fact for fact, more in counts.items() if more < 0 and known[fact] + more == 0)
-        return Change(added, removed, parts, counts)
-
-    def sum_after(self, change: Change) -> int:
-        gained = sum(map(_number, change.added)) - sum(map(_number, change.removed))
-        return (self.sum + gained) % _MODULUS
+        gained = sum(map(_number, added)) - sum(map(_number, removed))
+        return Change(added, removed, parts, counts, (self.sum + gained) % _MODULUS)
 
     def take(self, change: Change) -> None:
         """From now on this is known. The change has to be the last that was asked for."""
-        self.sum = self.sum_after(change)
+        self.sum = change.sum
         for name, facts in change.parts.items():
             if facts:
                 self._parts[name] = facts

@@ -190,7 +190,7 @@ class Generated:
                 generator.ended(began, well=well)
                 if not well and generator.said.changes:
                     self._host.end()
-            return Looked(name, change, self._version({name: generator.known.sum_after(change)}))
+            return Looked(name, change, self._version({name: change.sum}))
 
     def take(self, looked: Looked) -> None:
         """The change counts from now on."""
