@@ -365,8 +365,10 @@ async def test_figures_are_for_those_who_may_see_them() -> None:
         assert (await h.http.get("/metrics", headers={"authorization": "Bearer good"})).status_code == 403
         shown = (await h.http.get("/metrics", headers={"authorization": "Bearer watch"})).text
         name = "manglecp_server_operation_duration_seconds_count"
-        assert f'{name}{{error_type="",message_type="intent_request",transport="http"}} 1.0' in shown
-        assert f'{name}{{error_type="malformed_message",message_type="other",transport="http"}} 1.0' in shown
+        good = 'error_type="",intent="go",message_type="intent_request",tool="",transport="http"'
+        bad = 'error_type="malformed_message",intent="",message_type="other",tool="",transport="http"'
+        assert f"{name}{{{good}}} 1.0" in shown
+        assert f"{name}{{{bad}}} 1.0" in shown
         assert 'manglecp_server_status{status="ready"} 1.0' in shown
 
 

@@ -309,10 +309,8 @@ def test_several_processes_share_an_address(pack: Path, tmp_path: Path) -> None:
 
         def counted() -> bool:
             shown = httpx.get(f"{url}/metrics", timeout=PATIENCE, trust_env=False).text
-            return (
-                'manglecp_server_operation_duration_seconds_count{error_type="",message_type="intent_request",transport="http"}'
-                in shown
-            )
+            labels = 'error_type="",intent="go",message_type="intent_request",tool="",transport="http"'
+            return f"manglecp_server_operation_duration_seconds_count{{{labels}}}" in shown
 
         p.until(counted)
         assert p.end() == 0

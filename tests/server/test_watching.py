@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -15,8 +16,9 @@ from opentelemetry.trace import StatusCode
 
 from manglecp.intent.identity import Identity
 from manglecp.server.logs import configure
+from manglecp.server.metrics import Metrics
 from manglecp.server.tracing import Tracing
-from tests.server.desk import Tokens, encoded, intent
+from tests.server.desk import Tokens, desk, encoded, intent, invoke
 from tests.server.house import JSON, house
 
 
@@ -70,7 +72,7 @@ async def test_spans_belong_to_the_trace_of_the_client() -> None:
     joined, alone = exporter.get_finished_spans()
     assert joined.context is not None
     assert f"{joined.context.trace_id:032x}" == trace_id
-    assert joined.name == "intent_request"
+    assert joined.name == "intent_request go"
     assert joined.attributes is not None
     assert joined.attributes["manglecp.request.id"] == "r-1"
     assert joined.end_time is not None
@@ -80,3 +82,43 @@ async def test_spans_belong_to_the_trace_of_the_client() -> None:
     assert alone.status.status_code == StatusCode.ERROR
     assert alone.attributes is not None
     assert alone.attributes["error.type"] == "malformed_message"
+
+
+async def test_spans_and_figures_name_intents_and_tools_but_nothing_that_a_client_made_up() -> None:
+    exporter, provider, metrics = InMemorySpanExporter(), TracerProvider(), Metrics()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    async with desk() as d, d.client() as client:
+        d.core._observers += (Tracing(provider), metrics)
+        tools = await d.tools(client)
+        await client.ask(intent("a", "no-such-intent"))
+        await client.ask(invoke("b", tools["t"], {"n": 1}))
+        await client.ask(invoke("c", "no-such-tool", {"n": 1}))
+        shown = metrics.exposed(d.core)[1].decode()
+    spans = [dict(one.attributes or {}) for one in exporter.get_finished_spans()]
+    assert [one.name for one in exporter.get_finished_spans()] == [
+        "intent_request go",
+        "intent_request",
+        "invoke_request t",
+        "invoke_request",
+    ]
+    assert [one.get("manglecp.intent.name") for one in spans] == ["go", None, None, None]
+    assert [one.get("manglecp.tool.name") for one in spans] == [None, None, "t", None]
+    assert 'intent="go"' in shown
+    assert 'tool="t"' in shown
+    assert "no-such" not in shown
+
+
+async def test_there_is_an_end_of_names_in_figures() -> None:
+    """Rules may name tools after what a client states."""
+    async with desk() as d, d.client() as client:
+        await d.tools(client)
+        [event] = d.handled
+        metrics = Metrics()
+        for number in range(1_000):
+            metrics(replace(event, intent=None, type="invoke_request", tool=f"tool-{number}"))
+        shown = metrics.exposed(d.core)[1].decode()
+    assert shown.count("_count{") == 101
+    assert 'tool="tool-99"' in shown
+    assert 'tool="tool-100"' not in shown
+    [rest] = [line for line in shown.splitlines() if "_count{" in line and 'tool="other"' in line]
+    assert rest.endswith(" 900.0")

@@ -173,10 +173,12 @@ class Invoker:
         *,
         progress: OnProgress | None = None,
         cancel: asyncio.Event | None = None,
+        named: Callable[[str], None] | None = None,
     ) -> InvokeResponse:
         """The answer to an invocation; a :class:`WireError` if there is none.
 
-        ``progress`` is told how far it is. ``cancel`` asks to stop, which happens between steps.
+        ``progress`` is told how far it is. ``cancel`` asks to stop, which happens between steps. ``named`` is told the
+        name of the tool, if it is carried out here.
         """
         key, now_ns = _request_key(request), _eval_time(request, self._clock)
         if _UNKEEPABLE in request.payload.macro_id:
@@ -191,7 +193,7 @@ class Invoker:
             task = known[1]
             await _or_stopped(task, cancel, known[2])
         else:
-            watch = self._watched(cancel, progress)
+            watch = self._watched(cancel, progress, named)
             task = asyncio.create_task(self._answer(request, Asked(identity, key, asked, now_ns), watch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -213,6 +215,7 @@ class Invoker:
         try:
             kept = await self._in_thread(self._find, identity, request.payload.macro_id)
             checked = self._checks.check(kept, request.payload, identity, self._now_ms())
+            watch.named(checked.definition.tool)
             accepted = await self._accepting.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
             return await self._of_another(taken.run_id, taken.request_digest, asked.digest, watch)
@@ -295,9 +298,12 @@ class Invoker:
         for task in tuple(self._carriers):
             task.cancel()
 
-    def _watched(self, cancel: asyncio.Event, progress: OnProgress | None) -> Watch:
+    def _watched(
+        self, cancel: asyncio.Event, progress: OnProgress | None, named: Callable[[str], None] | None
+    ) -> Watch:
         return Watch(
             cancelled=cancel,
+            named=named or (lambda _: None),
             progress=telling(progress),
             leaving=lambda: self._handing_over == "all",
             point=self._point,

@@ -57,6 +57,8 @@ class Watch:
     """The action that begins, how many steps are settled, and how many there are."""
     leaving: Callable[[], bool] = lambda: False
     """Is the run to be left to somebody else, as soon as nothing of it is under way?"""
+    named: Callable[[str], None] = lambda _: None
+    """Told the name of the tool, once it is known to be one."""
     point: Callable[[str], None] = lambda _: None
     """Told of the moments at which a crash would matter."""
 

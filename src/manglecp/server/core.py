@@ -18,13 +18,14 @@ from typing import Any, Final
 from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
+from manglecp.server.edition import Edition
 from manglecp.server.manifests import Document, Manifests
 from manglecp.server.outbox import Send
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply
 from manglecp.server.serving import Serving
 from manglecp.server.sessions import Session, Transport
-from manglecp.wire.messages import ClientMessage
+from manglecp.wire.messages import ClientMessage, IntentRequest
 
 __all__ = ["Core", "Handled"]
 
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """A message that was answered; for logs, metrics and traces. Nothing of its payload is in it."""
+    """A message that was answered; for logs, metrics and traces. Nothing of its payload is in it but known names."""
 
     session: str
     transport: Transport
@@ -44,6 +45,10 @@ class Handled:
     """The client's network address."""
     type: str | None
     """None if it could not be read."""
+    intent: str | None
+    """The name of an intent that the pack declares; of another one None, for clients may write anything."""
+    tool: str | None
+    """The name of the tool that was invoked."""
     id: str | None
     identity: str | None
     code: str | None
@@ -84,6 +89,8 @@ class Core:
         self._pending: set[Pending] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         """Also those whose client was answered already, and which cannot be stopped."""
+        self._intents: tuple[Edition | None, frozenset[str]] = (None, frozenset())
+        """Those that an edition declares."""
         self._numbers = itertools.count(1)
         self._unsubscribe = serving.subscribe(self._tell)
 
@@ -172,7 +179,14 @@ class Core:
         self._pending.add(pending)
         pending.answer.add_done_callback(lambda _: self._pending.discard(pending))
 
-    def handled(self, session: Session, message: ClientMessage | None, began_ns: int, reply: Reply) -> None:
+    def handled(
+        self,
+        session: Session,
+        message: ClientMessage | None,
+        began_ns: int,
+        reply: Reply,
+        tool: str | None = None,
+    ) -> None:
         who = session.identity
         request = None if message is None or message.id is None else message.id[:_LONGEST_ID]
         event = Handled(
@@ -180,6 +194,8 @@ class Core:
             transport=session.transport,
             peer=session.peer,
             type=None if message is None else str(message.__struct_config__.tag),
+            intent=self._declared(message) if isinstance(message, IntentRequest) else None,
+            tool=tool,
             id=request,
             identity=None if who is None else who.name,
             code=reply.code,
@@ -197,6 +213,8 @@ class Core:
                     "peer": event.peer,
                     "request_id": event.id,
                     "identity": event.identity,
+                    "intent": event.intent,
+                    "tool": event.tool,
                     "code": event.code,
                     "milliseconds": (event.ended_ns - event.began_ns) / 1e6,
                 },
@@ -206,6 +224,14 @@ class Core:
                 observer(event)
             except Exception:
                 _log.exception("an observer failed")
+
+    def _declared(self, message: IntentRequest) -> str | None:
+        edition, name = self.serving.edition, message.payload.intent.name
+        if edition is None:
+            return None
+        if self._intents[0] is not edition:
+            self._intents = edition, frozenset(one.name for one in edition.domain.pack.settings.intents)
+        return name if name in self._intents[1] else None
 
     def _tell(self) -> None:
         for session in tuple(self._sessions):

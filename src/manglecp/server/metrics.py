@@ -1,6 +1,7 @@
 """Figures for Prometheus: how long answers took and of which kind they were, and how much is under way.
 
-Labels come from fixed sets only, never from what a client wrote. Where several processes serve one address, each
+Labels come from bounded sets, never from what a client wrote: names of intents are those that the pack declares, and of
+tools only so many have figures of their own. Where several processes serve one address, each
 writes its figures into a folder that they share, and whichever is asked adds them up.
 """
 
@@ -23,6 +24,7 @@ __all__ = ["FOLDER_VARIABLE", "Metrics"]
 FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 _STATUSES: Final = ("booting", "ready", "degraded", "draining")
 _OTHER: Final = "other"
+_MOST_TOOLS: Final = 100
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
@@ -35,11 +37,12 @@ class Metrics:
         self._duration = Histogram(
             names.DURATION,
             "How long it took to answer a message.",
-            (names.LABEL_TRANSPORT, names.LABEL_TYPE, names.LABEL_ERROR),
+            (names.LABEL_TRANSPORT, names.LABEL_TYPE, names.LABEL_ERROR, names.LABEL_INTENT, names.LABEL_TOOL),
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._children: dict[tuple[str, str | None, str | None], Histogram] = {}
+        self._tools: set[str] = set()
+        self._children: dict[tuple[str | None, ...], Histogram] = {}
         """Looking one up by its labels costs more than counting."""
         self._sessions = self._gauge(names.SESSIONS, "Sessions that are open.")
         self._pending = self._gauge(names.PENDING, "Requests that are not answered yet.")
@@ -58,13 +61,21 @@ class Metrics:
         return Gauge(name, text, registry=self._registry, multiprocess_mode="livesum")
 
     def __call__(self, event: Handled) -> None:
-        key = (event.transport, event.type, event.code)
+        key = (event.transport, event.type, event.code, event.intent, event.tool)
         child = self._children.get(key)
         if child is None:
             code = event.code if event.code is None or event.code in CODES else _OTHER
-            child = self._duration.labels(event.transport, event.type or _OTHER, code or "")
-            self._children[key] = child
+            tool = "" if event.tool is None else self._tool(event.tool)
+            child = self._duration.labels(event.transport, event.type or _OTHER, code or "", event.intent or "", tool)
+            if tool != _OTHER:
+                self._children[key] = child
         child.observe((event.ended_ns - event.began_ns) / 1e9)
+
+    def _tool(self, name: str) -> str:
+        """Rules name tools, and may do so after what a client states: there is no end of names."""
+        if len(self._tools) < _MOST_TOOLS:
+            self._tools.add(name)
+        return name if name in self._tools else _OTHER
 
     def look(self, core: Core) -> None:
         """Write down how much is under way now."""

@@ -27,6 +27,8 @@ class Pending:
         self.begun = False
         """Has an evaluation left the queue? Then its thread cannot be stopped."""
         self.task: asyncio.Task[None] | None = None
+        self.tool: str | None = None
+        """The name of the tool that is invoked, once that is known."""
 
     @property
     def id(self) -> str:
@@ -37,6 +39,9 @@ class Pending:
     def keyed(self) -> bool:
         """May the same request come again, and expect the answer of this one?"""
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
+
+    def named(self, tool: str) -> None:
+        self.tool = tool
 
     def finish(self, reply: Reply) -> None:
         if not self.answer.done():

@@ -323,7 +323,7 @@ class Session:
             del self._pending[pending.id]
             if into is not None:
                 into.put(reply.data)
-            core.handled(self, message, pending.began_ns, reply)
+            core.handled(self, message, pending.began_ns, reply, pending.tool)
 
         pending = Pending(message, answered, began_ns)
         self._pending[pending.id] = pending
@@ -356,7 +356,9 @@ class Session:
                     return success(await edition.invoker.evaluate(message, identity))
             with core.admission.invocation():
                 progress = None if self._outbox is None else lambda payload: self._progress(pending, payload)
-                answer = await edition.invoker.invoke(message, identity, progress=progress, cancel=pending.cancelled)
+                answer = await edition.invoker.invoke(
+                    message, identity, progress=progress, cancel=pending.cancelled, named=pending.named
+                )
                 return success(answer)
 
     def _progress(self, pending: Pending, payload: ProgressPayload) -> None:

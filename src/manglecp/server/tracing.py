@@ -32,11 +32,19 @@ class Tracing:
         self._tracer = trace.get_tracer(names.TRACER, tracer_provider=provider)
 
     def __call__(self, event: Handled) -> None:
-        span = self._tracer.start_span(event.type or "message", kind=SpanKind.SERVER, start_time=event.began_ns)
+        about = event.intent or event.tool
+        name = event.type or "message"
+        span = self._tracer.start_span(
+            name if about is None else f"{name} {about}", kind=SpanKind.SERVER, start_time=event.began_ns
+        )
         if span.is_recording():
             span.set_attribute(names.ATTRIBUTE_TYPE, event.type or "")
             span.set_attribute(names.ATTRIBUTE_SESSION, event.session)
             span.set_attribute(names.ATTRIBUTE_TRANSPORT, event.transport)
+            if event.intent is not None:
+                span.set_attribute(names.ATTRIBUTE_INTENT, event.intent)
+            if event.tool is not None:
+                span.set_attribute(names.ATTRIBUTE_TOOL, event.tool)
             if event.id is not None:
                 span.set_attribute(names.ATTRIBUTE_REQUEST, event.id)
             if event.code is not None:
