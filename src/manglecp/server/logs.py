@@ -13,7 +13,9 @@ from typing import Any, Final, TextIO
 
 __all__ = ["JsonLines", "configure"]
 
-FIELDS: Final = ("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds", "run_id", "action")
+FIELDS: Final = (
+    *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds", "run_id", "action"),
+)
 _LONGEST: Final = 4_096
 
 
