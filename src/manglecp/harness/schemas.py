@@ -1,9 +1,9 @@
 """Whether arguments fit a JSON Schema.
 
 The schema comes with the evidence and is no more to be trusted than the rest of it. So nothing is fetched, patterns run
-in linear time, and what cannot be compiled fits nothing. That leaves one way to keep a validator busy: references that
-double at every step. :func:`_visits` counts how often a validator would look at anything before it is allowed to look;
-a schema that would have it look too often fits nothing either.
+in linear time, and what cannot be compiled fits nothing. That leaves two ways to keep a validator busy: references that
+double at every step, and many alternatives for each of many values. :func:`looks` tells how often a validator would
+look at anything before it is allowed to look; what would have it look too often fits nothing either.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+
 from manglecp.harness.canonical import canonical
+from manglecp.harness.schema_breadth import breadth, size
 
-__all__ = ["fits", "fitting", "tractable"]
+__all__ = ["MOST_LOOKS", "fits", "fitting", "looks"]
 
+MOST_LOOKS: Final = 4_000_000
 _MOST_VISITS: Final = 1_000_000
 _MOST_PAIRS: Final = 100_000
+_NARROW: Final = 2
+"""A schema that is no broader is no work, however long a message may be."""
 
 _SAME_PLACE: Final = ("allOf", "anyOf", "oneOf")
 _SAME_PLACE_ONE: Final = ("not", "if", "then", "else")
@@ -34,10 +40,10 @@ def fits(arguments: Any, schema: dict[str, Any]) -> bool:
 def fitting(schema: dict[str, Any]) -> Callable[[Any], bool]:
     """As :func:`fits`, for whoever asks often about one schema. It must not be changed meanwhile."""
     encoded = canonical(schema)
-    refers = _refers(encoded)
+    wide = _wide(encoded)
 
     def fit(arguments: Any) -> bool:
-        if refers and _visits(arguments, schema) > _MOST_VISITS:
+        if (wide is None or wide > _NARROW) and looks(arguments, schema) > MOST_LOOKS:
             return False
         validator = _validator(encoded)
         try:
@@ -48,13 +54,21 @@ def fitting(schema: dict[str, Any]) -> Callable[[Any], bool]:
     return fit
 
 
-def tractable(arguments: Any, schema: dict[str, Any]) -> bool:
-    """Can a validator look at all of it in reasonable time?"""
-    return not _refers(canonical(schema)) or _visits(arguments, schema) <= _MOST_VISITS
+def looks(arguments: Any, schema: dict[str, Any]) -> float:
+    """At most how often a validator looks at anything; infinity if that is too often, or cannot be told."""
+    wide = _wide(canonical(schema))
+    if wide is None:
+        visits = _visits(arguments, schema)
+        return visits if visits <= _MOST_VISITS else float("inf")
+    most = MOST_LOOKS // max(wide, 1)
+    found = size(arguments, most)
+    return found * wide if found <= most else float("inf")
 
 
-def _refers(encoded: bytes) -> bool:
-    return b'Ref"' in encoded or b'$ref"' in encoded
+@lru_cache(maxsize=256)
+def _wide(encoded: bytes) -> int | None:
+    """How many nodes of the schema look at one value; None if it has references, until it meets a value."""
+    return None if b'Ref"' in encoded or b'$ref"' in encoded else breadth(msgspec.json.decode(encoded))
 
 
 @lru_cache(maxsize=256)

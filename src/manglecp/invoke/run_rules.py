@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, cast
 
 from manglecp.intent.domain import Domain
@@ -47,6 +48,8 @@ class Spoken:
     after: bool
     skipping: bool
     denying: bool
+    arguments: bool
+    """Do they read what a tool was called with?"""
     extractors: Mapping[str, Sequence[tuple[str, str]]]
     """By action: keys and pointers. They are part of the pack and the same for every run."""
     keepers: Mapping[str, Sequence[tuple[str, str]]]
@@ -62,6 +65,7 @@ class Spoken:
             after=bool(_ABOUT_RUNS & read) and not heads.isdisjoint(AFTER),
             skipping="skip_step" in heads,
             denying="effect_denied" in heads,
+            arguments="run_arg" in read,
             extractors=_pointers(lookup, "extract"),
             keepers=_pointers(lookup, "keep"),
         )
@@ -86,12 +90,9 @@ class RunRules:
         self._tool = tool
         self._now = now_ns
         self._spoken = spoken
-        self._about = [
-            Fact("run_id", (run,)),
-            Fact("run_of", (tool,)),
-            *_about_client(identity),
-            *_about_arguments(args),
-        ]
+        self._run = run
+        self._identity = identity
+        self._args = args
 
     def reads(self, action: str) -> bool:
         return action in self._spoken.extractors or action in self._spoken.keepers
@@ -146,6 +147,16 @@ class RunRules:
         )
         facts = [*self._about, *more, *self._about_steps(outcomes)]
         return Lookup(domain.base.evaluate(facts, now=self._now, check=False, limits=engine))
+
+    @cached_property
+    def _about(self) -> list[Fact]:
+        """Only whoever asks pays for it, and only what rules read: arguments may be long."""
+        return [
+            Fact("run_id", (self._run,)),
+            Fact("run_of", (self._tool,)),
+            *_about_client(self._identity),
+            *_about_arguments(self._args if self._spoken.arguments else {}),
+        ]
 
     def _about_steps(self, outcomes: Sequence[Outcome]) -> Iterator[Fact]:
         for one in outcomes:

@@ -6,12 +6,12 @@ not to the object around it (seed 004, section 4.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from manglecp.harness.canonical import canonical
-from manglecp.harness.schemas import tractable
+from manglecp.harness.schemas import fitting, looks
 from manglecp.intent.visible import shown
 from manglecp.invoke.fitting import fits
 from manglecp.wire.errors import SchemaError
@@ -21,6 +21,17 @@ __all__ = ["MOST", "schema_errors"]
 MOST: Final = 50
 """More are not listed."""
 _LONGEST: Final = 200
+_MOST_LISTED: Final = 2_000
+"""How often a validator that lists errors may look at anything, for one answer."""
+_ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf", "not", "if")
+_INSIDE: Final = frozenset(
+    {
+        *("items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "unevaluatedItems"),
+        *("patternProperties", "propertyNames", "unevaluatedProperties", "dependentSchemas", "dependencies"),
+        *(*_ALTERNATIVES, "then", "else", "$ref", "$defs", "definitions"),
+    }
+)
+"""Keywords that lead to other schemas; besides the two that name members."""
 
 
 def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
@@ -28,17 +39,80 @@ def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
     if fits(value, schema):
         return []
     found: dict[SchemaError, None] = {}
-    for error in _validator(canonical(schema)).iter_errors(value) if tractable(value, dict(schema)) else ():
-        found.update(dict.fromkeys(_told(error)))
+    for error in _Search(schema).errors(value, schema, ""):
+        found[error] = None
         if len(found) >= MOST:
             break
-    if not found:  # it does not fit because nobody could look at it in reasonable time
-        found[SchemaError(path="", message="The value is too complex to be checked", keyword="$ref")] = None
-    return sorted(found, key=lambda one: (one.path, one.keyword, one.message))[:MOST]
+    return sorted(found, key=lambda one: (one.path, one.keyword, one.message))
 
 
-def _told(error: Any) -> Iterator[SchemaError]:
-    where, keyword = _pointer(error.instance_path), str(error.kind.name)
+class _Search:
+    """Finds what is wrong, in little time however large the value is.
+
+    A validator that lists errors lists all of them before it gives the first, and for each alternative those of all
+    its parts. So it is shown what is small. In what is large, the members and entries that do not fit are looked for
+    one by one; and when it has listed enough, it is only said where they are.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        self._left: float = _MOST_LISTED
+        self._fitting: dict[int, Callable[[Any], bool]] = {}
+
+    def errors(self, value: Any, schema: Mapping[str, Any], path: str) -> Iterator[SchemaError]:
+        """Of a value that does not fit."""
+        whole = {**self._shared, **schema}
+        effort = looks(value, whole)
+        if effort <= self._left:
+            self._left -= effort
+            for error in _validator(canonical(whole)).iter_errors(value):
+                yield from _told(error, path)
+            return
+        keyword = next((one for one in _ALTERNATIVES if one in schema), "$ref")
+        if effort == float("inf"):  # nobody could look at it in reasonable time
+            yield _error(path, "The value is too complex to be checked", keyword)
+            return
+        told = False
+        for error in _validator(canonical(_around(schema))).iter_errors(value):
+            told = True
+            yield from _told(error, path)
+        for name, part, under in _parts(value, schema):
+            if not self._fits(part, under):
+                told = True
+                yield from self.errors(part, under, f"{path}/{_escaped(name)}")
+        if not told:
+            yield _error(path, "The value does not fit", keyword)
+
+    def _fits(self, value: Any, schema: Mapping[str, Any]) -> bool:
+        if id(schema) not in self._fitting:  # all of them are parts of one schema, which lasts
+            self._fitting[id(schema)] = fitting({**self._shared, **schema})
+        return self._fitting[id(schema)](value)
+
+
+def _around(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What a schema says of a value itself, and not of what is in it."""
+    outside = {key: part for key, part in schema.items() if key not in _INSIDE}
+    if isinstance(names := outside.get("properties"), Mapping):
+        outside["properties"] = dict.fromkeys(names, True)
+    if not isinstance(outside.get("additionalProperties"), bool):
+        outside.pop("additionalProperties", None)
+    return outside
+
+
+def _parts(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Members and entries whose schemas are told by where they are: the name, the value, the schema."""
+    properties, items = schema.get("properties"), schema.get("items")
+    if isinstance(value, Mapping) and isinstance(properties, Mapping):
+        for name, under in properties.items():
+            if name in value and isinstance(under, Mapping):
+                yield name, value[name], under
+    elif isinstance(value, list) and isinstance(items, Mapping) and "prefixItems" not in schema:
+        for number, entry in enumerate(value):
+            yield str(number), entry, items
+
+
+def _told(error: Any, above: str) -> Iterator[SchemaError]:
+    where, keyword = above + _pointer(error.instance_path), str(error.kind.name)
     if keyword == "required":
         name = error.kind.property
         yield _error(f"{where}/{_escaped(name)}", f"Required property '{name}' is missing", keyword)
