@@ -122,8 +122,9 @@ def test_on_the_branch_that_is_checked_out_the_index_follows(repository: Reposit
 )
 def test_a_branch_that_others_build_on_is_not_committed_to(repository: Repository, branch: str) -> None:
     refs = repository.git("for-each-ref")
+    here = context(repository.root, protected_branches="held, other", default_branch="next")
     with pytest.raises(Refused):
-        commit(context(repository.root, protected_branches="held, other"), ["a.txt"], "No", branch)
+        commit(here, ["a.txt"], "No", branch)
     assert repository.git("for-each-ref") == refs
 
 

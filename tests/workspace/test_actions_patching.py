@@ -295,6 +295,16 @@ def test_edits_that_do_not_fit_say_why(root: Path, edit: Edit, problem: str) -> 
         raise Refused(made["problems"][0]["problem"])
 
 
+def test_a_change_is_about_the_files_that_were_named(root: Path) -> None:
+    named = ["a.py", "new/deep/c.py", "gone.txt"]
+    made = make_patch(context(root), EDITS, only=named)
+    assert [one["path"] for one in made["problems"]] == ["lib/b.py", "lib/b.py"]
+    with pytest.raises(Refused, match=r"'lib/b\.py' is not among the files that were to be changed"):
+        make_patch(context(root), EDITS, only=named, refuse=True)
+    assert make_patch(context(root), EDITS, only=[*named, "lib/b.py"], refuse=True)["applies"]
+    assert not make_patch(context(root), EDITS, only=[])["applies"]
+
+
 @pytest.mark.parametrize(
     ("patch", "problem"),
     [

@@ -10,15 +10,19 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from examples.workspace.actions.outlining import outline
 from examples.workspace.actions.reading import read_range
 from examples.workspace.actions.refusal import Refused
-from examples.workspace.actions.roots import LARGEST
+from examples.workspace.actions.roots import LARGEST, Root
 from examples.workspace.actions.searching import search, search_text
+from examples.workspace.actions.walking import files as files_of
 from tests.workspace.acting import context
 from tests.workspace.messy import messy
 from tests.workspace.repositories import layered
+from tests.workspace.repository import Repository, new
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +95,33 @@ def test_what_belongs_to_tools_is_not_searched_and_links_are_not_followed(tmp_pa
     assert {"src/odd/late.py", "fresh one.py", "-rf.py", "nested/theirs.py"} <= found
     assert not {path for path in found if path.startswith((".git/", ".venv/", "env/", "linked/", "out"))}
     assert search_text(context(root), "SECRET = ", most=500)["hits"] == []
+
+
+IGNORING = st.lists(
+    st.sampled_from(
+        ["a", "b", "*", "**", "/", "?", "!", "\\", "[ab]", "[!a]", "[a-c]", ".", " ", "#", "x y", "d", "a/b"]
+    ),
+    min_size=1,
+    max_size=5,
+).map("".join)
+
+
+@given(st.lists(IGNORING, min_size=1, max_size=4), st.lists(IGNORING, max_size=2))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_git_ignores_is_not_searched(tmp_path: Path, lines: list[str], deeper: list[str]) -> None:
+    """As git itself says; it looks at a hundred files at a time."""
+    root = tmp_path / "ignoring"
+    if not root.exists():
+        repository = new(root)
+        names = ["a", "b", "c", "ab", "x y", "#", "d.a"]
+        files = [f"{folder}{name}" for folder in ("", "d/", "d/e/", "f/", "a.d/") for name in names]
+        repository.write({name: "text\n" for name in files if name != "d"})
+    (root / ".gitignore").write_text("\n".join(lines) + "\n")
+    (root / "d" / ".gitignore").write_text("\n".join(deeper) + "\n")
+    said = Repository(root).git("ls-files", "--others", "--exclude-standard", "-z")
+    wanted = {name for name in said.split("\0") if name and not name.endswith(".gitignore")}
+    with Root.opened({"root": str(root)}) as opened:
+        assert {name for name in files_of(opened) if not name.endswith(".gitignore")} == wanted, (lines, deeper)
 
 
 def test_a_pattern_that_takes_for_ever_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

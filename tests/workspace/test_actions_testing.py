@@ -219,6 +219,7 @@ def test_tracebacks_are_read_with_what_they_came_from(tmp_path: Path) -> None:
     assert (second["exception"], second["file"], second["line"]) == ("app.errors.LoadError", "app/store.py", 3)
     assert second["message"] == "cannot load: token [redacted: token]"
     assert parsed["files"] == ["app/main.py", "app/store.py"]
+    assert parsed["frames"] == [{"file": "app/main.py", "line": 10}, {"file": "app/store.py", "line": 3}]
     assert parsed["tests"] == []
 
 
@@ -245,7 +246,8 @@ def test_groups_and_errors_of_syntax(tmp_path: Path) -> None:
 
 
 def test_a_text_without_failures_has_none(tmp_path: Path) -> None:
-    assert parse_failures(context(tmp_path), "all is well\n3 passed\n") == {"failures": [], "tests": [], "files": []}
+    parsed = parse_failures(context(tmp_path), "all is well\n3 passed\n")
+    assert list(parsed.values()) == [[], [], [], []]
 
 
 PIECES = [

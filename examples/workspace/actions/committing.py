@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Mapping
 from typing import Annotated, Final, TypedDict
 
 from manglecp import Context, Limits, action
@@ -60,7 +61,7 @@ def commit(
     named = b"".join(path.encode() + b"\0" for path in paths)
     with Root.opened(context.settings) as root, locked(root), tempfile.TemporaryDirectory(prefix="commit-") as folder:
         git = Git(root)
-        _refuse_default(git, branch, context.settings.get("protected_branches", ""))
+        _refuse_default(git, branch, context.settings)
         _refuse_filtered(git, named)
         tip = git.tip(f"refs/heads/{branch}")
         parent = tip or git.tip("HEAD")
@@ -92,10 +93,11 @@ def _author(context: Context) -> dict[str, str]:
     return who
 
 
-def _refuse_default(git: Git, branch: str, protected: str) -> None:
+def _refuse_default(git: Git, branch: str, settings: Mapping[str, str]) -> None:
     if _BRANCH.fullmatch(branch) is None or ".." in branch or branch.endswith((".lock", ".")) or ".lock/" in branch:
         raise Refused(f"{branch!r} is no name for a branch here: letters, digits, '.', '_', '-' and '/'")
-    closed = {*default_branches(git), *protected.replace(",", " ").split()}
+    named = f"{settings.get('default_branch', '')} {settings.get('protected_branches', '')}"
+    closed = {*default_branches(git), *named.replace(",", " ").split()}
     # A file system may take two names for one that differ only in the case of letters.
     if branch.casefold() in {name.casefold() for name in closed} or branch.casefold() == "head":
         raise Refused(f"{branch!r} is a branch that others build on: name another one")

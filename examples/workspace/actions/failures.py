@@ -49,6 +49,8 @@ class Parsed(TypedDict):
     tests: list[str]
     files: list[str]
     """Files of the repository, those where errors were raised first."""
+    frames: list[Frame]
+    """Places in them, in that order."""
 
 
 @dataclass(slots=True)
@@ -157,10 +159,17 @@ class _Reader:
                 blocks.append(block)
         failures = [_told(block) for block in blocks[:_MOST]]
         tests = [failure["test"] for failure in failures if "::" in failure["test"]]
-        raised_in = [failure["file"] for failure in failures]
-        passed = [frame["file"] for failure in failures for frame in reversed(failure["frames"])]
-        files = [file for file in dict.fromkeys([*raised_in, *passed]) if is_inside(file)]
-        return {"failures": failures, "tests": list(dict.fromkeys(tests)), "files": files[:_MOST_FRAMES]}
+        places: list[Frame] = [{"file": failure["file"], "line": failure["line"]} for failure in failures]
+        places += [frame for failure in failures for frame in reversed(failure["frames"])]
+        inside = dict.fromkeys((frame["file"], frame["line"]) for frame in places if is_inside(frame["file"]))
+        frames: list[Frame] = [{"file": file, "line": line} for file, line in inside if line]
+        files = list(dict.fromkeys(file for file, _ in inside))[:_MOST_FRAMES]
+        return {
+            "failures": failures,
+            "tests": list(dict.fromkeys(tests)),
+            "files": files,
+            "frames": frames[:_MOST_FRAMES],
+        }
 
     def _id_of(self, header: str) -> str:
         """The id whose names are those of a headline such as ``TestBasket.test_total``."""

@@ -70,7 +70,8 @@ def search(
     """
     pattern = _pattern(text, regex)
     with Root.opened(context.settings) as root:
-        every = list(files(root, under, glob))
+        with _time_limit():
+            every = list(files(root, under, glob))
         some = _candidates(root, every, text, regex)
         return _hits(root, every if some is None else some, pattern, most, "python" if some is None else "ripgrep")
 
