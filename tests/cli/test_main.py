@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import click
 import pytest
 
 from manglecp import __version__
-from manglecp.cli import VERBS, cli
+from manglecp.cli import GROUPS, VERBS, cli
 from tests.cli.conftest import Run
 from tests.cli.test_eval import ENDLESS
 
@@ -40,13 +41,18 @@ def test_version(run: Run) -> None:
     assert run("--version").stdout == f"manglecp {__version__}\n"
 
 
-def test_help_names_every_verb(run: Run) -> None:
+def test_help_names_every_verb_and_fits_a_screen(run: Run) -> None:
     shown = run("--help")
     assert shown.exit_code == 0
     assert run("-h").stdout == shown.stdout
-    for verb, summary in VERBS.items():
-        assert f"  {verb} " in shown.stdout
-        assert summary in shown.stdout
+    lines = shown.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) < 80
+    *_, also, _ = lines
+    main = [verb for verbs in GROUPS.values() for verb in verbs]
+    for verb in main:
+        assert any(line.startswith(f"  {verb} ") and line.endswith(VERBS[verb]) for line in lines)
+    assert re.findall(r"[a-z][a-z-]+", also.removeprefix("Also ")) == [verb for verb in VERBS if verb not in main]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -55,6 +61,7 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
     assert shown.exit_code == 0
     others = {
         "call": "PACK|URL TOOL",
+        "completion": "SHELL",
         "intent": "PACK|URL NAME",
         "conformance": "[URL]",
         "dev": "PACK",

@@ -7,24 +7,27 @@ refused, 2 the command line was wrong, 130 interrupted.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from manglecp import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 __all__ = ["cli", "main"]
 
 VERBS: Final = {
     "eval": "Evaluate a program and print every fact.",
     "query": "Evaluate a program and print the facts that match an atom.",
-    "check": "Find what is wrong with a program, without evaluating it.",
+    "check": "Find what is wrong with a pack or a program.",
     "fmt": "Lay out files in the usual way.",
     "new": "Write a small pack to begin with.",
     "intent": "Declare an intent, and see which tools are proven for it.",
     "call": "Invoke a tool that is proven for an intent.",
-    "shell": "Talk to a server or a pack: intents, tools, reasons, invocations.",
-    "serve": "Serve a pack over HTTP and WebSocket, or on the standard streams.",
+    "shell": "Talk to a server or a pack: intents, tools, reasons.",
+    "serve": "Serve a pack over HTTP and WebSocket, or standard streams.",
     "dev": "Serve a pack on this machine, and serve every edit of it.",
     "runs": "Show runs, take them up, and decide where a person has to.",
     "worker": "Carry out runs that nobody carries out any more.",
@@ -36,7 +39,15 @@ VERBS: Final = {
     "schema": "Print the JSON Schemas of the messages.",
     "run-log": "Check the log of a run, without running anything.",
     "toolhost": "Serve the actions of a plugin from a process of their own.",
+    "completion": "Print a script that lets a shell complete these words.",
 }
+GROUPS: Final = {
+    "Write rules and packs": ("new", "check", "fmt", "eval", "query"),
+    "Ask and invoke": ("intent", "call", "shell"),
+    "Serve and carry out": ("serve", "dev", "runs", "worker"),
+    "Look back": ("ledger", "harness"),
+}
+"""What most people need, as ``--help`` shows it; the other verbs are only named there, so that it fits a screen."""
 INTERRUPTED: Final = 130
 
 
@@ -47,7 +58,7 @@ class Trouble(click.ClickException):
 
 
 class _Verbs(click.Group):
-    """Knows its commands by name and by the line that describes them; that is enough for ``--help``."""
+    """Knows its commands by name and by the line that describes them; ``--help`` and completion need no more."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -58,9 +69,27 @@ class _Verbs(click.Group):
         command: click.Command = import_module(f"manglecp.cli.{cmd_name.replace('-', '_')}").command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click does it, without importing every verb to learn what it is for."""
+        from manglecp.cli.completing import verbs
+
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*verbs(incomplete), *options] if not incomplete.startswith("-") else options
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "[-h] [--version] COMMAND ...")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The verbs by what they are for, and nothing else: there are no options to speak of."""
+        width = max(len(verb) for verbs in GROUPS.values() for verb in verbs)
+        formatter.write("\n")
+        for heading, verbs in GROUPS.items():
+            formatter.write(f"{heading}:\n")
+            for verb in verbs:
+                formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
+        shown = {verb for verbs in GROUPS.values() for verb in verbs}
+        formatter.write(f"Also {', '.join(verb for verb in VERBS if verb not in shown)}.\n")
+        formatter.write("manglecp COMMAND -h says more.\n")
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -74,10 +103,7 @@ class _Verbs(click.Group):
 @click.group("manglecp", cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="manglecp", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Rules prove which tools an agent may use right now.
-
-    Programs are written in Mangle, in one or more FILEs; - is standard input.
-    """
+    """Rules prove which tools an agent may use right now, and say why."""
 
 
 def main() -> None:

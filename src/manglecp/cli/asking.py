@@ -6,6 +6,7 @@ that a client could not. Only who asks is different, for there is nobody to auth
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -163,8 +164,8 @@ def message_of(kind: str, payload: dict[str, Any], pack: Pack) -> Any:
 
 
 def bold() -> Callable[[str], str]:
-    """Only people at a terminal get more than plain text."""
-    if sys.stdout is not None and sys.stdout.isatty():
+    """Only people at a terminal get more than plain text, and not those who said that they want none (NO_COLOR)."""
+    if sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         return lambda text: click.style(text, bold=True)
     return str
 

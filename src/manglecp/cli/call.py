@@ -15,6 +15,7 @@ from manglecp.cli.asking import (
     statement_options,
     who_options,
 )
+from manglecp.cli.completing import intents
 from manglecp.cli.places import Place, place_options
 from manglecp.cli.servers import Server, server_options, target_argument
 from manglecp.cli.stores import refusing
@@ -25,7 +26,14 @@ __all__ = ["command"]
 @click.command("call")
 @target_argument
 @click.argument("tool", metavar="TOOL")
-@click.option("--intent", "name", metavar="NAME", required=True, help="The intent that the tool is proven for.")
+@click.option(
+    "--intent",
+    "name",
+    metavar="NAME",
+    required=True,
+    shell_complete=intents,
+    help="The intent that the tool is proven for.",
+)
 @statement_options
 @click.option(
     "--arg",

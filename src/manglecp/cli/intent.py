@@ -20,6 +20,7 @@ from manglecp.cli.asking import (
     statement_options,
     who_options,
 )
+from manglecp.cli.completing import intents
 from manglecp.cli.looking import ShownLooking
 from manglecp.cli.outputs import Progress, write_lines, write_text
 from manglecp.cli.servers import Server, talk, target_argument, token_option
@@ -35,7 +36,7 @@ __all__ = ["command"]
 
 @click.command("intent")
 @target_argument
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=intents)
 @statement_options
 @click.option("--budget", metavar="N", type=click.IntRange(min=0), help="How many tokens the tools may cost.")
 @click.option("--max-tools", metavar="N", type=click.IntRange(min=0), help="How many tools at most.")

@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from manglecp.cli.completing import packs
+
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.client.client import Client
     from manglecp.client.consent import OnConfirm, Question
@@ -50,7 +52,7 @@ def _target(context: click.Context, parameter: click.Parameter, given: str) -> P
     return path
 
 
-target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_target)
+target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_target, shell_complete=packs)
 
 
 @dataclass(frozen=True, slots=True)
