@@ -113,7 +113,7 @@ class _Generator:
         now = time.monotonic()
         pause = max(self.said.every, min(now - began, _LONGEST_PAUSE) if len(self.known) else 0.0)
         self.failures = 0 if well else self.failures + 1
-        self.due = now + (pause if well else max(pause, min(2.0**self.failures, _LONGEST_PAUSE)))
+        self.due = now + (pause if well else max(pause, min(2.0 ** (self.failures - 1), _LONGEST_PAUSE)))
 
 
 class Generated:
