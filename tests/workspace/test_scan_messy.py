@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from examples.workspace.scanning.git import Git, GitError
+from examples.workspace.scanning.reading import read
 from examples.workspace.scanning.told import Fact
-from tests.workspace.messy import AWS_KEY, GITHUB_TOKEN, PASSWORD
+from tests.workspace.messy import AWS_KEY, GITHUB_TOKEN, PASSWORD, arm
 from tests.workspace.repositories import Repository, layered, messy
 from tests.workspace.scans import Kept, of, pairs, scanned
 
@@ -142,6 +143,19 @@ def test_secrets_are_told_and_not_given_away(facts: set[Fact]) -> None:
     assert not any(secret in told for secret in (AWS_KEY, GITHUB_TOKEN, PASSWORD, "MIIBOgIBAAJ"))
 
 
+def test_a_link_into_the_folder_of_git_leads_out(tmp_path: Path) -> None:
+    repository = layered(tmp_path / "pricing")
+    (repository.root / "settings").symlink_to(".git/config")
+    assert of(scanned(repository.root), "unreadable") == {("settings", "link out of the root")}
+
+
+@pytest.mark.parametrize("name", ["out.py", "inside.py", "out/far.py", "linked/odd/core.py", "src/../settings.py"])
+def test_a_link_that_is_put_there_meanwhile_is_not_followed(repository: Repository, name: str) -> None:
+    assert (repository.root / name).exists()
+    with pytest.raises(OSError, match=r"symbolic|Not a directory|No such file"):
+        read(repository.root, name)
+
+
 # --- nothing of it is run ---------------------------------------------------------------------------------------------
 
 
@@ -150,13 +164,35 @@ def marks(repository: Repository) -> str:
     return mark.read_text() if mark.exists() else ""
 
 
+def sign(repository: Repository) -> None:
+    """Make a commit that git would have a program look at, if it showed signatures."""
+    said = repository.git("cat-file", "commit", "HEAD")
+    head, _, message = said.partition("\n\n")
+    mark = "-----{} PGP SIGNATURE-----"
+    signed = f"{head}\ngpgsig {mark.format('BEGIN')}\n \n {mark.format('END')}\n\n{message}\n"
+    name = repository.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=signed.encode())
+    repository.git("update-ref", "--no-deref", "HEAD", name)
+
+
 def test_a_hostile_configuration_runs_nothing(tmp_path: Path) -> None:
-    repository = messy(tmp_path)
-    kept = Kept(repository.root)
+    repository = messy(tmp_path, hostile=False)
+    sign(repository)
+    nested = Repository(repository.root / "nested")
+    nested.commit("Theirs too", files={".gitattributes": "*.nested filter=inner\n", "y.nested": "one\n"})
+    repository.git("add", "--", "nested")  # as a submodule, which git would look into
+    nested.git("config", "filter.inner.clean", str(tmp_path / "program.sh"))
+    nested.write({"y.nested": "two\n"})
+    head = repository.git("rev-parse", "HEAD")
+    arm(repository, tmp_path / "ran")
+    cache = tmp_path / "cache"  # there git may write an index, and would call a hook for that
+    cache.mkdir()
+    kept = Kept(repository.root, cache)
     kept.look()
     (repository.root / "x.filtered").write_text("three\n")
+    os.utime(repository.root / "settings.py")
     kept.look()
     assert ("x.filtered", "modified") in of(kept.facts, "changed")
+    assert of(kept.facts, "head") == {(head,)}
     assert marks(repository) == ""
     assert not (repository.root / "hit").exists()
     # The trap works: git as everybody calls it walks into it.
@@ -220,8 +256,15 @@ def test_without_git_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_configuration_that_git_cannot_read(tmp_path: Path) -> None:
     repository = layered(tmp_path / "pricing")
     (repository.root / ".git" / "config").write_text("[core\n")
-    with pytest.raises(GitError, match="is its configuration whole"):
+    with pytest.raises(GitError, match="git config failed"):
         Git(repository.root)
+
+
+def test_a_repository_around_the_root_is_not_meant(tmp_path: Path) -> None:
+    around = layered(tmp_path / "around")
+    (around.root / "inner" / ".git").mkdir(parents=True)
+    with pytest.raises(GitError, match="can the repository be read"):
+        scanned(around.root / "inner")
 
 
 def test_before_the_first_commit(tmp_path: Path) -> None:

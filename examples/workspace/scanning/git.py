@@ -65,7 +65,7 @@ class Git:
         """What git says; a GitError if it says no."""
         answer = self._run(arguments, stdin)
         if answer.returncode:
-            raise GitError(f"git {arguments[0]} failed with status {answer.returncode}")
+            raise _failure(arguments, answer.returncode)
         return answer.stdout
 
     def line(self, *arguments: str) -> str | None:
@@ -101,7 +101,7 @@ class Git:
                 process.kill()  # whoever reads has had enough
                 raise
         if process.returncode:
-            raise GitError(f"git {arguments[0]} failed with status {process.returncode}")
+            raise _failure(arguments, process.returncode)
 
     def _run(self, arguments: tuple[str, ...], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         try:
@@ -128,9 +128,13 @@ class Git:
         if answer.returncode not in (0, _NONE):
             if (self._root / ".git").is_file():
                 raise GitError("the root is a linked work tree, whose history lies elsewhere: name the main work tree")
-            raise GitError("git cannot read the repository: is its configuration whole, and may it be read?")
+            raise _failure(("config",), answer.returncode)
         keys = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
         return sorted({key.partition(".")[2].rpartition(".")[0] for key in keys if key})
+
+
+def _failure(arguments: tuple[str, ...], status: int) -> GitError:
+    return GitError(f"git {arguments[0]} failed with status {status}: can the repository be read, and is it whole?")
 
 
 def _environment(root: Path, filters: list[str], index: Path | None) -> dict[str, str]:

@@ -70,6 +70,8 @@ def read(root: Path, name: str) -> Content:
 
 def _open(root: Path, name: str) -> int:
     *folders, file = name.split("/")
+    if {"", ".", ".."} & {*folders, file}:
+        raise FileNotFoundError(2, "No such file or directory")
     within = os.open(root, _FOLDER)
     try:
         for folder in folders:
