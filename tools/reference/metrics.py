@@ -13,13 +13,16 @@ from tools.reference.tables import cell, table
 
 __all__ = ["blocks"]
 
-_SPANS: Final = (
-    (names.ATTRIBUTE_TYPE, "the type of the message"),
-    (names.ATTRIBUTE_REQUEST, "the id of the request"),
-    (names.ATTRIBUTE_SESSION, "the session, where there is one"),
-    (names.ATTRIBUTE_TRANSPORT, "the transport"),
-    (names.ATTRIBUTE_ERROR, "the code of the error that was answered"),
-)
+_SPANS: Final = {
+    "ATTRIBUTE_TYPE": "the type of the message",
+    "ATTRIBUTE_REQUEST": "the id of the request",
+    "ATTRIBUTE_SESSION": "the session, where there is one",
+    "ATTRIBUTE_TRANSPORT": "the transport",
+    "ATTRIBUTE_ERROR": "the code of the error that was answered",
+    "ATTRIBUTE_INTENT": "the intent, if the pack declares it",
+    "ATTRIBUTE_TOOL": "the tool, if there is one of that name",
+}
+"""What each attribute has; one without a meaning, and a meaning without one, is an error."""
 
 
 def blocks() -> dict[str, Callable[[], str]]:
@@ -43,4 +46,7 @@ def _metrics() -> str:
 
 
 def _spans() -> str:
-    return table(("attribute", "what it has"), ((f"`{name}`", text) for name, text in _SPANS))
+    known = {name for name in vars(names) if name.startswith("ATTRIBUTE_")}
+    if known != _SPANS.keys():
+        raise ValueError(f"attributes without a meaning, or the other way round: {known ^ _SPANS.keys()}")
+    return table(("attribute", "what it has"), ((f"`{getattr(names, key)}`", text) for key, text in _SPANS.items()))

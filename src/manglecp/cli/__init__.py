@@ -107,4 +107,5 @@ def cli() -> None:
 
 
 def main() -> None:
+    """The command as it is installed."""
     cli(prog_name="manglecp")

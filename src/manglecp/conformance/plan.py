@@ -138,6 +138,7 @@ def instant(seconds: float) -> str:
 
 
 def read_plan(path: Path, now: float | None = None) -> Plan:
+    """What may be asked of a server under test; a PlanError that names the key if the file says something else."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

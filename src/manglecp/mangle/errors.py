@@ -30,6 +30,8 @@ _LONGEST_MESSAGE = 2_000  # it may name facts and predicates, and those can have
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
+    """One thing that is wrong, where it is, and what would fix it."""
+
     stage: Stage
     message: str
     span: Span | None = None
@@ -111,18 +113,26 @@ class MangleError(Exception):
 
 
 class ParseError(MangleError):
+    """The text is no Mangle program, or a fact file cannot be read as the declarations say."""
+
     stage = "parse"
 
 
 class AnalysisError(MangleError):
+    """It is one, but a name, a variable, a declaration or a type is wrong."""
+
     stage = "analysis"
 
 
 class StratificationError(MangleError):
+    """A predicate depends on its own negation or aggregate."""
+
     stage = "stratification"
 
 
 class EvalError(MangleError):
+    """The program was accepted, and failed while running."""
+
     stage = "eval"
 
 

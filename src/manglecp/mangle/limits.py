@@ -11,6 +11,8 @@ MOST_SKIPPED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """How much an evaluation may do. What is exactly at a limit passes."""
+
     derived_facts: int = 10_000_000
     """Distinct derived facts; a temporal fact counts once per interval as derived."""
     intervals: int = 1_000

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Statistics:
+    """What an evaluation cost, in counts that are the same on every machine."""
+
     given: int = 0
     derived: int = 0
     strata: int = 0

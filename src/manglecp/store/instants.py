@@ -19,6 +19,7 @@ _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2
 
 
 def system_clock() -> datetime:
+    """The clock of this machine; where the store takes one, tests give another."""
     return datetime.now(UTC)
 
 

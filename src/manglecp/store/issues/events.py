@@ -54,6 +54,8 @@ class _Change(
 
 
 class Add(_Change, frozen=True, kw_only=True, tag="issue.add"):
+    """A new issue."""
+
     title: str
     description: str = ""
     priority: int = DEFAULT_PRIORITY
@@ -100,6 +102,8 @@ class Discover(_Change, frozen=True, kw_only=True, tag="issue.discover"):
 
 
 class Close(_Change, frozen=True, kw_only=True, tag="issue.close"):
+    """The issue is done. Only evidence that permits it makes one."""
+
     note: str = ""
     fence: int | None = None
 
