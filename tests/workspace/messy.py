@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.workspace.repository import ADA, BEN, CHI, Repository, new
 
-__all__ = ["AWS_KEY", "GITHUB_TOKEN", "PASSWORD", "messy"]
+__all__ = ["AWS_KEY", "GITHUB_TOKEN", "PASSWORD", "arm", "messy"]
 
 AWS_KEY: Final = "AKIA" + "QWERTZUIOPASDFGH"  # in two parts, so that this file has no secret
 GITHUB_TOKEN: Final = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6"
@@ -112,7 +112,7 @@ def messy(folder: Path, *, hostile: bool = True) -> Repository:
     inner = new(root / "nested")
     inner.commit("Somebody else's", ADA, {"theirs.py": "import odd\n"})
     if hostile:
-        _arm(repository, folder / "ran")
+        arm(repository, folder / "ran")
     return repository
 
 
@@ -137,7 +137,7 @@ def _leave_work(repository: Repository) -> None:
     (root / "documented.md").unlink()
 
 
-def _arm(repository: Repository, mark: Path) -> None:
+def arm(repository: Repository, mark: Path) -> None:
     """Every door by which a repository can make git run a program, ajar."""
     program = mark.with_name("program.sh")
     program.write_text(f"#!/bin/sh\necho \"$0 $@\" >> '{mark}'\ncat\n")
