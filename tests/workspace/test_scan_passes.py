@@ -84,6 +84,20 @@ def test_a_new_file_can_change_what_an_import_means(repository: Repository) -> N
     assert {target for path, target in of(kept.facts, "imports_file") if path == "use.py"} == {"pricing/extra.py"}
 
 
+def test_what_is_configured_counts_at_once(repository: Repository) -> None:
+    kept = Kept(repository.root)
+    kept.look()
+    said = "[pytest]\npython_files = check_*.py\n"
+    for name, ini, tests in (
+        ("pytest.ini", "[pytest]\n", 8),
+        ("pytest.ini", said, 0),
+        ("pytest.ini", "[pytest]\n# \n", 8),
+    ):
+        repository.write({name: ini})
+        kept.look()
+        assert len(of(kept.facts, "test")) == tests
+
+
 def test_a_commit_counts_once(repository: Repository) -> None:
     kept = Kept(repository.root)
     kept.look()
