@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from manglecp.intent.definition import Definition, Flaw
+from manglecp.intent.definition import Definition, Flaw, Resource
 from manglecp.mangle.text import instant_text
 from manglecp.pack.problems import meant
 from manglecp.testing.messages import Now, instant
@@ -84,6 +84,11 @@ class OfferedTool:
     @property
     def skills(self) -> tuple[str, ...]:
         return self.definition.skills
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """What is worth reading, best first: ``uri``, ``relevance``, ``priority``."""
+        return self.definition.resources
 
     @property
     def instructions(self) -> str:

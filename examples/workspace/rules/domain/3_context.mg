@@ -38,15 +38,15 @@ clue(File, 60, Why) :-
   distance(File, _),
   syntax_error(File, Line),
   Why = fn:string:concat("cannot be parsed, see line ", Line).
-clue(File, 50, "it has changed since the last commit") :-
-  distance(File, _),
-  changed(File, _),
-  !test_file(File).
+clue(File, 50, "it has changed since the last commit") :- edited(File).
 clue(File, 35, "of what the test rests on it changed last") :-
   distance(File, _),
   last_change(File, Time, _),
   freshest(Time),
-  !test_file(File).
+  !test_file(File),
+  !fresh_edit().
+fresh_edit() :- edited(_).
+edited(File) :- distance(File, _), changed(File, _), !test_file(File).
 freshest(Time) :-
   distance(File, _),
   last_change(File, Any, _),
@@ -63,9 +63,16 @@ same_test(Given, Id) :-
   test(Id, _, _),
   Case = fn:string:concat(Id, "["),
   :string:starts_with(Given, Case).
-clue(File, 20, "the test imports it") :- distance(File, 1), !test_file(File).
-clue(File, 12, "the test rests on it at second hand") :- distance(File, 2), !test_file(File).
-clue(File, 6, "the test rests on it from afar") :-
+clue(File, 20, "the test imports it") :-
+  failing_file(Test),
+  imports_file(Test, File),
+  distance(File, _).
+clue(File, 8, "the test rests on it") :-
+  distance(File, Steps),
+  Steps > 0,
+  Steps <= 2,
+  !test_file(File).
+clue(File, 4, "the test rests on it from afar") :-
   distance(File, Steps),
   Steps > 2,
   !test_file(File).

@@ -1,12 +1,12 @@
 # Looking, which changes nothing. The tool that comes first for an intent carries the files that are worth reading.
 
 guide("find_text") :- intent("explore").
-guide("run_failing_tests") :- intent("diagnose_failure"), failing_file(_).
+guide("run_failing_tests") :- intent("diagnose_failure"), can_run().
 guide("read_traceback") :- intent("diagnose_failure"), traceback(_).
-guide("read_lines") :- intent("diagnose_failure"), failed_at(_, _), !some_failing_file().
+guide("read_lines") :- intent("diagnose_failure"), failed_at(_, _), !can_run().
 guide("safe_change") :- intent("change").
 guide("show_changes") :- intent("review").
-some_failing_file() :- failing_file(_).
+can_run() :- failing_test(_), failing_file(_).
 
 # --- read_lines, outline_file, find_text -------------------------------------------------------------------------------
 
@@ -51,12 +51,12 @@ arg_value("run_failing_tests", 1, "tests", Tests) :-
   failing_test(Test)
   |> do fn:group_by(), let Tests = fn:collect(Test).
 arg_value("run_failing_tests", 1, "memory_mb", 1024).
-mandatory("run_failing_tests") :- intent("diagnose_failure"), failing_test(_), failing_file(_).
+mandatory("run_failing_tests") :- intent("diagnose_failure"), can_run().
 needs_skill("run_failing_tests", "finding-causes").
 needs_skill("read_traceback", "finding-causes").
 
 instruction("run_failing_tests", 1, Text) :-
-  clue(File, _, "it has changed since the last commit"),
+  edited(File),
   !hushed(File),
   Text = fn:string:concat(File, " is not committed as it is.").
 

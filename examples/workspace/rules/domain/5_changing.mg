@@ -94,4 +94,5 @@ macro_step("undo_change", 1, "revert_patch").
 arg_kept("undo_change", 1, "backup", Run, "backup") :- run_to_undo(Run).
 arg_value("undo_change", 1, "force", /false).
 mandatory("undo_change") :- intent("undo"), applied(_, _).
+macro_result("undo_change", "files", 1, "/files").
 reversible("undo_change").
