@@ -62,11 +62,13 @@ def scan(root: Path):
 
 
 @contextmanager
-def served(folder: Path, source: str, *, begin: bool = True, more: str = "", **options: Any) -> Iterator[Generated]:
+def served(
+    folder: Path, source: str, *, begin: bool = True, more: str = "", most: str = "3", **options: Any
+) -> Iterator[Generated]:
     root = folder / "root"
     root.mkdir(exist_ok=True)
     write(folder / "pack", {"pack.toml": PARAMS + more, "rules/a.mg": RULES, "facts.py": HEAD + source})
-    pack = read_pack(folder / "pack", {"root": str(root)})
+    pack = read_pack(folder / "pack", {"root": str(root), "most": most})
     options.setdefault("cache", folder / "caches")
     with serve_facts(pack, **options) as generated:
         assert generated is not None
@@ -337,6 +339,7 @@ def scan(root: Path, most: int, cache: Path | None):
     assert begin(tmp_path, source) == {file("passes", 1)}
     assert begin(tmp_path, source) == {file("passes", 2)}
     assert begin(tmp_path, source + "# other code\n") == {file("passes", 1)}
+    assert begin(tmp_path, source, most="4") == {file("passes", 1)}
     assert begin(tmp_path, source) == {file("passes", 3)}
     assert begin(tmp_path, source, cache=False) == {file("no cache", 0)}
 
@@ -447,6 +450,7 @@ def other():
         generated.hurry()
         assert generated.next() == ("other", 0.0)
         assert changed(generated, "other") == (set(), set())
+        assert generated.next()[1] > 0.0  # nobody hurries one that fails
 
 
 def test_a_pack_is_locked_in_less_only_where_that_is_allowed(tmp_path: Path) -> None:
