@@ -15,7 +15,7 @@ _scanners: dict[tuple[Path, Path | None, Settings], Scanner] = {}
     *("file", "unreadable", "syntax_error", "odd_name", "link", "symbol", "module", "in_package"),
     *("imports", "imports_file", "test_file", "conftest_of", "test", "tests_symbol"),
     *("config_file", "lock_file", "generated", "secret_in"),
-    *("changed", "staged", "renamed", "under_way", "head", "current_branch", "default_branch"),
+    *("changed", "changed_symbol", "staged", "renamed", "under_way", "head", "current_branch", "default_branch"),
     *("last_change", "authors", "churn", "owner", "invalid_owners"),
     *("protected_path", "protected_start", "protected_end", "area_path", "area_start", "area_end"),
     every=1.0,

@@ -38,9 +38,36 @@ def test_an_edit_tells_of_that_file_alone(repository: Repository) -> None:
     tax = repository.root / "pricing/tax.py"
     tax.write_text(tax.read_text() + "\n\ndef refund(paid: Money) -> Money:\n    return paid\n")
     # A test that names something of the file could mean something else now, but does not.
-    assert kept.look() == {"tree", "file pricing/tax.py"}
+    assert kept.look() == {"tree", "symbols", "file pricing/tax.py"}
     assert ("pricing/tax.py", "refund", "function", 16, 17) in of(kept.facts, "symbol")
     assert ("pricing/tax.py", "modified") in of(kept.facts, "changed")
+
+
+def test_definitions_that_differ_from_the_last_commit(repository: Repository) -> None:
+    kept = Kept(repository.root)
+
+    def differing() -> set[tuple[object, ...]]:
+        kept.look()
+        return of(kept.facts, "changed_symbol")
+
+    assert differing() == set()
+    basket = (repository.root / "pricing/basket.py").read_text()
+    repository.write({"pricing/basket.py": "# moved\r\n" + basket.replace("append((kind", "append((kind.lower()")})
+    assert differing() == {("pricing/basket.py", "Basket"), ("pricing/basket.py", "Basket.add")}
+    repository.git("mv", "pricing/legacy.py", "pricing/older.py")
+    repository.git("rm", "--quiet", "pricing/api.py")
+    repository.write({"pricing/tax.py": "def rate(kind):\n    return 1\n", "pricing/fresh.py": "x = 1\n"})
+    assert {fact for fact in differing() if fact[0] != "pricing/basket.py"} == {
+        ("pricing/api.py", "quote"),
+        ("pricing/tax.py", "RATES"),
+        ("pricing/tax.py", "rate"),
+        ("pricing/tax.py", "tax"),
+    }
+    repository.write({"pricing/basket.py": basket.replace("\n", "\r\n")})
+    for _ in range(2):
+        assert not {fact for fact in differing() if fact[0] == "pricing/basket.py"}
+    repository.commit("All of it")
+    assert differing() == set()
 
 
 def test_an_edit_in_the_same_moment_is_seen(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +134,15 @@ def test_a_commit_counts_once(repository: Repository) -> None:
     assert "past pricing/money.py" not in came
     assert ("pricing/tax.py", 2) in of(kept.facts, "churn")
     assert ("pricing/tax.py", 2) in of(kept.facts, "authors")
+    repository.commit("And again", "Ben <BEN@example.ORG>", {"pricing/tax.py": "# newer\n"})
+    kept.look()
+    assert ("pricing/tax.py", 3) in of(kept.facts, "churn")
+    assert ("pricing/tax.py", 2) in of(kept.facts, "authors")  # whose address is the same but for its letters
+
+
+def test_renames_are_followed_whatever_is_configured(repository: Repository) -> None:
+    repository.git("config", "diff.renames", "false")
+    assert ("pricing/legacy.py", 2) in of(scanned(repository.root), "churn")
 
 
 def test_another_branch_has_another_history(repository: Repository) -> None:
@@ -120,6 +156,21 @@ def test_another_branch_has_another_history(repository: Repository) -> None:
     repository.git("checkout", "--quiet", "main")
     kept.look()
     assert kept.facts == first
+
+
+def test_attributes_and_owners_of_a_new_file(repository: Repository) -> None:
+    repository.write({".gitattributes": "made/** linguist-generated\n"})
+    kept = Kept(repository.root)
+    kept.look()
+    assert not of(kept.facts, "generated")
+    repository.write({"made/a.py": ""})
+    kept.look()
+    assert of(kept.facts, "generated") == {("made/a.py", "attribute")}
+    assert ("made/a.py", "@shop/core") in of(kept.facts, "owner")
+    (repository.root / "made/a.py").unlink()
+    kept.look()
+    assert not of(kept.facts, "generated")
+    assert ("made/a.py", "@shop/core") not in of(kept.facts, "owner")
 
 
 def test_a_merge_that_is_under_way(repository: Repository) -> None:
@@ -258,6 +309,10 @@ def test_a_damaged_cache_is_no_cache(repository: Repository, tmp_path: Path, dam
         connection.close()
     assert scanned(repository.root, cache) == first
     assert scanned(repository.root, cache) == first
+    if damage in ("garbage", "version"):  # it was begun anew
+        connection = sqlite3.connect(file)
+        assert connection.execute("SELECT count(*) FROM made").fetchone() == (len(repository.commits),)
+        connection.close()
 
 
 def test_what_no_file_holds_any_more_is_forgotten(repository: Repository, tmp_path: Path) -> None:

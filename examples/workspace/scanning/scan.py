@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from .cache import Cache
+from .differences import Differences
 from .files import Files
 from .git import Git
 from .history import Commit, commits, order, pasts
 from .index import Index
+from .marks import PYTHON, language_of
 from .owners import PLACES, Owners
 from .protection import bounds
 from .reading import read
@@ -54,6 +56,7 @@ class Scanner:
         self._index: Final = Index(self._root, cache)
         self._files: Final = Files(self._root, self._cache)
         self._relations: Final = Relations(self._root)
+        self._differences: Final = Differences(self._bytes)
         self._made: dict[str, Commit] | None = None
         self._owners = Owners("")
         self._told: dict[str, tuple[Fact, ...]] = {}
@@ -74,6 +77,7 @@ class Scanner:
             yield from self._say(f"file {name}", self._files.facts(name))
         for name in sorted(self._relations.stale(self._files.known, changed)):
             yield from self._say(f"relations {name}", self._relations.facts(name, self._files.known))
+        yield from self._changed_symbols(git, tree)
         yield from self._history(git, tree)
         yield from self._ownership()
         yield from self._attributes(git)
@@ -107,6 +111,12 @@ class Scanner:
     def _links(self) -> Iterator[Fact]:
         for name, target in sorted(self._files.links.items()):
             yield ("link", name, target) if target is not None else ("unreadable", name, "link out of the root")
+
+    def _changed_symbols(self, git: Git, tree: Tree) -> Iterator[Part]:
+        before = {name: old for name, old in tree.before.items() if language_of(name) == PYTHON}
+        found = self._differences.find(git, before, self._files.known)
+        facts = [("changed_symbol", name, symbol) for name, symbols in found.items() for symbol in sorted(symbols)]
+        yield from self._say("symbols", facts)
 
     def _history(self, git: Git, tree: Tree) -> Iterator[Part | Progress]:
         names = frozenset(self._files.known)
@@ -164,8 +174,11 @@ class Scanner:
         yield from self._say("attributes", facts)
 
     def _text(self, name: str) -> str:
+        return self._bytes(name).decode("utf-8-sig", "replace")
+
+    def _bytes(self, name: str) -> bytes:
+        """What a file holds now; nothing if it cannot be had."""
         try:
-            data = read(self._root, name).data
+            return read(self._root, name).data or b""
         except OSError:
-            return ""
-        return (data or b"").decode("utf-8-sig", "replace")
+            return b""

@@ -36,6 +36,8 @@ class Tree:
     branch: str | None = None
     """None where none is checked out."""
     files: list[str] = field(default_factory=list)
+    before: dict[str, str] = field(default_factory=dict)
+    """By name of a file that differs from the last commit: the name that git has for what it held there."""
     facts: list[Fact] = field(default_factory=list)
     """What is to be said of names, changes and branches."""
 
@@ -109,6 +111,9 @@ class _Status:
         # What is on the disk counts, unless that is what the index has.
         how = "deleted" if "D" in (in_index, in_tree) else _HOW[in_tree if in_index == "." else in_index]
         self._tree.facts.append(("changed", name, how))
+        was = fields[5].decode()
+        if was.strip("0"):  # it was there
+            self._tree.before[name] = was
         if in_index != ".":
             self._tree.facts.append(("staged", name))
 

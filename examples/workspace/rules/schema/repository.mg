@@ -85,6 +85,11 @@ Decl changed(Path, How)
     doc("It differs from the last commit. How is modified, added, deleted, renamed, untracked or conflicted."),
   ]
   bound [/string, /string].
+Decl changed_symbol(Path, Name)
+  descr [
+    doc("A definition of a Python file that was added, removed or written differently since the last commit; what only moved is not."),
+  ]
+  bound [/string, /string].
 Decl staged(Path) descr [doc("The change, or a part of it, is in the index.")] bound [/string].
 Decl renamed(Old, New) descr [doc("A rename that is not committed.")] bound [/string, /string].
 Decl under_way(What)
