@@ -53,6 +53,8 @@ def test_status_and_diff_say_what_has_changed(repository: Repository) -> None:
     assert "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+2\n" in diff["diff"]
     assert [one["path"] for one in git_diff(context(repository.root), staged=True)["files"]] == ["b.txt", "staged.txt"]
     assert [one["path"] for one in git_diff(context(repository.root), ["a.txt"])["files"]] == ["a.txt"]
+    for path in (":(exclude)a.txt", "*.txt"):
+        assert git_diff(context(repository.root), [path])["files"] == [], "a path is a path"
     repository.commit("All")
     assert git_status(context(repository.root))["clean"]
     assert git_diff(context(repository.root))["diff"] == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -267,6 +268,20 @@ def test_two_changes_at_a_time_are_made_one_after_the_other(root: Path) -> None:
     assert (root / "n.txt").read_text() == f"{done.index(True) + 1}\n"
 
 
+def test_a_change_waits_for_another_and_not_for_ever(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swapping, "_PATIENCE", 0.1)
+    patch, expected = _patched(root, EDITS)
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(Refused, match="another change of this repository is under way"):
+            apply_patch(context(root), patch, expected)
+        assert tree(root) == FILES
+    finally:
+        os.close(descriptor)
+    apply_patch(context(root), patch, expected)
+
+
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [
@@ -349,6 +364,16 @@ def test_a_hunk_moves_to_the_only_other_place_where_its_lines_are(root: Path) ->
     assert (root / "a.py").read_text() == "one\ntwo\n3\n"
     (root / "a.py").write_text("x\nx\n")
     assert "fits at 2 places" in check_patch(context(root), patch.replace("three", "x"))["problems"][0]["problem"]
+
+
+def test_a_hunk_moves_with_the_one_before_it(root: Path) -> None:
+    """Its lines are at two places, but the file has grown by two lines above both hunks."""
+    lines = ["a\n", "dup\n", "b\n", "dup\n", "c\n"]
+    patch = written("a.py", "".join(lines), "A\ndup\nb\nDUP\nc\n", context=0)
+    (root / "a.py").write_text("".join(["1\n", "2\n", *lines]))
+    checked = check_patch(context(root), patch)
+    apply_patch(context(root), patch, checked["expected"])
+    assert (root / "a.py").read_text() == "1\n2\nA\ndup\nb\nDUP\nc\n"
 
 
 def test_a_secret_beside_a_change_is_in_no_patch(root: Path) -> None:
