@@ -269,21 +269,23 @@ class Evaluation:
 
     def _count(self, component: CompiledComponent) -> None:
         """Add what was derived here to the total."""
-        base_given, above, built = self.base.given, self.given, self.compiled.built
+        base_given, above, removed, built = self.base.given, self.given, self.removed_given, self.compiled.built
+        temporal, merged = component.temporal, component.merged
         for i in component.heads:
-            view = self._raw_view(i) if component.temporal and i in component.temporal else self.views[i]
+            view = self._raw_view(i) if temporal and i in temporal else self.views[i]
             if i in built:
                 self.parts += view.parts(built[i])
-            if component.merged and i in component.merged:
+            if merged and i in merged:
                 self.derived += len(set(view) - self.all_given(i))  # a merge may drop what was given
                 continue
             given = len(base_given[i])
             if i in above:
                 given += len(above[i] - base_given[i])
-            if i in self.removed_given:
-                given -= len(self.removed_given[i])
+            if i in removed:
+                given -= len(removed[i])
             self.derived += len(view.base.facts) - len(view.removed) + view.added() - given
-            self.skipped += len(view.skipped)
+            if view.skipped:
+                self.skipped += len(view.skipped)
         self._check_counts()
 
     def _count_unchanged(self, component: CompiledComponent) -> None:
@@ -334,17 +336,14 @@ class Evaluation:
     def _remaining(self) -> int:
         return self.limits.derived_facts - self.derived
 
-    def _guarded(self, component: CompiledComponent, work: Any) -> None:
-        """Run compiled functions; if a value does not fit, let the interpreter say exactly where."""
-        try:
-            work()
-        except ValueFault as fault:
-            for i in component.heads:  # from the start again, without what was derived on the way
-                view = self.views[i]
-                view.base, view.removed = Frozen(set(self.all_given(i))), frozenset()
-                self.views[i] = View(view.base)
-            interpret(self, component)
-            raise AssertionError(f"only compiled rules fail: {fault}") from fault
+    def _misfit(self, component: CompiledComponent, fault: ValueFault) -> None:
+        """A compiled function met a value that does not fit: let the interpreter say exactly where."""
+        for i in component.heads:  # from the start again, without what was derived on the way
+            view = self.views[i]
+            view.base, view.removed = Frozen(set(self.all_given(i))), frozenset()
+            self.views[i] = View(view.base)
+        interpret(self, component)
+        raise AssertionError(f"only compiled rules fail: {fault}") from fault
 
     def all_given(self, i: int) -> set[FactTuple]:
         return (set(self.base.given[i]) | self.given.get(i, set())) - self.removed_given.get(i, set())
@@ -360,10 +359,14 @@ class Evaluation:
         full = self.compiled.functions(component, self.views, "full")
         if component.interpreted:
             interpret(self, component)
-        elif component.recursive:
-            self._guarded(component, lambda: self._fixpoint(component, full))
-        else:
-            self._guarded(component, lambda: self._once(full))
+            return
+        try:
+            if component.recursive:
+                self._fixpoint(component, full)
+            else:
+                self._once(full)
+        except ValueFault as fault:
+            self._misfit(component, fault)
 
     def _once(self, functions: Functions) -> None:
         self.statistics.rounds += 1
@@ -450,8 +453,11 @@ class Evaluation:
         inserts = self.compiled.functions(component, self.views, "insert")
         if component.interpreted:
             self._again(component)
-        else:
-            self._guarded(component, lambda: self._fixpoint(component, inserts))
+            return
+        try:
+            self._fixpoint(component, inserts)
+        except ValueFault as fault:
+            self._misfit(component, fault)
 
     def _again(self, component: CompiledComponent) -> None:
         """Evaluate a component from its given facts, and keep the difference to the base."""

@@ -17,6 +17,8 @@ from manglecp.mangle.engine.evaluation import Cap, Evaluation
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.model import Result
 
+_UNTOUCHED: Final = ("", "b")
+"""The layers of a predicate that is as it is in the base."""
 _UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
 """The evaluation is over, and so are its limits."""
 
@@ -26,27 +28,24 @@ def rules_fired(result: Result) -> int:
     model = result.model
     assert isinstance(model, EngineModel)
     evaluation = model.evaluation
-    components = evaluation.compiled.components
-    if any(component.interpreted for component in components):
-        return result.coverage().count("fired")
     try:
         layers = [view.layers for view in evaluation.views]
-        touched = frozenset([i for i, held in enumerate(layers) if held not in ("", "b")])
-        return sum([_of_component(evaluation, component, layers, touched) for component in components])
+        touched = frozenset([i for i, held in enumerate(layers) if held not in _UNTOUCHED])
+        done, known = evaluation.base.done, evaluation.base.fired_of
+        count = 0
+        for component in evaluation.compiled.components:
+            if component.interpreted:
+                return result.coverage().count("fired")
+            number = component.number
+            if number not in done or not touched.isdisjoint(component.inputs):
+                count += _fired(evaluation, component, layers, touched)
+                continue
+            if number not in known:  # two threads may both find out; they find the same
+                known[number] = _fired(evaluation, component, layers, touched)
+            count += known[number]
+        return count
     except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
         return result.coverage().count("fired")
-
-
-def _of_component(
-    evaluation: Evaluation, component: CompiledComponent, layers: list[str], touched: frozenset[int]
-) -> int:
-    base, number = evaluation.base, component.number
-    if number not in base.done or not touched.isdisjoint(component.inputs):
-        return _fired(evaluation, component, layers, touched)
-    known = base.fired_of.get(number)
-    if known is None:  # two threads may both find out; they find the same
-        known = base.fired_of[number] = _fired(evaluation, component, layers, touched)
-    return known
 
 
 def _fired(evaluation: Evaluation, component: CompiledComponent, layers: list[str], touched: frozenset[int]) -> int:
@@ -56,9 +55,11 @@ def _fired(evaluation: Evaluation, component: CompiledComponent, layers: list[st
     for rule in component.rules:
         if rule.number in seen:
             count += 1
-        elif not layers[rule.head] or not len(evaluation.views[rule.head]):
             continue
-        elif frozen and touched.isdisjoint(rule.reads):
+        held = layers[rule.head]
+        if not held or (held == "x" and not len(evaluation.views[rule.head])):  # all of the base may have been removed
+            continue
+        if frozen and touched.isdisjoint(rule.reads):
             known = base.fired.get(rule.number)
             if known is None:
                 known = base.fired[rule.number] = _has_instance(evaluation, component, rule, layers)
