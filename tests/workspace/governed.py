@@ -12,19 +12,23 @@ from typing import Any, Final
 
 from manglecp.testing import Answer, Pack, load_pack
 
-__all__ = ["PACK", "edit", "governed", "read_first"]
+__all__ = ["PACK", "as_it_is", "edit", "governed", "read_first"]
 
 PACK: Final = Path(__file__).parents[2] / "examples" / "workspace"
 
 
 @contextmanager
-def governed(root: Path, **settings: str) -> Iterator[Pack]:
-    """The pack as it is now: somebody may be working on it while tests run."""
-    given = {"root": str(root), "python": sys.executable, **settings}
+def as_it_is() -> Iterator[Path]:
+    """A copy of the pack: somebody may be working on it while tests run."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copytree(PACK, Path(folder) / PACK.name, ignore=shutil.ignore_patterns("__pycache__"))
-        with load_pack(copy, given, programs=["git", "python"], degrade=True) as pack:
-            yield pack
+        yield shutil.copytree(PACK, Path(folder) / PACK.name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+@contextmanager
+def governed(root: Path, **settings: str) -> Iterator[Pack]:
+    given = {"root": str(root), "python": sys.executable, **settings}
+    with as_it_is() as copy, load_pack(copy, given, programs=["git", "python"], degrade=True) as pack:
+        yield pack
 
 
 def edit(path: str, old: str, new: str, **more: Any) -> dict[str, Any]:

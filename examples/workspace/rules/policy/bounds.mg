@@ -52,6 +52,16 @@ prohibited(Tool, "a file with secrets is for a person to change") :-
 prohibited("commit_changes", "nothing is committed to the default branch") :-
   commit_to(Branch),
   default_branch(Branch).
+prohibited("commit_changes", "the name of the branch could be taken for another one") :-
+  commit_to(Branch),
+  odd_branch(Start),
+  :string:starts_with(Branch, Start).
+odd_branch("refs/").
+odd_branch("heads/").
+odd_branch("tags/").
+odd_branch("remotes/").
+odd_branch("origin/").
+odd_branch("-").
 prohibited("commit_changes", "a merge or rebase is not finished") :- commit_to(_), under_way(_).
 prohibited("commit_changes", "a file with secrets has changed") :-
   changed(File, _),
@@ -74,5 +84,4 @@ changing("undo").
 needs_confirmation("safe_change") :- to_change(File), !in_area(File).
 needs_confirmation("safe_change") :- to_change(File), risky(File).
 needs_confirmation("safe_change") :- to_change(File), generated(File, _).
-needs_confirmation("safe_change") :- to_change(File), owner(File, _).
 needs_confirmation("commit_changes").

@@ -1,0 +1,132 @@
+"""The whole cycle on a real repository: try, test, change, test, take back, undo, commit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manglecp.testing import Pack, Refused
+from tests.workspace.governed import as_it_is, edit, governed
+from tests.workspace.repositories import Repository, layered
+
+pytestmark = pytest.mark.no_cover
+TAX = "pricing/tax.py"
+HARMLESS = edit(TAX, '"""What the state takes', '"""What the state takes away')
+HARMFUL = edit(TAX, '"books": 7', '"book": 7')
+BROKEN = "tests/test_basket.py::TestBasket::test_total_has_the_tax"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return layered(tmp_path / "repository")
+
+
+@pytest.fixture
+def pack(repository: Repository) -> Iterator[Pack]:
+    with governed(repository.root) as pack:
+        yield pack
+
+
+def change(pack: Pack, *edits: dict[str, Any], files: tuple[str, ...] = (TAX,)) -> Any:
+    answer = pack.intent("change", facts=[f'to_change("{file}")' for file in files])
+    return answer.invoke("safe_change", {"edits": list(edits)}, confirm=True)
+
+
+def test_a_change_that_breaks_nothing_stays_until_it_is_undone(pack: Pack, repository: Repository) -> None:
+    before = (repository.root / TAX).read_bytes()
+    run = change(pack, HARMLESS)
+    assert b"takes away" in (repository.root / TAX).read_bytes()
+    assert (run.result["tests"]["worse"], run.result["files"][0]["path"]) == (False, TAX)
+    assert [call.action for call in run.calls] == [
+        *("make_patch", "run_tests", "apply_patch", "run_tests", "compare_runs"),
+    ]
+    assert run.delta.asserts("applied", ..., TAX)
+    assert run.suggests("review")
+    (applied,) = [one["args"] for one in run.delta.asserted if one["pred"] == "applied"]
+
+    back = pack.intent("undo", facts=[{"pred": "applied", "args": applied}]).invoke("undo_change")
+    assert (repository.root / TAX).read_bytes() == before
+    assert back.delta.retracts("applied", None, TAX)
+    assert "backup" not in back.result
+
+
+def test_a_change_that_breaks_a_test_is_taken_back(pack: Pack, repository: Repository) -> None:
+    run = change(pack, HARMFUL)
+    assert repository.git("status", "--porcelain") == ""
+    assert run.result["tests"]["broken"] == [BROKEN]
+    assert run.calls[-1].action == "revert_patch"
+    assert run.delta.asserts("failing_test", BROKEN)
+    assert not [one for one in run.delta.asserted if one["pred"] == "applied"]
+    assert run.suggests("diagnose_failure", test=BROKEN)
+    assert "taken back" in run.summary
+
+
+def test_tests_that_failed_before_are_no_reason_to_take_it_back(pack: Pack, repository: Repository) -> None:
+    (repository.root / TAX).write_text((repository.root / TAX).read_text().replace('"books": 7', '"book": 7'))
+    run = change(pack.look_again(), HARMLESS)
+    assert run.result["tests"] == {"worse": False, "broken": [], "gone": [], "mended": [], "failing": [BROKEN]}
+    assert "takes away" in (repository.root / TAX).read_text()
+
+
+def test_an_edit_that_mends_says_so(pack: Pack, repository: Repository) -> None:
+    (repository.root / TAX).write_text((repository.root / TAX).read_text().replace('"books": 7', '"book": 7'))
+    run = change(pack.look_again(), edit(TAX, '"book": 7', '"books": 7'))
+    assert run.result["tests"]["mended"] == [BROKEN]
+
+
+def test_undoing_leaves_later_work_alone(pack: Pack, repository: Repository) -> None:
+    run = change(pack, HARMLESS)
+    (applied,) = [one["args"] for one in run.delta.asserted if one["pred"] == "applied"]
+    later = (repository.root / TAX).read_text() + "\n# by hand\n"
+    (repository.root / TAX).write_text(later)
+    with pytest.raises(Refused, match="has changed since"):
+        pack.intent("undo", facts=[{"pred": "applied", "args": applied}]).invoke("undo_change")
+    assert (repository.root / TAX).read_text() == later
+
+
+def test_several_files_change_together_or_not_at_all(pack: Pack, repository: Repository) -> None:
+    new = edit("docs/tax.md", "", "# Taxes\n")
+    with pytest.raises(Refused, match="the old text is not there"):
+        change(pack, new, edit(TAX, "no such text", "x"), files=("docs/tax.md", TAX))
+    assert repository.git("status", "--porcelain") == ""
+    change(pack, new, HARMLESS, files=("docs/tax.md", TAX))
+    assert (repository.root / "docs/tax.md").read_text() == "# Taxes\n"
+
+
+def test_changes_are_committed_to_a_branch_of_their_own(pack: Pack, repository: Repository) -> None:
+    change(pack, HARMLESS)
+    answer = pack.look_again().intent("review", facts=['commit_to("tax-words")'])
+    run = answer.invoke("commit_changes", {"message": "Say it in full"}, confirm=True)
+    assert repository.git("log", "-1", "--format=%s", "tax-words") == "Say it in full"
+    assert repository.git("rev-parse", "--abbrev-ref", "HEAD") == "main"
+    assert repository.git("show", "--name-only", "--format=", "tax-words") == TAX
+    assert "Committed" in run.summary
+
+
+def test_an_undo_outlives_the_process_that_made_the_change(repository: Repository, tmp_path: Path) -> None:
+    """By the command line: each command is a process of its own, and only the store is left between them."""
+    before = (repository.root / TAX).read_bytes()
+
+    def call(pack: Path, tool: str, intent: str, fact: str, *more: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "manglecp", "call", str(pack), tool, "--intent", intent, "--fact", fact]
+        command += ["--set", f"root={repository.root}", "--set", f"python={sys.executable}", "--facts-cache", "none"]
+        command += ["--program", "git", "--program", "python", "--degrade", "--confirm", "--json"]
+        command += ["--store", str(tmp_path / "store.sqlite3"), *more]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    edits = json.dumps([HARMLESS])
+    with as_it_is() as pack:
+        told = call(pack, "safe_change", "change", f'to_change("{TAX}")', "--arg", f"edits={edits}")
+        (stated,) = told["payload"]["state_delta"]["assert"]
+        run, path = stated["args"]
+        call(pack, "undo_change", "undo", f'applied("{run}", "{path}")')
+    assert (repository.root / TAX).read_bytes() == before
