@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from manglecp.conformance.plan import Invocation, Plan, Stated
+from manglecp.conformance.report import CATEGORIES
 from manglecp.conformance.running import run
 from tests.conformance_tool.spoiling import Flaw, Message
 from tests.conformance_tool.workshop import PACK, SECONDS, Way, Workshop
@@ -25,12 +26,14 @@ def shown(report: object) -> str:
 
 
 @pytest.mark.req("CONF-03", "CONF-04", "CONF-07", "CONF-10", "CONF-11", "CONF-14", "CONF-15", "CONF-16", "CONF-17")
+@pytest.mark.req("CONF-18")
 @pytest.mark.parametrize("way", BOTH)
 def test_over_sockets(servers: Workshop, way: Way) -> None:
     report = servers.test(way)
     assert report.conforms, shown(report)
     assert report.of("advice") == []
     assert len(report.of("passed")) > 200
+    assert all(report.counts(category)["passed"] >= 5 for category in CATEGORIES)
     for row in ("CONF-14", "CONF-17", "INVK-07", "PROOF-09", "EVAL-39", "WIRE-22", "DELTA-02", "NEXT-03", "DATA-34"):
         assert report[row].outcome == "passed", row
     own = ("TRANS-10", "MANI-35", "TRANS-19") if way == "http" else ("TRANS-02", "TRANS-33", "TRANS-38", "PROG-05")

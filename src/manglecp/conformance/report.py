@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-__all__ = ["RECOMMENDED", "Found", "Outcome", "Report", "Row", "shortened"]
+__all__ = ["CATEGORIES", "RECOMMENDED", "Found", "Outcome", "Report", "Row", "shortened"]
 
 Outcome = Literal["passed", "failed", "advice", "not tested"]
 
@@ -24,6 +24,19 @@ RECOMMENDED: Final = frozenset(
     }
 )
 """Rows of the level SHOULD."""
+CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "manifest": ("MANI",),
+    "fact encoding": ("DATA",),
+    "intent evaluation": ("EVAL", "PROOF", "COV"),
+    "macro-tools": ("TOOL", "SKILL"),
+    "invocation": ("INVK", "PROG", "DELTA", "NEXT", "OBS"),
+    "errors": ("ERR",),
+    "security": ("SEC",),
+    "transport": ("TRANS", "WIRE"),
+}
+"""The test categories of the specification (CONF-18), by the areas of the rows that belong to each. What the levels ask
+for as a whole (CONF) is in none of them."""
+_OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "advice", "not tested")
 _LONGEST: Final = 400
 _MOST: Final = 5
 """Failures of one row that are kept: the first ones say it."""
@@ -102,6 +115,12 @@ class Report:
     def conforms(self) -> bool:
         return not self.of("failed")
 
+    def counts(self, category: str | None = None) -> dict[Outcome, int]:
+        """How many rows came out how; all of them, or those of a category."""
+        areas = None if category is None else CATEGORIES[category]
+        rows = [row for row in self._rows.values() if areas is None or _order(row.id)[0] in areas]
+        return {outcome: sum(row.outcome == outcome for row in rows) for outcome in _OUTCOMES}
+
     def document(self) -> dict[str, Any]:
         """For programs."""
         return {
@@ -109,7 +128,8 @@ class Report:
             "transport": self.transport,
             "level": self.level,
             "conforms": self.conforms,
-            "counts": {outcome: len(self.of(outcome)) for outcome in ("passed", "failed", "advice", "not tested")},
+            "counts": self.counts(),
+            "categories": {category: self.counts(category) for category in CATEGORIES},
             "requirements": [_member(row) for row in self.rows],
         }
 
@@ -128,9 +148,14 @@ class Report:
             lines += ["Not tested:", *(f"  {reason}: {' '.join(ids)}" for reason, ids in reasons.items()), ""]
         if passed := self.of("passed"):
             lines += ["Passed:", f"  {' '.join(passed)}", ""]
-        counts = self.document()["counts"]
-        lines.append(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))
+        for category in CATEGORIES:
+            lines.append(f"{category + ':':19}{_counted(self.counts(category))}")
+        lines += ["", _counted(self.counts())]
         return lines
+
+
+def _counted(counts: Mapping[Outcome, int]) -> str:
+    return ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
 
 
 def _member(row: Row) -> Mapping[str, Any]:
