@@ -67,7 +67,7 @@ def test_a_repository_without_commits_and_a_folder_without_git(tmp_path: Path) -
     assert git_status(context(empty.root))["head"] == ""
     done = commit(context(empty.root), ["a.txt"], "First", "work")
     assert empty.git("log", "--format=%s", "work") == "First"
-    assert (done["parent"], done["is_new_branch"]) == ("", True)
+    assert done["parent"] == ""
     (tmp_path / "none").mkdir()
     with pytest.raises(Refused, match="not a git repository"):
         git_status(context(tmp_path / "none"))
@@ -89,10 +89,13 @@ def test_a_commit_has_the_named_files_and_touches_nothing_else(repository: Repos
     assert repository.git("rev-parse", "--abbrev-ref", "HEAD") == "main"
     assert repository.git("rev-parse", "HEAD") == repository.commits[-1] == done["parent"]
     assert (status(repository), repository.git("ls-files", "--stage")) == (before, index)
-    with pytest.raises(Refused, match="already as they are"):
-        commit(here, ["a.txt"], "Again", "work/one")
+    for again in (["a.txt"], "Again"), (["a.txt"], "-m --amend\n\nbody"):
+        with pytest.raises(Refused, match="already as they are"):
+            commit(here, *again, "work/one")
+    same = ["new ü.txt", "a.txt", "gone.txt"], "-m --amend\n\nbody", "work/one"
+    assert commit(here, *same) == done, "after an outcome that nobody knows, the same call gives the same commit"
     more = commit(here, ["b.txt"], "More", "work/one")
-    assert (more["parent"], more["is_new_branch"]) == (done["commit"], False)
+    assert more["parent"] == done["commit"]
 
 
 def test_on_the_branch_that_is_checked_out_the_index_follows(repository: Repository) -> None:

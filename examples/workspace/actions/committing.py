@@ -35,10 +35,9 @@ class Committed(TypedDict):
     """Empty for the first commit of all."""
     files: list[str]
     """Those of the named files that differ from the parent."""
-    is_new_branch: bool
 
 
-@action(effects=["process", "filesystem"], spawn=["git"], reversible=True, timeout=120)
+@action(effects=["process", "filesystem"], spawn=["git"], reversible=True, idempotent=True, timeout=120)
 def commit(
     context: Context,
     paths: Annotated[list[str], Limits(min_length=1, max_length=500)],
@@ -70,16 +69,17 @@ def commit(
         git.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=named, environ=own)
         tree = git.ask("write-tree", environ=own).decode().strip()
         files = _changed(git, parent, tree)
-        if not files:
-            raise Refused(f"the files are on {branch!r} already as they are")
         made = ""
-        if not dry_run:
+        if not files:
+            # Made already, by a call whose outcome nobody knows? Then it is that commit.
+            made, parent, files = tip, git.tip(f"{tip}^"), _made_before(git, tip, message, paths)
+        elif not dry_run:
             parents = ["-p", parent] if parent else []
             made = git.ask("commit-tree", tree, *parents, stdin=message.encode(), environ=own).decode().strip()
             git.ask("update-ref", "-m", "commit: manglecp", f"refs/heads/{branch}", made, tip or _NOTHING)
-            if branch_of(git) == branch:  # or the files would seem to be changed back in the index
-                git.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=named)
-    return {"branch": branch, "commit": made, "parent": parent, "files": files, "is_new_branch": not tip}
+        if made and branch_of(git) == branch:  # or the files would seem to be changed back in the index
+            git.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=named)
+    return {"branch": branch, "commit": made, "parent": parent, "files": files}
 
 
 def _author(context: Context) -> dict[str, str]:
@@ -109,6 +109,15 @@ def _refuse_filtered(git: Git, named: bytes) -> None:
     for path, value in zip(said[0::3], said[2::3], strict=False):
         if value not in (b"unspecified", b"unset"):
             raise Refused(f"{path.decode(errors='replace')!r} goes through a filter of git: commit it by hand")
+
+
+def _made_before(git: Git, tip: str, message: str, paths: list[str]) -> list[str]:
+    """The files of the newest commit of a branch, if it is the one that is asked for."""
+    if tip and git.ask("log", "-1", "--format=%B", tip).decode(errors="replace").rstrip() == message.rstrip():
+        files = _changed(git, git.tip(f"{tip}^"), f"{tip}^{{tree}}")
+        if files and set(files) <= set(paths):
+            return files
+    raise Refused("the files are on that branch already as they are")
 
 
 def _changed(git: Git, parent: str, tree: str) -> list[str]:

@@ -75,7 +75,7 @@ class Comparison(TypedDict):
     """Fail now."""
 
 
-@action(effects=["process"], spawn=["python"], timeout=900)
+@action(effects=["process"], spawn=["python"], idempotent=True, timeout=900)
 def run_tests(
     context: Context,
     tests: Annotated[list[str], Limits(max_length=500)],
