@@ -18,6 +18,20 @@ from tests.server.desk import PATIENCE, Tokens, authenticate, cancel, encoded, i
 from tests.server.house import ClientConnection, house
 from tests.server.slow import slow_evaluations
 
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
+
+async def flood(writer: asyncio.StreamWriter) -> None:
+    """Messages that are refused at once, and answered, for as long as somebody takes them."""
+    body = encoded({**intent("i" * 200), "manglecp": "1999"})
+    assert 126 <= len(body) <= 65_535  # the length has two bytes
+    while True:
+        writer.write(b"\x81\xfe" + len(body).to_bytes(2, "big") + b"\0\0\0\0" + body)
+        await writer.drain()
+
 
 async def hear(ws: ClientConnection) -> dict[str, Any]:
     async with asyncio.timeout(PATIENCE):
@@ -158,15 +172,14 @@ async def test_connections_are_not_for_those_who_never_say_who_they_are(monkeypa
 async def test_an_idle_connection_is_pinged() -> None:
     assert PING_SECONDS <= 30
     async with house(ping=0.05) as h:
-        reader, writer = await h.raw(
-            b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-        )
+        reader, writer = await h.raw(UPGRADE)
         async with asyncio.timeout(PATIENCE):
             heard = await reader.readuntil(b"\r\n\r\n")
             assert heard.startswith(b"HTTP/1.1 101 ")
             # A ping with four bytes, and the end when no pong comes.
             assert b"\x89\x04" in await reader.read()
+            while h.desk.core.sessions:
+                await asyncio.sleep(0.01)
         writer.close()
 
 
@@ -190,26 +203,65 @@ async def test_a_client_that_does_not_read_loses_its_connection_and_nobody_else_
     settings = ServerSettings(worker=False, outbox_bytes=65_536, send_timeout=0.2, peer_rate=None)
     async with house(settings=settings) as h, h.websocket() as other:
         await hear(other)
-        reader, writer = await h.raw(
-            b"GET /ws HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-        )
+        reader, writer = await h.raw(UPGRADE)
+        await reader.readuntil(b"\r\n\r\n")
         reader._transport.pause_reading()  # type: ignore[attr-defined]
-
-        async def flood() -> None:
-            body = encoded({**intent("i"), "manglecp": "1999"})  # refused at once, and answered
-            while True:
-                writer.write(b"\x81\xfe" + len(body).to_bytes(2, "big") + b"\0\0\0\0" + body)
-                await writer.drain()
-
-        flooding = asyncio.create_task(flood())
+        flooding = asyncio.create_task(flood(writer))
         async with asyncio.timeout(PATIENCE):
             while h.desk.core.sessions < 2:
                 await asyncio.sleep(0.01)
             while h.desk.core.sessions > 1:
                 await asyncio.sleep(0.05)
                 assert (await ask(other, intent("x")))["type"] == "intent_response"
-        flooding.cancel()
+            # It is cut: closing it would wait for somebody to read.
+            with pytest.raises(ConnectionError):
+                await flooding
+        writer.transport.abort()
+
+
+async def test_everybody_hears_their_answers_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with slow_evaluations(monkeypatch) as gate:
+        async with house() as h, h.websocket() as ws:
+            await hear(ws)
+            for number in range(30):
+                await say(ws, intent(f"i-{number}", "slow"))
+            async with asyncio.timeout(PATIENCE):
+                while h.desk.core.pending < 30:
+                    await asyncio.sleep(0.01)
+            ending = asyncio.create_task(h.listener.end(0.0))
+            told: list[dict[str, Any]] = []
+            with contextlib.suppress(ConnectionClosed):
+                while True:
+                    told.append(await hear(ws))
+            assert ws.close_code == 1001
+            answers = {one["id"]: one["payload"]["code"] for one in told if one["type"] == "error"}
+            assert answers == {f"i-{number}": "server_not_ready" for number in range(30)}
+            gate.open.set()
+            assert not await ending
+
+
+async def test_a_server_does_not_wait_for_whoever_does_not_listen_to_its_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "_LAST_WORDS", 0.2)
+    settings = ServerSettings(worker=False, outbox_bytes=65_536, send_timeout=PATIENCE, peer_rate=None)
+    async with house(settings=settings) as h:
+        reader, writer = await h.raw(UPGRADE)
+        await reader.readuntil(b"\r\n\r\n")
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        flooding = asyncio.create_task(flood(writer))
+        async with asyncio.timeout(PATIENCE):
+            while h.desk.core.sessions < 1:
+                await asyncio.sleep(0.01)
+            session = next(iter(h.desk.core._sessions))
+            assert session._outbox is not None
+            while session._outbox._room.is_set():  # until nothing is read any more, because nobody reads what is said
+                await asyncio.sleep(0.01)
+            began = asyncio.get_running_loop().time()
+            await h.listener.end(0.0)
+            assert asyncio.get_running_loop().time() - began < 8.0  # uvicorn alone would wait for ten seconds
+            with pytest.raises(ConnectionError):
+                await flooding
         writer.transport.abort()
 
 

@@ -98,7 +98,8 @@ class WebSocket:
                     _abort(scope)
                 elif ending.done():
                     reading.cancel()
-                    await _take_leave(session, send)
+                    if not await _take_leave(session, send):
+                        _abort(scope)
                 elif revoked.done():
                     await send({"type": "websocket.close", "code": _POLICY, "reason": _REVOKED})
                 elif unknown.done():
@@ -144,11 +145,15 @@ async def _unknown(session: Session) -> None:
         await asyncio.Event().wait()
 
 
-async def _take_leave(session: Session, send: Send) -> None:
-    with contextlib.suppress(TimeoutError):
+async def _take_leave(session: Session, send: Send) -> bool:
+    """Did the client take what there was to say?"""
+    try:
         async with asyncio.timeout(_LAST_WORDS):
             await session.drain()
             await send({"type": "websocket.close", "code": _GOING_AWAY})
+    except TimeoutError:
+        return False
+    return not session.lost
 
 
 def _abort(scope: Scope) -> None:

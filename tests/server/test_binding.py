@@ -1,0 +1,26 @@
+"""What everybody can reach asks who they are: whoever begins to serve is told, not only the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from manglecp.server.assembly import Source
+from manglecp.server.binding import Listening, Refused, bind
+from manglecp.server.running import serve_http
+from manglecp.server.who import Who
+from tests.server.desk import Tokens
+
+
+@pytest.mark.req("SEC-08")
+async def test_nobody_serves_others_by_mistake_from_a_program_either(tmp_path: Path) -> None:
+    source = Source(folder=tmp_path / "there-is-none", where=":memory:")
+    for listening, who, said in (
+        (Listening(host="0.0.0.0", port=0), Who(), "--open-demo"),
+        (Listening(host="127.0.0.1", port=0, origins=("*",)), Who(auth=Tokens({})), "named origins"),
+    ):
+        with bind("127.0.0.1", 0) as bound, pytest.raises(Refused, match=said):
+            async with asyncio.timeout(60):
+                await serve_http(source, listening, who, bound)
