@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from manglecp.intent.context import summary, uri
 from manglecp.intent.definition import Definition
@@ -108,7 +109,7 @@ def _context(tool: Shown, skills: Skills) -> ContextInjection | UnsetType:
 
 def _reference(skill_id: str, tool: Shown, skills: Skills) -> SkillReference:
     if skill_id in tool.inline:
-        return SkillReference(skill_id=skill_id, inline=True, content=shown(skills[skill_id].content.strip()))
+        return SkillReference(skill_id=skill_id, inline=True, content=_told(skills[skill_id].content))
     return SkillReference(skill_id=skill_id, inline=False)
 
 
@@ -147,10 +148,21 @@ def skill(text: SkillText) -> Skill:
         skill_id=text.skill_id,
         name=shown(text.name),
         description=shown(text.description),
-        content=shown(summary(text.content)),
+        content=_outline(text.content),
         content_type=UNSET if text.content_type == "text/markdown" else text.content_type,
         resources=tuple(found for one in text.resources if (found := _resource(one)) is not None) or UNSET,
     )
+
+
+@lru_cache(maxsize=1024)
+def _told(content: str) -> str:
+    """A skill's text as it is shown. It stands in the pack, and is the same for every request."""
+    return shown(content.strip())
+
+
+@lru_cache(maxsize=1024)
+def _outline(content: str) -> str:
+    return shown(summary(content))
 
 
 def _resource(resource: Mapping[str, str]) -> SkillResource | None:

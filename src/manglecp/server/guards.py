@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ _MISDIRECTED: Final = Code(421, False, "the request is for another host")
 _FOREIGN: Final = Code(403, False, "pages of this origin may not ask")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY: Final = "*"
+_LONGEST_HOST: Final = 262
+"""A name of 253 characters, in brackets or with a dot at its end, and a port."""
 _SECURE: Final = frozenset({"https", "wss"})
 _METHODS: Final = b"GET, HEAD, POST, OPTIONS"
 _EXPOSED: Final = (b"access-control-expose-headers", b"ETag, Retry-After, WWW-Authenticate")
@@ -95,9 +98,10 @@ class Guards:
         return kind in own and host is not None and rest == host.decode("latin-1").lower()
 
 
+@lru_cache(maxsize=256)
 def _host(text: str) -> str | None:
-    """The name in a Host header, without its port; None if it is none."""
-    if not text or any(sign in text for sign in "/@?#\\ ,"):
+    """The name in a Host header, without its port; None if it is none. Clients send the same one again and again."""
+    if not text or len(text) > _LONGEST_HOST or any(sign in text for sign in "/@?#\\ ,"):
         return None
     try:
         parts = urlsplit(f"//{text}")
