@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -119,3 +120,14 @@ async def test_both_have_one_manifest_and_answer_about_themselves_only_there(sit
         if has_nginx():  # what takes its place knows no HTTP
             for path in ("/health", "/ready", "/metrics"):
                 assert (await http.get(path)).status_code == 404
+
+
+@pytest.mark.skipif(not has_nginx(), reason="what takes its place knows no headers")
+async def test_a_client_cannot_say_that_it_is_somewhere_else(site: Site) -> None:
+    """The proxy is believed, and it does not pass on what a client has written."""
+    pretended = {**JSON, "authorization": f"Bearer {TOKENS['ann']}", "x-forwarded-for": "203.0.113.9"}
+    async with httpx.AsyncClient(base_url=site.url, timeout=PATIENCE, trust_env=False, verify=site.trusting) as http:
+        answer = await http.post("/evaluate", content=encoded(intent("from-elsewhere")), headers=pretended)
+        assert answer.status_code == 200
+    logged = [line for replica in site.replicas for line in replica.said().splitlines() if "from-elsewhere" in line]
+    assert [json.loads(line)["peer"] for line in logged] == ["127.0.0.1"]
