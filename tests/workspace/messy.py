@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from tests.workspace.repository import ADA, BEN, CHI, Repository, new
+from tests.workspace.repository import ADA, BEN, CHI, Repository, copy, new
 
-__all__ = ["AWS_KEY", "GITHUB_TOKEN", "PASSWORD", "arm", "messy"]
+__all__ = ["AWS_KEY", "GITHUB_TOKEN", "PASSWORD", "arm", "make_messy", "messy"]
 
 AWS_KEY: Final = "AKIA" + "QWERTZUIOPASDFGH"  # in two parts, so that this file has no secret
 GITHUB_TOKEN: Final = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6"
@@ -75,6 +75,14 @@ def messy(folder: Path, *, hostile: bool = True) -> Repository:
 
     If ``hostile``, its configuration and hooks name a program that leaves a file ``folder/ran`` behind.
     """
+    repository = copy(make_messy, folder)
+    if hostile:
+        arm(repository, folder / "ran")
+    return repository
+
+
+def make_messy(folder: Path) -> Repository:
+    """The same from nothing, and not hostile."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "outside.py").write_text("SECRET = 1\n")
     (folder / "outside").mkdir()
@@ -111,8 +119,6 @@ def messy(folder: Path, *, hostile: bool = True) -> Repository:
     _leave_work(repository)
     inner = new(root / "nested")
     inner.commit("Somebody else's", ADA, {"theirs.py": "import odd\n"})
-    if hostile:
-        arm(repository, folder / "ran")
     return repository
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tests.workspace.messy import messy
-from tests.workspace.repository import ADA, BEN, CHI, Repository, new
+from tests.workspace.messy import make_messy, messy
+from tests.workspace.repository import ADA, BEN, CHI, Repository, copy, new
 
-__all__ = ["Repository", "break_tax", "layered", "messy"]
+__all__ = ["Repository", "break_tax", "layered", "make_layered", "make_messy", "messy"]
 
 _MONEY: Final = '''"""Amounts in cents."""
 
@@ -165,6 +165,11 @@ _OWNERS: Final = """# The last line that matches counts.
 
 def layered(folder: Path) -> Repository:
     """A library ``pricing`` in ``folder``: money, tax, basket, api, each on top of the ones before it."""
+    return copy(make_layered, folder)
+
+
+def make_layered(folder: Path) -> Repository:
+    """The same, from nothing."""
     repository = new(folder)
     repository.commit(
         "Count money in cents",

@@ -6,14 +6,18 @@ commits everywhere, down to their names.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ADA", "BEN", "CHI", "Repository", "new"]
+__all__ = ["ADA", "BEN", "CHI", "Repository", "copy", "new"]
 
 ADA: Final = "Ada Moss <ada@example.org>"
 BEN: Final = "Ben Reed <ben@example.org>"
@@ -98,4 +102,20 @@ def new(root: Path) -> Repository:
     root.mkdir(parents=True)
     repository = Repository(root)
     repository.git("init", "--quiet", "--initial-branch=main")
+    return repository
+
+
+@cache
+def _made(make: Callable[[Path], Repository]) -> tuple[Path, Repository]:
+    folder = Path(tempfile.mkdtemp(prefix="repository-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder / "made", make(folder / "made")
+
+
+def copy(make: Callable[[Path], Repository], folder: Path) -> Repository:
+    """As ``make`` makes it in a folder; it is made once in a process, and then copied."""
+    template, made = _made(make)
+    shutil.copytree(template, folder, symlinks=True, dirs_exist_ok=True)
+    repository = replace(made, root=folder / made.root.relative_to(template), commits=[*made.commits])
+    repository.git("status", "--porcelain")  # so that the index knows how the copies look
     return repository

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.workspace.repositories import Repository, break_tax, layered, messy
+from tests.workspace.repositories import Repository, break_tax, layered, make_layered, make_messy, messy
+from tests.workspace.repository import ADA
 
 PATIENCE = 120
 
@@ -36,5 +37,19 @@ def test_the_library_works_until_it_is_broken(tmp_path: Path) -> None:
 
 
 def test_commits_have_the_same_names_everywhere(tmp_path: Path) -> None:
-    assert layered(tmp_path / "one").commits == layered(tmp_path / "a" / "two").commits
-    assert messy(tmp_path / "three").commits == messy(tmp_path / "b" / "four").commits
+    for make, copy in (
+        (make_layered, layered(tmp_path / "layered")),
+        (make_messy, messy(tmp_path / "messy", hostile=False)),
+    ):
+        made = make(tmp_path / make.__name__ / "anywhere")
+        assert made.commits == copy.commits
+        assert copy.commit("One more", ADA) == made.commit("One more", ADA)
+
+
+def test_a_copy_is_a_repository_of_its_own(tmp_path: Path) -> None:
+    first, second = (messy(tmp_path / name, hostile=False) for name in ("first", "second"))
+    state = second.git("status", "--porcelain")
+    assert state == first.git("status", "--porcelain") != ""
+    first.commit("Only here")
+    assert second.git("status", "--porcelain") == state
+    assert len(first.commits) == len(second.commits) + 1

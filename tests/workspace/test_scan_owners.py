@@ -25,7 +25,7 @@ from examples.workspace.scanning.owners import Owners
         ("Make?ile", ["Makefile", "a/Makefile"], ["Makefiles", "Make/ile"]),
         ("file.py", ["file.py", "a/file.py", "file.py/inside"], ["myfile.py", "fileXpy"]),
         (r"with\ space.py", ["with space.py", "a/with space.py"], ["with", "space.py"]),
-        ("**", ["a", "b/c"], []),
+        ("**", ["a", "b/c", "new\nline"], []),
         ("a**b", ["aXb", "x/ab"], ["a/b"]),
         ("new*line", ["new\nline"], []),
     ],
