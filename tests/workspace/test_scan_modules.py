@@ -71,6 +71,7 @@ TREE = (
     "libs/two/json/__init__.py",
     "tests/test_core.py",
     "tests/tools.py",
+    "tests/tools/below.py",
     "given/extra.py",
 )
 
@@ -96,6 +97,8 @@ TREE = (
         ("src/shop/sub/leaf.py", "import leaf", None, "leaf"),  # not beside it: it is in a package
         ("libs/one/main.py", "import pkg.here", "libs/one/pkg/here.py", "pkg.here"),  # the nearer of two
         ("libs/two/other.py", "import pkg.here", "libs/two/pkg/here.py", "pkg.here"),
+        ("libs/two/tests/test_a.py", "import pkg.here", "libs/two/pkg/here.py", "pkg.here"),
+        ("tests/test_core.py", "import tools.below", None, "tools.below"),  # tools.py is no package
     ],
 )
 def test_an_import_means(importer: str, line: str, file: str | None, module: str) -> None:
