@@ -369,8 +369,28 @@ def test_tls_from_the_command_line(pack: Path, tmp_path: Path) -> None:
     with process(tmp_path, "serve", str(pack), *args) as p:
         p.until(lambda: "serving at https://" in p.said())
         url = p.said().split("serving at ")[1].split()[0]
-        trusting = ssl.create_default_context(cafile=certified)
-        assert httpx.get(f"{url}{MANIFEST}", verify=trusting, timeout=PATIENCE, trust_env=False).status_code == 200
+
+        def reached() -> bool:
+            """With the certificate that is in the file now."""
+            trusting = ssl.create_default_context(cafile=certified)
+            try:
+                answer = httpx.get(f"{url}{MANIFEST}", verify=trusting, timeout=PATIENCE, trust_env=False)
+            except httpx.ConnectError:
+                return False
+            return answer.status_code == 200
+
+        assert reached()
+        before = certified.read_text()
+        certified.write_text("nothing")
+        p.popen.send_signal(signal.SIGHUP)
+        p.until(lambda: "holds no certificate" in p.said())
+        certified.write_text(before)
+        assert reached()
+        certificate(tmp_path)
+        assert not reached()
+        p.popen.send_signal(signal.SIGHUP)
+        p.until(lambda: "the certificate was read again" in p.said())
+        assert reached()
         assert p.end() == 0
 
 

@@ -79,6 +79,17 @@ async def test_spans_belong_to_the_trace_of_the_client() -> None:
     assert joined.start_time is not None
     assert joined.end_time > joined.start_time
     assert alone.parent is None
+    exporter.clear()
+    async with house() as h:
+        h.desk.core._observers += (Tracing(provider),)
+        headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
+        async with h.websocket(additional_headers=headers) as ws:
+            await ws.recv()
+            await ws.send(encoded(intent("r-2")).decode())
+            await ws.recv()
+    [session] = exporter.get_finished_spans()
+    assert session.context is not None
+    assert f"{session.context.trace_id:032x}" == trace_id
     assert alone.status.status_code == StatusCode.ERROR
     assert alone.attributes is not None
     assert alone.attributes["error.type"] == "malformed_message"

@@ -2,7 +2,7 @@
 
 One process listens, or several on one socket, which share the store and know nothing of each other. SIGTERM and SIGINT
 drain: nothing new is taken, what is under way is answered, everybody is told. A second one ends at once. SIGHUP reads
-the pack and the file of tokens again.
+the pack, the file of tokens and the certificate again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from manglecp.invoke.local import local_secrets
 from manglecp.pack.model import Settings
 from manglecp.server.assembly import Source, open_core
 from manglecp.server.auth.tokens import TokensFile
-from manglecp.server.binding import Listening, refuse_open
+from manglecp.server.binding import Listening, Refused, refuse_open
 from manglecp.server.core import Core
 from manglecp.server.guards import Guards
 from manglecp.server.reloading import watch_credentials
@@ -29,6 +29,9 @@ from manglecp.server.settings import ServerSettings
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
 from manglecp.server.who import Who
+
+if TYPE_CHECKING:
+    from manglecp.server.tls import Tls
 
 __all__ = ["serve_http", "serve_streams"]
 
@@ -74,7 +77,7 @@ async def serve_http(
     ) as core:
         app = App(core, guards, metrics=metrics, metadata=who.metadata, max_age=listening.max_age)
         listener = Listener(app, bound, tls=tls)
-        stop = _stop_on_signals(core, who.tokens)
+        stop = _stop_on_signals(core, who.tokens, tls)
         await listener.begin()
         host, port = listener.address
         url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -154,7 +157,7 @@ async def _until(
                 await task
 
 
-def _stop_on_signals(core: Core, tokens: TokensFile | None) -> asyncio.Event:
+def _stop_on_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = None) -> asyncio.Event:
     """The first signal asks, the second is obeyed as usual."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     asking = (signal.SIGTERM, signal.SIGINT)
@@ -167,7 +170,7 @@ def _stop_on_signals(core: Core, tokens: TokensFile | None) -> asyncio.Event:
         stop.set()
 
     def reload() -> None:
-        task = asyncio.create_task(_reload(core, tokens))
+        task = asyncio.create_task(_reload(core, tokens, tls))
         reloading.add(task)
         task.add_done_callback(reloading.discard)
 
@@ -178,7 +181,13 @@ def _stop_on_signals(core: Core, tokens: TokensFile | None) -> asyncio.Event:
     return stop
 
 
-async def _reload(core: Core, tokens: TokensFile | None) -> None:
+async def _reload(core: Core, tokens: TokensFile | None, tls: Tls | None) -> None:
+    if tls is not None:
+        try:
+            await asyncio.to_thread(tls.renew)
+            _log.info("the certificate was read again")
+        except Refused as error:
+            _log.error("the certificate is not read again, and the one before is used on: %s", error)
     if tokens is not None and await asyncio.to_thread(partial(tokens.look, again=True)):
         await core.recheck()
     _log.info("the pack was read again: %s", await core.serving.reload())

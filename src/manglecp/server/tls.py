@@ -1,9 +1,11 @@
-"""The certificate of a server and its key. What is wrong with their files is said before anything listens."""
+"""The certificate of a server and its key. What is wrong with their files is said before anything listens.
+
+A certificate is renewed while the server runs: connections that come later see the new one.
+"""
 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 
 from manglecp.server.binding import Listening, Refused
@@ -11,10 +13,11 @@ from manglecp.server.binding import Listening, Refused
 __all__ = ["Tls"]
 
 
-@dataclass(frozen=True, slots=True)
 class Tls:
-    certificate: Path
-    key: Path
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self.certificate = certificate
+        self.key = key
+        self._used: ssl.SSLContext | None = None
 
     @classmethod
     def of(cls, listening: Listening) -> Tls | None:
@@ -23,7 +26,18 @@ class Tls:
         return None if found is None else cls(found, listening.key or found)
 
     def context(self) -> ssl.SSLContext:
-        """TLS 1.2 or newer (SEC-34); Refused says which file is not what it should be."""
+        """TLS 1.2 or newer (SEC-34), always the same; Refused says which file is not what it should be."""
+        if self._used is None:
+            self._used = self._loaded()
+        return self._used
+
+    def renew(self) -> None:
+        """Read the files again. If something is wrong with them, Refused says so, and nothing has changed."""
+        self._loaded()
+        if self._used is not None:
+            self._used.load_cert_chain(self.certificate, self.key, "")
+
+    def _loaded(self) -> ssl.SSLContext:
         made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         try:

@@ -16,6 +16,7 @@ from manglecp.server.credentials import present
 from manglecp.server.guards import Guards
 from manglecp.server.replies import failure
 from manglecp.server.sessions import Session
+from manglecp.server.tracing import joined
 from manglecp.wire.errors import Code, WireError, malformed
 
 __all__ = ["ABORT", "SPLIT", "WebSocket"]
@@ -70,7 +71,8 @@ class WebSocket:
         self._none_open.clear()
         try:
             await send({"type": "websocket.accept"})
-            await self._serve(scope, headers, receive, send)
+            with joined(headers):  # everything that is asked here belongs to the trace of whoever connected
+                await self._serve(scope, headers, receive, send)
         except OSError:  # the client is gone, which is its right at any time (TRANS-06)
             return
         finally:
