@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -126,8 +128,9 @@ def test_what_is_no_plain_file_is_neither_read_nor_waited_for(root: Path) -> Non
     ]
 
 
-def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(root: Path) -> None:
-    """Somebody swaps a folder for a link to another one as fast as they can: nothing of the other is ever seen."""
+@contextmanager
+def swapping(root: Path, pause: float = 0) -> Iterator[None]:
+    """Somebody swaps a folder for a link to another one, and back, as fast as they can but for the pause."""
     other, stop = root / "other", threading.Event()
     other.symlink_to(root.parent / "outside")
 
@@ -137,21 +140,42 @@ def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(root: Path) -> Non
             other.rename(root / "inside")
             (root / "inside").rename(other)
             (root / "aside").rename(root / "inside")
+            stop.wait(pause)
 
     thread = threading.Thread(target=swap)
     thread.start()
-    seen = {"read": 0, "refused": 0}
     try:
-        for _ in range(3_000):
-            try:
-                assert read_range(context(root), "inside/file.txt")["text"] == "something\n"
-                seen["read"] += 1
-            except Refused:
-                seen["refused"] += 1
+        yield
     finally:
         stop.set()
         thread.join()
-    assert seen["read"], "it was there most of the time"
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(root: Path) -> None:
+    read = 0
+    with swapping(root):
+        for _ in range(3_000):
+            with suppress(Refused):
+                assert read_range(context(root), "inside/file.txt")["text"] == "something\n"
+                read += 1
+    assert read, "it was there most of the time"
+
+
+def test_and_nothing_is_written_there(root: Path) -> None:
+    written, text = 0, "something\n"
+    with swapping(root, pause=0.001):
+        for number in range(300):
+            now, text = text, f"{number}\n"
+            try:
+                made = make_patch(context(root), [Edit("inside/file.txt", old=now, new=text)], refuse=True)
+                apply_patch(context(root), made["patch"], made["expected"])
+                written += 1
+            except Refused:
+                text = now
+    assert written, "it was there some of the time"
+    assert (root.parent / "outside" / "file.txt").read_text() == SECRET
+    assert [path.name for path in (root.parent / "outside").iterdir()] == ["file.txt"]
+    assert [path.name for path in (root / "inside").iterdir()] == ["file.txt"], "and nothing is left behind"
 
 
 def test_a_file_with_a_second_name_elsewhere_is_replaced_and_not_written(root: Path) -> None:
