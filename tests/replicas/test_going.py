@@ -74,6 +74,13 @@ class Traffic:
                             raise
                         self.doubtful.append(case)
 
+    async def slow(self, case: str, target: str) -> None:
+        """Asked of one that leaves, and ended by it or by another."""
+        async with self.site.client(target=target) as client:
+            tools = await client.evaluate("go")
+            await client.invoke(tools["long"], {"case": case, "gate": "leaving"})
+            self.done.append(case)
+
     async def plain(self) -> None:
         """Repeats nothing, and is told nothing but that it may."""
         headers = {**JSON, "authorization": f"Bearer {TOKENS['bob']}"}
@@ -113,11 +120,21 @@ async def test_one_leaves_and_comes_back_and_the_other_is_killed(fresh: Site) ->
             tasks.create_task(traffic.client(f"h{n}", fresh.url))
             tasks.create_task(traffic.client(f"w{n}", fresh.socket))
         tasks.create_task(traffic.plain())
+        slow = [f"s{n}-long" for n in range(4)]
+        for n, case in enumerate(slow):
+            tasks.create_task(traffic.slow(case, (fresh.url, fresh.socket)[n % 2]))
+        await fresh.until(lambda: all(map(fresh.waiting, slow)))
         await traffic.more()
+        held = fresh.owners()
+        if held[first.popen.pid] < held[second.popen.pid]:
+            first, second = second, first
         first.leave()
+        await fresh.until(lambda: first.status() != 200)
+        fresh.open_gate("leaving")
         assert await asyncio.to_thread(first.popen.wait, PATIENCE) == 0, first.said()
         assert "drained" in first.said()
         await traffic.more()
+        await fresh.until(lambda: set(slow) <= set(traffic.done))
         assert traffic.doubtful == []
         first.start()
         await asyncio.to_thread(first.ready)
@@ -127,10 +144,11 @@ async def test_one_leaves_and_comes_back_and_the_other_is_killed(fresh: Site) ->
         traffic.ended = True
     effects = fresh.effects()
     for case in traffic.done:
-        if case.endswith("once"):
-            assert effects[f"{case} only"] == 1, case
-        else:
+        if case.endswith("often"):
             assert effects[f"{case} kept"] >= 1, case
+            continue
+        for label in ("first", "last") if case.endswith("long") else ("only",):
+            assert effects[f"{case} {label}"] == 1, case
     for case in traffic.doubtful:
         assert case.endswith("once"), "what may be repeated is"
         assert effects[f"{case} only"] <= 1
