@@ -310,6 +310,18 @@ def test_edits_that_do_not_fit_say_why(root: Path, edit: Edit, problem: str) -> 
         raise Refused(made["problems"][0]["problem"])
 
 
+def test_lines_end_as_they_did(root: Path) -> None:
+    (root / "dos.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    (root / "both.txt").write_bytes(b"one\r\ntwo\n")
+    apply_patch(context(root), *_patched(root, [Edit("dos.txt", old="one\ntwo\n", new="1\n2\n2b\n")]))
+    assert (root / "dos.txt").read_bytes() == b"1\r\n2\r\n2b\r\nthree\r\n"
+    apply_patch(context(root), *_patched(root, [Edit("dos.txt", old="2b\r\nthree", new="3\r\n4")]))
+    assert (root / "dos.txt").read_bytes() == b"1\r\n2\r\n3\r\n4\r\n"
+    assert not make_patch(context(root), [Edit("both.txt", old="one\ntwo", new="x")])["applies"]
+    apply_patch(context(root), *_patched(root, [Edit("both.txt", old="two\n", new="2\n")]))
+    assert (root / "both.txt").read_bytes() == b"one\r\n2\n"
+
+
 def test_a_change_is_about_the_files_that_were_named(root: Path) -> None:
     named = ["a.py", "new/deep/c.py", "gone.txt"]
     made = make_patch(context(root), EDITS, only=named)

@@ -183,12 +183,19 @@ def _edited(edit: Edit, now: str | None) -> str | None:
         return edit.new
     if not edit.old:
         raise Refused(f"{edit.path!r} is there already: say which text of it to change")
-    count = now.count(edit.old)
+    old, new = (_with_ends_of(now, text) for text in (edit.old, edit.new))
+    count = now.count(old)
     if count != 1:
-        lines = [str(now.count("\n", 0, at) + 1) for at in _places(now, edit.old)]
+        lines = [str(now.count("\n", 0, at) + 1) for at in _places(now, old)]
         where = f"is there {count} times (lines {', '.join(lines[:5])}): say more of it" if count else "is not there"
         raise Refused(f"{edit.path!r}: the old text {where}")
-    return now.replace(edit.old, edit.new)
+    return now.replace(old, new)
+
+
+def _with_ends_of(text: str, part: str) -> str:
+    """Where all lines end as on Windows, so do those of an edit: whoever wrote it did not see the difference."""
+    foreign = "\r\n" in text and text.count("\n") == text.count("\r\n") and "\r" not in part
+    return part.replace("\n", "\r\n") if foreign else part
 
 
 def _places(text: str, part: str) -> list[int]:
