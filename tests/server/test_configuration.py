@@ -28,7 +28,7 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
         load = { evaluations = 3, waiting = 0, longest_wait_ms = 250 }
         sessions.pending = 7
         states.grace_ms = 1500
-        worker.enabled = false
+        worker = { enabled = false, claim_ms = 2500 }
         http.base = "/api/v1"
         http.trusted_proxies = ["10.0.0.0/8", "::1"]
     """
@@ -38,6 +38,7 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
     assert settings.attempt_rate == ServerSettings().attempt_rate
     assert (settings.evaluations, settings.waiting, settings.longest_wait) == (3, 0, 0.25)
     assert (settings.pending, settings.grace, settings.worker, settings.base) == (7, 1.5, False, "/api/v1")
+    assert settings.claim == 2.5
     assert [str(one) for one in settings.trusted_proxies] == ["10.0.0.0/8", "::1/128"]
 
 
@@ -56,6 +57,7 @@ def test_a_rate_is_of_all_processes_together() -> None:
         ("limits.pending = 3", "limits: unknown key"),
         ("rates.identity.per_minute = 3", "per_minute"),
         ("sessions.pending = 0", "sessions.pending: has to be from 1"),
+        ("worker.claim_ms = 10", "worker.claim_ms: has to be from 1"),
         ("worker.enabled = 1", "worker.enabled: takes true or false"),
         ('http.base = "/api/"', "http.base: not a path"),
         ('http.trusted_proxies = ["proxy.example"]', "trusted_proxies: 'proxy.example' is no address"),
