@@ -12,6 +12,7 @@ import uvicorn
 
 from manglecp.server.app import App
 from manglecp.server.protocols import HttpProtocol, WebSocketProtocol
+from manglecp.server.stalled import LOOK_SECONDS, cut_stalled
 from manglecp.server.tls import Tls
 
 __all__ = ["Listener"]
@@ -34,7 +35,17 @@ class _Server(uvicorn.Server):
 class Listener:
     """Serves an application on a socket, from :meth:`begin` until :meth:`end`."""
 
-    def __init__(self, app: App, bound: socket.socket, *, tls: Tls | None = None, ping: float = PING_SECONDS) -> None:
+    def __init__(
+        self,
+        app: App,
+        bound: socket.socket,
+        *,
+        tls: Tls | None = None,
+        ping: float = PING_SECONDS,
+        look: float = LOOK_SECONDS,
+    ) -> None:
+        """``look``: seconds between two looks at who takes nothing."""
+        self._look = look
         self._app = app
         self._socket = bound
         self.address: tuple[str, int] = bound.getsockname()[:2]
@@ -61,6 +72,7 @@ class Listener:
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Returns when connections are taken."""
@@ -70,6 +82,7 @@ class Listener:
                 self._task.result()
                 raise RuntimeError("the server did not start")
             await asyncio.sleep(0.001)
+        self._looking = asyncio.create_task(cut_stalled(self._server.server_state.connections, self._look))
 
     async def end(self, grace: float | None = None) -> bool:
         """Drain while the address still answers, then close it; did everything end in time?"""
@@ -77,4 +90,6 @@ class Listener:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+        if self._looking is not None:
+            self._looking.cancel()
         return over

@@ -5,8 +5,10 @@ requests, a message also for what is no HTTP (TRANS-14), and a way to cut a conn
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sized
 from typing import Any, Final
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
@@ -24,12 +26,29 @@ _HEADER: Final = 32
 """What each header counts besides its letters, so that many short ones are no way around the limit."""
 
 
+class _Flow(FlowControl):
+    """Nothing more is read while there are requests that wait for those before them."""
+
+    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        if not self._waiting:
+            super().resume_reading()
+
+
 class HttpProtocol(HttpToolsProtocol):
     _late: asyncio.TimerHandle | None = None
     _length = 0
 
+    @property
+    def write_paused(self) -> bool:
+        return self.flow.write_paused
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
         self._expect()
 
     def on_message_begin(self) -> None:
@@ -119,10 +138,36 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._hand_over({"type": "websocket.receive", SPLIT: True})
 
     def _hand_over(self, event: Any) -> None:
-        """Nothing more is read until the application has taken what was."""
-        if self.close_sent:  # what comes after our goodbye is read only to reach the client's
-            return
-        self.queue.put_nowait(event)
+        if not self.close_sent:  # what comes after our goodbye is read only to reach the client's
+            self.queue.put_nowait(event)
+            self._pause()
+
+    # Nothing more is read until the application has taken what was, and the client what it was sent: pongs are answers
+    # too, and nobody else would count them.
+
+    @property
+    def write_paused(self) -> bool:
+        return not self.writable.is_set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._pause()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._go_on()
+
+    async def receive(self) -> Any:
+        event = await self.queue.get()
+        self._go_on()
+        return event
+
+    def _pause(self) -> None:
         if not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        if self.read_paused and self.queue.empty() and not self.write_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
