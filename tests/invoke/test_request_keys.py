@@ -12,6 +12,7 @@ import pytest
 from manglecp.intent.identity import Identity
 from manglecp.store.opening import Store, open_store
 from manglecp.store.runs.model import Run
+from manglecp.wire.errors import WireError
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import ME, Fails, shop
@@ -241,3 +242,10 @@ async def test_a_run_is_cancelled_by_its_key_wherever_it_is_carried_out(where: s
 def runs(store: Store) -> Sequence[Run]:
     with store.reading() as tx:
         return store.runs.list(tx)
+
+
+@pytest.mark.parametrize("key", ["", "k" * 129, "k\0"])
+async def test_what_is_no_key_cancels_nothing(key: str) -> None:
+    async with shop(chain(steps("look"))) as s:
+        with pytest.raises(WireError, match="1 to 128 characters"):
+            await s.invoker.cancel(ME, key)

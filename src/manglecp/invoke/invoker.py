@@ -27,15 +27,17 @@ from manglecp.intent.responding import respond
 from manglecp.intent.secret_settings import hiding
 from manglecp.invoke.accepting import Accepted, Accepting, Asked
 from manglecp.invoke.announcing import Announcing
-from manglecp.invoke.answers import Answer, decoded
+from manglecp.invoke.answers import Answer
 from manglecp.invoke.carrying import CarryingOut
 from manglecp.invoke.checking import Checks, args_digest, not_found
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents
+from manglecp.invoke.following import Following
 from manglecp.invoke.parties import HandedOver, Watch
 from manglecp.invoke.progress import OnProgress, telling
 from manglecp.invoke.refusals import interrupted, left_behind
+from manglecp.invoke.requests import UNKEEPABLE, checked_key, conflict, eval_time
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.trial import refuse_unusable
@@ -44,24 +46,17 @@ from manglecp.store.errors import StoreError
 from manglecp.store.opening import Store
 from manglecp.store.registry import Kept
 from manglecp.store.runs.errors import Fenced, KeyTaken
-from manglecp.store.runs.model import Claimed, Run, RunState
-from manglecp.store.runs.waiting import pauses
 from manglecp.toolhost.dispatch import Dispatcher
-from manglecp.wire.errors import WireError, malformed
-from manglecp.wire.faults import Fault
+from manglecp.wire.errors import WireError
 from manglecp.wire.messages.intent import IntentRequest, IntentResponse
 from manglecp.wire.messages.invocation import (
     InvokeRequest,
     InvokeResponse,
 )
-from manglecp.wire.texts import instant_of_milliseconds, read_instant
 
 __all__ = ["Invoker"]
 
 T = TypeVar("T")
-_LONGEST_KEY = 128
-_UNKEEPABLE = "\0"
-"""PostgreSQL has no text with it. Nothing of ours has it in its name."""
 _log = logging.getLogger(__name__)
 
 
@@ -119,13 +114,13 @@ class Invoker:
         self._carrying = CarryingOut(
             lambda: self.domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point
         )
+        self._following = Following(store, self._threads, domain.digest, self._accepting, self._carrying)
         self._under_way: dict[tuple[str, str], tuple[str, asyncio.Task[Answer], asyncio.Event]] = {}
         """By identity and request key: what was asked, who answers it, and what stops that."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._carriers: set[asyncio.Task[Any]] = set()
         """Those that carry out a run at this moment."""
         self._handing_over: Literal["all", "taken"] | None = None
-        self._gone = False
         self.settle: Callable[[], Awaitable[None]] = _at_once
         """What an answer about effects waits for: whoever gets it and asks again is to be answered by what they did."""
 
@@ -180,15 +175,15 @@ class Invoker:
         ``progress`` is told how far it is. ``cancel`` asks to stop, which happens between steps. ``named`` is told the
         name of the tool, if it is carried out here.
         """
-        key, now_ns = _request_key(request), _eval_time(request, self._clock)
-        if _UNKEEPABLE in request.payload.macro_id:
+        key, now_ns = checked_key(request.payload.request_key), eval_time(request, self._clock)
+        if UNKEEPABLE in request.payload.macro_id:
             raise not_found()
         asked = digest({"macro_id": request.payload.macro_id, "args": args_digest(request.payload.args)})
         cancel = cancel or asyncio.Event()
         # Nothing is awaited between looking and registering: of two at the same time the second finds the first.
         known = None if key is None else self._under_way.get((identity.name, key))
         if known is not None and known[0] != asked:
-            raise _conflict()
+            raise conflict()
         if known is not None:
             task = known[1]
             await _or_stopped(task, cancel, known[2])
@@ -209,7 +204,7 @@ class Invoker:
     async def _answer(self, request: InvokeRequest, asked: Asked, watch: Watch) -> Answer:
         identity = asked.identity
         if asked.key is not None:
-            run = await self._in_thread(self._by_key, identity, asked.key)
+            run = await self._following.by_key(identity, asked.key)
             if run is not None:
                 return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         try:
@@ -235,17 +230,14 @@ class Invoker:
 
     async def cancel(self, identity: Identity, key: str) -> None:
         """Ask the run of this key to stop, wherever it is carried out. What is over stays as it is."""
+        checked_key(key)
         known = self._under_way.get((identity.name, key))
         if known is not None:
             known[2].set()
             return
-        run = await self._in_thread(self._by_key, identity, key)
+        run = await self._following.by_key(identity, key)
         if run is not None:
-            await self._in_thread(self._ask_cancel, run)
-
-    def _ask_cancel(self, run: Run) -> None:
-        with self._store.writing() as tx:
-            self._store.runs.ask_cancel(tx, run.run_id, run.identity)
+            await self._following.ask_cancel(run)
 
     def _find(self, identity: Identity, macro_id: str) -> Kept | None:
         with self._store.glancing() as tx:
@@ -256,9 +248,9 @@ class Invoker:
     async def _carry_out(self, accepted: Accepted, watch: Watch) -> Answer:
         run, task = accepted.admission.run, asyncio.current_task()
         assert task is not None
-        if self._gone:
+        if self._following.gone:
             self._claims.drop(run)
-            return self._left_behind(accepted)
+            return _left_behind(accepted)
         self._carriers.add(task)
         try:
             return await self._carrying.answer(accepted, watch)
@@ -266,14 +258,14 @@ class Invoker:
             await self._in_thread(self._release, run)
             raise
         except asyncio.CancelledError:
-            if not self._gone:
+            if not self._following.gone:
                 raise
             task.uncancel()
             _log.warning("run %s is left as it is", run)
-            return self._left_behind(accepted)
+            return _left_behind(accepted)
         except Fenced:
             _log.warning("run %s was taken over by another process", run)
-            return await self._end_of(run, watch, keyed=accepted.admission.request_key_digest is not None)
+            return await self._following.end_of(run, watch, keyed=_keyed(accepted))
         except StoreError as error:
             _log.error("run %s cannot be written down: %s", run, error)
             return interrupted(run, acknowledged=accepted.plan.has_effects)
@@ -294,7 +286,7 @@ class Invoker:
     def leave(self) -> None:
         """Wait for nothing more. Runs stay as they are on record; their claims lapse when this process and its hosts
         are gone, and not earlier: an effect may still be under way."""
-        self._gone = True
+        self._following.gone = True
         for task in tuple(self._carriers):
             task.cancel()
 
@@ -312,16 +304,9 @@ class Invoker:
     async def _elsewhere(self, accepted: Accepted, watch: Watch) -> Answer:
         """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
         run = accepted.admission.run
-        until = time.monotonic() + self._settings.handover_ms / 1_000
-        for pause in pauses():
-            found = await self._in_thread(self._store.runs.wait, run, 0.0)
-            if found.state != RunState.RUNNING or found.owner is not None or self._gone:
-                break
-            if time.monotonic() >= until:
-                await self.take_over(run, watch=replace(watch, leaving=lambda: False))
-                break
-            await asyncio.sleep(pause)
-        return await self._end_of(run, watch, keyed=accepted.admission.request_key_digest is not None)
+        if await self._following.unwanted(run, self._settings.handover_ms / 1_000):
+            await self.take_over(run, watch=replace(watch, leaving=lambda: False))
+        return await self._following.end_of(run, watch, keyed=_keyed(accepted))
 
     def _release(self, run: str) -> None:
         claim = self._claims.of(run)
@@ -330,52 +315,10 @@ class Invoker:
                 with self._store.writing() as tx:
                     self._store.runs.release(tx, run, claim.fence)
 
-    def _left_behind(self, accepted: Accepted) -> WireError:
-        keyed = accepted.admission.request_key_digest is not None
-        return left_behind(accepted.admission.run, acknowledged=accepted.plan.has_effects, keyed=keyed)
-
     # --- runs of others ----------------------------------------------------------------------------------------------
 
-    def _by_key(self, identity: Identity, key: str) -> Run | None:
-        with self._store.reading() as tx:
-            return self._store.runs.by_key(tx, identity.name, key)
-
     async def _of_another(self, run: str, its: str, asked: str, watch: Watch) -> Answer:
-        return await self._end_of(run, watch, keyed=True) if its == asked else _conflict()
-
-    async def _end_of(self, run: str, watch: Watch, *, keyed: bool) -> Answer:
-        """Wait for the end of a run that somebody else carries out; who does hears of it if that is to stop."""
-        told = False
-        for pause in pauses():
-            if self._gone:
-                return left_behind(run, acknowledged=True, keyed=keyed)
-            # Looked at without waiting in a thread: there are few of them, and many may wait.
-            if (found := await self._in_thread(self._store.runs.wait, run, 0.0)).state != RunState.RUNNING:
-                break
-            if watch.cancelled.is_set() and not told:
-                told = True
-                await self._in_thread(self._ask_cancel, found)
-            await asyncio.sleep(pause)
-        kept = await self._in_thread(self._kept_answer, run)
-        if kept is None and found.state == RunState.NEEDS_DECISION and found.pack_digest == self.domain.digest:
-            return await self._left(found)
-        if kept is None:
-            return WireError("execution_failed", "The run is over, and its answer is kept no longer", {"run_id": run})
-        return decoded(kept)
-
-    async def _left(self, run: Run) -> Answer:
-        """What is to be said of a run that was set aside because whoever takes it dies: none of them could say it."""
-        claimed = await self._in_thread(self._loaded, run.run_id)
-        accepted = await self._in_thread(self._accepting.accepted_before, claimed)
-        return self._carrying.set_aside(accepted, run.code or "poisoned")
-
-    def _loaded(self, run: str) -> Claimed:
-        with self._store.reading() as tx:
-            return self._store.runs.load(tx, run)
-
-    def _kept_answer(self, run: str) -> bytes | None:
-        with self._store.reading() as tx:
-            return self._store.runs.answer(tx, run)
+        return await self._following.end_of(run, watch, keyed=True) if its == asked else conflict()
 
     async def take_over(self, run: str | None = None, *, watch: Watch | None = None) -> str | None:
         """Claim a run that nobody carries out any more (or this one), and carry it out; its id, or None."""
@@ -420,25 +363,9 @@ async def _or_stopped(task: asyncio.Task[Answer], asked: asyncio.Event, stop: as
         stopping.cancel()
 
 
-def _conflict() -> WireError:
-    return WireError("x-request_key_conflict", "The request key was used for another macro-tool or other arguments")
+def _keyed(accepted: Accepted) -> bool:
+    return accepted.admission.request_key_digest is not None
 
 
-def _request_key(request: InvokeRequest) -> str | None:
-    key = request.payload.request_key
-    if key is not None and (not 1 <= len(key) <= _LONGEST_KEY or _UNKEEPABLE in key):
-        raise malformed(
-            f"x-request_key has 1 to {_LONGEST_KEY} characters, none of them NUL", "$.payload.x-request_key"
-        )
-    return key
-
-
-def _eval_time(request: InvokeRequest, clock: Callable[[], int]) -> int:
-    """INVK-03: what rules take for now. Whether the tool is still valid is another question."""
-    given = request.payload.eval_time
-    if given is None:
-        return clock()
-    try:
-        return read_instant(given) if isinstance(given, str) else instant_of_milliseconds(given)
-    except Fault as fault:
-        raise malformed(fault.message, "$.payload.eval_time") from None
+def _left_behind(accepted: Accepted) -> WireError:
+    return left_behind(accepted.admission.run, acknowledged=accepted.plan.has_effects, keyed=_keyed(accepted))
