@@ -178,3 +178,23 @@ async def test_a_turn_that_comes_together_with_its_cancellation_is_handed_on() -
     await asyncio.wait([first, second])
     assert ran == ["second"]
     assert (admission.evaluating, admission.waiting) == (0, 0)
+
+
+def test_whoever_has_a_network_of_addresses_is_one_client() -> None:
+    admission = Admission(ServerSettings(peer_rate=Rate(0.001, 2), attempt_rate=Rate(0.001, 1)))
+
+    def taken(peer: str) -> bool:
+        try:
+            admission.charge_peer(peer)
+        except WireError:
+            return False
+        return True
+
+    assert [taken(f"2001:db8:0:1::{number}") for number in range(4)] == [True, True, False, False]
+    assert taken("2001:db8:0:2::1")
+    assert [taken(one) for one in ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1")] == [True, True, False]
+    assert taken("192.0.2.2")
+    assert [taken("fe80::1%eth0") for _ in range(3)] == [True, True, False]
+    admission.failed_try("2001:db8::1")
+    with pytest.raises(WireError, match="Too many credentials"):
+        admission.failed_try("2001:db8::2")

@@ -7,11 +7,13 @@ told when to come back (``rate_limited``, ERR-30). Evaluations take their turn i
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final
 
 from manglecp.intent.identity import Identity
@@ -21,6 +23,7 @@ from manglecp.wire.errors import WireError
 __all__ = ["Admission", "Buckets"]
 
 _LEAST_WAIT_MS: Final = 50
+_HOST_BITS: Final = 64
 _MOST_WAIT_MS: Final = 10_000
 
 
@@ -73,7 +76,7 @@ class Admission:
     def charge_peer(self, peer: str | None) -> None:
         """For every message. Raises ``rate_limited``."""
         if peer is not None:
-            _refuse(self._peers.take(peer), "Too many messages from this address")
+            _refuse(self._peers.take(_source(peer)), "Too many messages from this address")
 
     def charge(self, identity: Identity) -> None:
         """For every request of somebody who is known. The user of this machine may ask as often as they like, and
@@ -83,7 +86,7 @@ class Admission:
 
     def failed_try(self, peer: str | None) -> None:
         """For every credential that does not hold. Those that do are never held up by others from the same address."""
-        _refuse(self._attempts.take(peer or ""), "Too many credentials that do not hold")
+        _refuse(self._attempts.take(_source(peer or "")), "Too many credentials that do not hold")
 
     # --- how many ----------------------------------------------------------------------------------------------------
 
@@ -174,6 +177,22 @@ class _Evaluation:
 
     async def __aexit__(self, *_: object) -> None:
         self._admission.end(self._began)
+
+
+def _source(peer: str) -> str:
+    """Whom an address stands for: whoever has one of IPv6 has a whole network of them to come from."""
+    return _network(peer) if ":" in peer else peer
+
+
+@lru_cache(maxsize=1_024)
+def _network(peer: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(peer)
+    except ValueError:
+        return peer
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> _HOST_BITS << _HOST_BITS, 128 - _HOST_BITS)))
 
 
 def _refuse(seconds: float, message: str) -> None:
