@@ -207,8 +207,10 @@ class View:
     @property
     def layers(self) -> str:
         """Which layers hold facts: b the whole base, x the base without what was removed, o the overlay."""
-        below = ("x" if self.removed else "b") if self.base.facts else ""
-        return below + "o" if self.facts else below
+        # Constants: they are looked up very often, and are neither made nor hashed anew.
+        if self.facts:
+            return ("xo" if self.removed else "bo") if self.base.facts else "o"
+        return ("x" if self.removed else "b") if self.base.facts else ""
 
 
 class Grouped(View):
