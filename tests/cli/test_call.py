@@ -152,12 +152,15 @@ def test_what_an_action_said_is_for_the_owner_of_the_machine(run: Run, work: Pat
         assert "has a route already" not in other.output
 
 
-def test_programs_are_started_only_if_whoever_calls_allows_them(run: Run, letters: str) -> None:
+def test_whoever_calls_says_which_of_the_programs_that_a_pack_names_are_started(run: Run, letters: str) -> None:
     asked = ("call", letters, "print_letter", "--intent", "print", "--arg", "letter=a", "--confirm", "--degrade")
-    refused = run(*asked)
-    assert (refused.exit_code, "Step 1 (press) failed" in refused.stderr) == (1, True)
-    allowed = run(*asked, "--program", "echo")
-    assert (allowed.exit_code, "  printed: a\n" in allowed.stdout) == (0, True)
+    for others in (("none",), ("cat",)):
+        refused = run(*asked, "--program", *others)
+        assert (refused.exit_code, "Step 1 (press) failed" in refused.stderr) == (1, True)
+    for allowed in (run(*asked), run(*asked, "--program", "echo")):
+        assert (allowed.exit_code, "  printed: a\n" in allowed.stdout) == (0, True)
+    both = run(*asked, "--program", "none", "--program", "echo")
+    assert (both.exit_code, "goes with no other" in both.stderr) == (2, True)
 
 
 def test_wrong_command_lines(run: Run, letters: str, write: Any) -> None:

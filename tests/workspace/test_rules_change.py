@@ -116,7 +116,7 @@ def test_an_undo_outlives_the_process_that_made_the_change(repository: Repositor
     def call(pack: Path, tool: str, intent: str, fact: str, *more: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "manglecp", "call", str(pack), tool, "--intent", intent, "--fact", fact]
         command += ["--set", f"root={repository.root}", "--set", f"python={sys.executable}", "--facts-cache", "none"]
-        command += ["--program", "git", "--program", "python", "--degrade", "--confirm", "--json"]
+        command += ["--degrade", "--confirm", "--json"]
         command += ["--store", str(tmp_path / "store.sqlite3"), *more]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr

@@ -28,6 +28,7 @@ __all__ = [
     "assignments",
     "bold",
     "cache_option",
+    "degrade_option",
     "identity_of",
     "message_of",
     "pack_argument",
@@ -41,6 +42,8 @@ __all__ = [
 
 LOCAL: Final = "local"
 _EXPLAIN_POLICY: Final = "explain_policy"
+_EVERY: Final = "*"
+"""Each program that the pack names; see manglecp.toolhost.dispatch.programs, which is not loaded for that."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -100,12 +103,17 @@ who_options: Final = _together(
     click.option("--as", "who", metavar="NAME", help="Who asks; by default 'local', who may have policy explained."),
     click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of whoever asks."),
 )
+degrade_option: Final = click.option(
+    "--degrade", is_flag=True, help="Also on a machine that cannot lock the pack's Python files in completely."
+)
 program_option: Final = click.option(
     "--program",
     "programs",
     metavar="NAME",
     multiple=True,
-    help="A program that the pack may start, if it names it too. By default it starts none.",
+    callback=lambda _context, _parameter, given: _programs(given),
+    help="A program that the pack may start, if it names it too: locked in as its hosts are. By default each that it "
+    "names and that is there; 'none' for none.",
 )
 cache_option: Final = click.option(
     "--facts-cache",
@@ -118,9 +126,7 @@ pack_options: Final = _together(
     click.option(
         "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
     ),
-    click.option(
-        "--degrade", is_flag=True, help="Also on a machine that cannot lock the pack's Python files in completely."
-    ),
+    degrade_option,
     click.option(
         "--allow-weaker",
         is_flag=True,
@@ -129,6 +135,14 @@ pack_options: Final = _together(
     program_option,
     cache_option,
 )
+
+
+def _programs(given: tuple[str, ...]) -> tuple[str, ...]:
+    if "none" not in given:
+        return given or (_EVERY,)
+    if len(given) > 1:
+        raise click.UsageError("--program none goes with no other program")
+    return ()
 
 
 def _cache(given: str | None) -> Path | bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from manglecp.cli import inputs
-from manglecp.cli.asking import cache_option, program_option
+from manglecp.cli.asking import cache_option, degrade_option, program_option
 from manglecp.cli.looking import ShownLooking
 from manglecp.cli.outputs import Progress, count, report, write_lines
 from manglecp.mangle.errors import Diagnostic, MangleError
@@ -32,11 +32,17 @@ _FILE_OR_PACK.name = "file"
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
 @click.option("--set", "params", metavar="NAME=VALUE", multiple=True, help="A setting of the pack.")
+@degrade_option
 @program_option
 @cache_option
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as one JSON document.")
 def command(
-    files: tuple[str, ...], params: tuple[str, ...], programs: tuple[str, ...], cache: Path | bool, as_json: bool
+    files: tuple[str, ...],
+    params: tuple[str, ...],
+    degrade: bool,
+    programs: tuple[str, ...],
+    cache: Path | bool,
+    as_json: bool,
 ) -> None:
     """Find what is wrong with the program in FILEs, or with a pack, which is a folder.
 
@@ -50,7 +56,7 @@ def command(
         raise click.UsageError("a pack is checked on its own: give one folder, or files")
     if params and not folders:
         raise click.UsageError("--set is for packs")
-    finding = {"programs": programs, "cache": cache}
+    finding = {"programs": programs, "cache": cache, "degrade": degrade}
     errors = _check_pack(folders[0], params, finding, as_json) if folders else _check_files(files, as_json)
     if errors:
         raise click.exceptions.Exit(1)
@@ -84,7 +90,7 @@ def _check_pack(folder: str, params: Sequence[str], finding: dict[str, Any], as_
     about: dict[str, Any] = {}
     with Progress("checking"):
         serve = partial(_serve, finding)
-        domain, problems = survey(Path(folder), dict(map(_setting, params)), serve)
+        domain, problems = survey(Path(folder), dict(map(_setting, params)), serve, degrade=finding["degrade"])
     if domain is not None:
         pack = domain.pack
         problems = (*problems, *trial(pack, pack.governance, pack.settings.sandbox))

@@ -29,13 +29,16 @@ def survey(
     folder: Path,
     params: Mapping[str, str] | None = None,
     serve: Callable[[Pack], AbstractContextManager[Generated | None]] | None = None,
+    *,
+    degrade: bool = False,
 ) -> tuple[Domain | None, tuple[Problem, ...]]:
     """The domain, if there is one, and all problems; warnings are among them.
 
-    ``serve`` has the pack find out what it says it can; without it that is not tried.
+    ``serve`` has the pack find out what it says it can; without it that is not tried. ``degrade`` as of
+    :func:`manglecp.pack.reading.read_pack`.
     """
     try:
-        pack = read_pack(folder, params)
+        pack = read_pack(folder, params, degrade=degrade)
     except PackError as refused:
         if refused.partial is None:
             return None, refused.problems

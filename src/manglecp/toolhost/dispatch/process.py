@@ -25,6 +25,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from manglecp.toolhost.dispatch.framing import Lines
 from manglecp.toolhost.dispatch.launching import HostCommand, Launched, launch
 from manglecp.toolhost.dispatch.messages import decode
@@ -353,9 +355,18 @@ class HostProcess:
 
     def _lose_all(self, code: int) -> None:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        said = (self._pairing.half() + b"\n" + self._stderr).strip().decode("utf-8", "replace")
+        said = _last_words((self._pairing.half() + b"\n" + self._stderr).strip())
         self._pairing.lose_all("crash" if code else "empty_output", f"the host {how}" + (f": {said}" if said else ""))
         self._unsent.clear()
+
+
+def _last_words(said: bytes) -> str:
+    """What a host says that cannot begin is an object with its reason."""
+    with contextlib.suppress(ValueError, RecursionError):
+        told = msgspec.json.decode(said)
+        if isinstance(told, dict) and isinstance(told.get("error"), str):
+            return str(told["error"])
+    return said.decode("utf-8", "replace")
 
 
 def _read_some(descriptor: int) -> bytes | None:

@@ -16,7 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Places", "read_by"]
+__all__ = ["EVERY", "Places", "read_by"]
+
+EVERY: Final = "*"
+"""Stands for each program that is named and is there."""
 
 _PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")
 _SYSTEM: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
@@ -43,7 +46,9 @@ class Places:
     def startable(self, name: str, allowed: Iterable[str]) -> str | None:
         """Where the program lies, if it is among those that are allowed, by name or by path."""
         path = self.find(name)
-        return path if path is not None and any(each == name or self.find(each) == path for each in allowed) else None
+        if path is None:
+            return None
+        return path if any(each in (EVERY, name) or self.find(each) == path for each in allowed) else None
 
 
 def read_by(program: str) -> Iterator[str]:

@@ -65,7 +65,8 @@ class SandboxUnavailable(RuntimeError):
     def __init__(self, enforcement: Enforcement) -> None:
         self.enforcement = enforcement
         reasons = "; ".join(f"{mechanism}: {reason}" for mechanism, reason in enforcement.missing.items())
-        super().__init__(f"sandbox profile {enforcement.profile!r} cannot be enforced here ({reasons})")
+        profile = f"sandbox profile {enforcement.profile!r}"
+        super().__init__(f"{profile} cannot be enforced here ({reasons}); --degrade goes on without")
 
 
 class Closed(ValueError):
