@@ -218,7 +218,7 @@ def judged(data: bytes) -> Sent | None:
     request, type_ = decoded.get("id"), decoded.get("type")
     readable = isinstance(request, str) and request != "" and type_ != "cancel"
     known = request if readable else None
-    if doubts and type_ == "cancel":
+    if type_ == "cancel" and (doubts or "x-request_key" in text):  # one that names a key is looked at more closely
         return None
     if doubts:
         return Sent(data, frozenset({None, known}))

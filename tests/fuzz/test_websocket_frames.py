@@ -81,7 +81,9 @@ async def bystander(server: Server) -> AsyncIterator[None]:
 @pytest.mark.parametrize("count", SIZES)
 async def test_messages(count: int, tmp_path: Path) -> None:
     with serve(tmp_path) as server:
-        tool = await (await line(server)).check()
+        first = await line(server)
+        tool = await first.check()
+        first.writer.close()
         await messages(server, range(200), tool)
         before = server.figures()
         async with asyncio.timeout(PATIENCE + count / 20), bystander(server):
