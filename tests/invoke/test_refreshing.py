@@ -26,6 +26,8 @@ from tests.invoke.workshop import ME, Shop, shop
 PATIENCE = 60.0
 RULES = """
 macro("t", "A tool."). mandatory("t") :- intent("go"). macro_step("t", 1, "write").
+macro("twice", "Writes twice."). mandatory("twice") :- intent("go").
+macro_step("twice", 1, "write"). macro_step("twice", 2, "write").
 macro("u", "Another."). mandatory("u") :- intent("go"), file("b"). macro_step("u", 1, "write").
 """
 WRITE = action("write", params={}, effects=("filesystem",), tier=1, mutates=True)
@@ -72,16 +74,18 @@ class World:
             self.give(*self.waiting.get_nowait())
 
 
-def finding(every: float = 0.05) -> Pack:
-    plain = pack(RULES, schema="Decl file(Name) bound [/string].", actions=[WRITE], intents=("go",))
+def finding(every: float = 0.05, policy: str = "") -> Pack:
+    plain = pack(RULES, policy=policy, schema="Decl file(Name) bound [/string].", actions=[WRITE], intents=("go",))
     scan = GeneratorDescription(name="scan", aid="AID.FACTS.SCAN.v1", predicates=("file",), every=every)
     return replace(plain, generators={"scan": scan})
 
 
 @asynccontextmanager
-async def served(world: World, every: float = 0.05, **more: Any) -> AsyncIterator[tuple[Shop, list[Any]]]:
+async def served(
+    world: World, every: float = 0.05, policy: str = "", **more: Any
+) -> AsyncIterator[tuple[Shop, list[Any]]]:
     """A shop whose facts are kept up to date, and what troubles it had."""
-    found = finding(every)
+    found = finding(every, policy)
     generated = Generated(found, world, None)
     troubles: list[Any] = []
     async with asyncio.timeout(PATIENCE), shop(found, auto_confirm=AUTO, **more) as one:
@@ -101,7 +105,7 @@ async def test_a_change_is_answered_by_and_named_in_the_proof() -> None:
         await one.invoke("t")
         await one.invoke("t")
         world.files = {"a", "b"}
-        await until(one, {"t", "u"})
+        await until(one, {"t", "twice", "u"})
         await one.invoke("t")
         proofs = [body["proof_digest"] for kind, body in one.ledger() if kind == "admission"]
     assert len(proofs) == 3
@@ -109,7 +113,10 @@ async def test_a_change_is_answered_by_and_named_in_the_proof() -> None:
     assert troubles == []
 
 
-async def test_an_answer_about_effects_waits_for_a_look_that_begins_after_them() -> None:
+async def test_an_answer_about_effects_waits_for_a_look_that_begins_after_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refreshing, "PATIENCE", 10 * PATIENCE)
     world = World()
 
     def write(_: Any) -> dict[str, Any]:
@@ -126,11 +133,30 @@ async def test_an_answer_about_effects_waits_for_a_look_that_begins_after_them()
         world.give(*early)
         late = await world.waiting.get()
         assert not asked.done()
-        assert set(await one.tools()) == {"t"}
+        assert set(await one.tools()) == {"t", "twice"}
         world.held = False
         world.give(*late)
         await asked
-        assert set(await one.tools()) == {"t", "u"}
+        assert set(await one.tools()) == {"t", "twice", "u"}
+
+
+async def test_each_gate_asks_policy_by_the_newest_facts() -> None:
+    world = World()
+    shops: list[Shop] = []
+
+    async def write(_: Any) -> dict[str, Any]:
+        version = shops[0].invoker.domain.facts_version
+        world.files = {"a", "locked"}
+        while shops[0].invoker.domain.facts_version == version:
+            await asyncio.sleep(0.01)
+        return {}
+
+    policy = 'effect_denied("write", "it is locked") :- file("locked").'
+    async with served(world, policy=policy, work={"write": write}) as (one, _):
+        shops.append(one)
+        error = await one.refused("twice")
+        assert (error.code, (error.details or {})["reason"]) == ("execution_failed", "needs_decision")
+        assert [name for name, _ in one.bench.ran] == ["write"]
 
 
 async def test_an_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +185,10 @@ async def test_trouble_is_told_once_and_when_it_is_over(broken: str | Exception)
         before = world.passes
         while world.passes < before + (2 if isinstance(broken, str) else 1):
             await asyncio.sleep(0.01)
-        assert set(await one.tools()) == {"t"}
+        assert set(await one.tools()) == {"t", "twice"}
         await one.invoke("t")  # nothing to wait for
         world.broken = None
-        await until(one, {"t", "u"})
+        await until(one, {"t", "twice", "u"})
         while len(troubles) < 2:
             await asyncio.sleep(0.01)
     why = broken if isinstance(broken, str) else "the server failed"

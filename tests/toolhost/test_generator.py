@@ -95,6 +95,17 @@ def test_facts_one_by_one_are_one_part() -> None:
     assert parts == {"": [["p", number] for number in range(1_000)], "a": [["p", -1]]}
 
 
+def test_a_pass_is_not_over_before_its_last_fact_is_given() -> None:
+    @facts("p")
+    def scan() -> Iterator[tuple[str, int, str]]:
+        for number in range(10):
+            yield "p", number, "x" * 150_000
+
+    pieces = taken(scan)
+    assert len(pieces) > 1
+    assert [number for _, number, _ in given(pieces)[""]] == list(range(10))
+
+
 def test_a_piece_does_not_wait_for_the_next_fact(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("manglecp.toolhost.generator.time", SimpleNamespace(monotonic=lambda: now[0]))
