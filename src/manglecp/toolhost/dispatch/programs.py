@@ -3,8 +3,10 @@
 An action names a program; whoever dispatches says whether it may be started, and where it lies: on their ``PATH``, or
 where a setting of the same name says. That is looked up before a host is locked in, for a host is told paths.
 
-A Python interpreter is a program that reads: its library, and that of the one that its environment was made from. Both
-are found without running it, from where it lies and from ``pyvenv.cfg``.
+A Python interpreter is a program that reads: its library, that of the one that its environment was made from, and the
+folders of packages that are installed where they are worked on. All are found without running it, from where it lies,
+from ``pyvenv.cfg`` and from ``.pth`` files. Nothing hidden is read because such a file names it, and no folder that
+holds more than a project.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ EVERY: Final = "*"
 _PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")
 _SYSTEM: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
 """Of these, a host reads the libraries anyway, and has no business with the rest."""
+_MOST_FILES: Final = 200
+_LARGEST: Final = 65_536
+_LEAST_DEPTH: Final = 2
+"""Parts of a path: what lies directly in the root of the disk is the system's or everybody's."""
 _HOME: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)
 
 
@@ -71,3 +77,16 @@ def _environment(prefix: Path) -> Iterator[str]:
 def _library(prefix: Path) -> Iterator[str]:
     if prefix not in _SYSTEM:
         yield from (str(folder) for folder in (prefix / "lib", prefix / "lib64") if folder.is_dir())
+        for file in sorted(prefix.glob("lib/python3*/site-packages/*.pth"))[:_MOST_FILES]:
+            yield from _worked_on(file)
+
+
+def _worked_on(file: Path) -> Iterator[str]:
+    """The folders that a ``.pth`` file adds to the path of imports."""
+    home = Path.home()
+    for line in file.read_bytes()[:_LARGEST].decode(errors="replace").splitlines():
+        folder = Path(line.strip())
+        hidden = any(part.startswith(".") for part in folder.parts)
+        wide = len(folder.parts) <= _LEAST_DEPTH or home.is_relative_to(folder)
+        if folder.is_absolute() and not hidden and not wide and folder.is_dir():
+            yield str(folder)
