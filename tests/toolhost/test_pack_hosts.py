@@ -240,8 +240,8 @@ def test_an_interpreter_reads_its_environment_and_what_that_was_made_from(tmp_pa
     assert read == {str(tmp_path / name) for name in ("env/pyvenv.cfg", "env/lib", "base/lib")}
     assert list(read_by(str(tmp_path / "env/bin/git"))) == []
     site = tmp_path / "env/lib/python3.12/site-packages"
-    for folder in (site, tmp_path / "work/src", tmp_path / ".hidden/src"):
-        folder.mkdir(parents=True)
+    for made in (site, tmp_path / "work/src", tmp_path / ".hidden/src"):
+        made.mkdir(parents=True)
     lines = [
         f"{tmp_path}/work/src",
         f"{tmp_path}/.hidden/src",
