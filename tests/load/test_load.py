@@ -43,7 +43,7 @@ async def test_mixed_traffic(connections: int, seconds: float, tmp_path: Path) -
     store = str(tmp_path / "store.db")
     with serve(tmp_path, identities=IDENTITIES, config=CONFIG, store=store, more=PACK) as server:
         async with asyncio.timeout(PATIENCE + 10 * seconds):
-            await traffic(server, 20, 1.0)  # what is made once, is made now
+            await traffic(server, connections, seconds / 3)  # what is made once, is made now
             before = server.figures()
             seen = await traffic(server, connections, seconds)
             after = await server.at_rest(before, kilobytes=MEMORY)
