@@ -12,8 +12,8 @@ _scanners: dict[tuple[Path, Path | None, Settings], Scanner] = {}
 
 
 @facts(
-    *("file", "unreadable", "syntax_error", "odd_name", "link", "symbol", "module", "in_package"),
-    *("imports", "imports_file", "test_file", "conftest_of", "test", "tests_symbol"),
+    *("file", "unreadable", "syntax_error", "odd_name", "link", "symbol", "module", "base_name"),
+    *("subject", "in_package", "imports", "imports_file", "test_file", "conftest_of", "test", "tests_symbol"),
     *("config_file", "lock_file", "generated", "secret_in"),
     *("changed", "changed_symbol", "staged", "renamed", "under_way", "head", "current_branch", "default_branch"),
     *("last_change", "authors", "churn", "owner", "invalid_owners"),

@@ -16,6 +16,8 @@ from examples.workspace.scanning.configuration import Configuration, configured
 from examples.workspace.scanning.marks import config_of, generated_by_text, language_of, lock_of
 from examples.workspace.scanning.python import outline
 from examples.workspace.scanning.secrets import secrets_in
+from tests.workspace.repository import new
+from tests.workspace.scans import of, scanned
 
 # --- Python -----------------------------------------------------------------------------------------------------------
 
@@ -312,3 +314,20 @@ def test_lines_are_counted_where_letters_grow() -> None:
 def test_looking_for_secrets_is_quick_on_hostile_text() -> None:
     for text in ("password" * 50_000, "token=" * 50_000, "a://" * 50_000, "eyJ" * 50_000, "_KEY" * 50_000 + "="):
         assert secrets_in(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "subject"),
+    [
+        ("a/orders.py", "orders", None),
+        ("tests/test_orders.py", "test_orders", "orders"),
+        ("orders_test.py", "orders_test", "orders"),
+        ("a/b.c.pyi", "b.c", None),
+    ],
+)
+def test_names_say_what_is_tested(tmp_path: Path, name: str, stem: str, subject: str | None) -> None:
+    repository = new(tmp_path / "repository")
+    repository.commit("One file", files={name: "X = 1\n"})
+    facts = scanned(repository.root)
+    assert of(facts, "base_name") == {(name, stem)}
+    assert of(facts, "subject") == (set() if subject is None else {(name, subject)})

@@ -136,6 +136,12 @@ class Files:
             return
         found = known.analysis
         yield "file", name, "binary" if found.why == "binary" else known.language, known.stamp.size, known.digest
+        if known.language == "python":
+            stem = name.rpartition("/")[2].rpartition(".")[0]
+            yield "base_name", name, stem
+            subject = stem.removeprefix("test_").removesuffix("_test")
+            if subject != stem:
+                yield "subject", name, subject
         if found.why:
             yield "unreadable", name, found.why
         if found.why == "syntax error":

@@ -14,6 +14,13 @@ matches(File, 75, Why) :-
   Language != "binary",
   :string:contains(File, Word),
   Why = fn:string:concat("has ", Word, " in its name").
+matches(File, 85, Why) :-
+  intent("explore"),
+  topic(Word),
+  End = fn:string:concat("/", Word, ".py"),
+  file(File, "python", _, _),
+  :string:ends_with(File, End),
+  Why = fn:string:concat("is called ", Word).
 matches(File, 60, Why) :-
   intent("explore"),
   topic(Word),
@@ -63,6 +70,11 @@ same_test(Given, Id) :-
   test(Id, _, _),
   Case = fn:string:concat(Id, "["),
   :string:starts_with(Given, Case).
+clue(File, 15, "the test is called after it") :-
+  failing_file(Test),
+  subject(Test, Name),
+  base_name(File, Name),
+  distance(File, _).
 clue(File, 20, "the test imports it") :-
   failing_file(Test),
   imports_file(Test, File),
@@ -116,10 +128,23 @@ hushed(File) :- secret_in(File, _, _).
 hushed(File) :- odd_name(File).
 hushed(File) :- matches(File, _, _), :string:contains(File, ":").  # it could pass for another address
 
-merit(File, Points) :-
+# Of files that fit equally well those come first that fit more words, and that others import.
+best(File, Points) :-
   matches(File, Any, _),
   !hushed(File)
   |> do fn:group_by(File), let Points = fn:max(Any).
+fits(File, Word) :- intent("explore"), topic(Word), best(File, _), :string:contains(File, Word).
+fits(File, Word) :-
+  intent("explore"),
+  topic(Word),
+  symbol(File, Name, _, _, _),
+  :string:contains(Name, Word).
+extra(File, "words", Points) :- fits(File, Word) |> do fn:group_by(File), let Points = fn:count().
+extra(File, "imported", 3) :- best(File, _), central(File).
+extra(File, "worn", 1) :- best(File, _), worn(File).
+extra(File, "", 0) :- best(File, _).
+extras(File, Points) :- extra(File, _, Any) |> do fn:group_by(File), let Points = fn:sum(Any).
+merit(File, Points) :- best(File, Most), extras(File, More), Points = fn:plus(Most, More).
 as_good(Points, Count) :- merit(_, Points) |> do fn:group_by(Points), let Count = fn:count().
 as_good_or_better(Points, Count) :-
   as_good(Points, _),
@@ -133,7 +158,8 @@ crowded() :- merit(_, _), !any_shown().
 needs_resource(Tool, File, Why, Points) :-
   guide(Tool),
   shown(File, Points),
-  matches(File, Points, Why).
+  best(File, Most),
+  matches(File, Most, Why).
 instruction(Tool, 90, "Too many files fit to name them all: use more telling words, or search.") :-
   guide(Tool),
   crowded().

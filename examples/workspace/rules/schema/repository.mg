@@ -49,6 +49,14 @@ Decl symbol(Path, Name, Kind, Line, EndLine)
 Decl module(Path, Module)
   descr [doc("What a Python file is called when it is imported.")]
   bound [/string, /string].
+Decl base_name(Path, Name)
+  descr [doc("The name of a Python file without folders and ending.")]
+  bound [/string, /string].
+Decl subject(Path, Name)
+  descr [
+    doc("What the name of a Python file says that it tests: orders, of test_orders.py or orders_test.py."),
+  ]
+  bound [/string, /string].
 Decl in_package(Path, Init)
   descr [doc("Init is an __init__.py that runs before the file is imported.")]
   bound [/string, /string].
