@@ -337,10 +337,12 @@ class HostProcess:
         if self._kill_timer is not None:
             self._kill_timer.cancel()
         self._close()
-        self._lose_all(code)
-        self._ended.set_result(None)
-        if self._on_end is not None:
-            self._on_end()
+        try:
+            self._lose_all(code)
+        finally:  # whatever goes wrong above, nobody waits for ever
+            self._ended.set_result(None)
+            if self._on_end is not None:
+                self._on_end()
 
     def _close(self) -> None:
         self._close_stdin()
