@@ -1,35 +1,46 @@
 """Load on an HTTP server, from a process of its own: raw requests on connections that stay open, each answered before
-the next. Told on standard input what to send, it says on standard output how long each took.
+the next. Told on standard input what to send, it says on standard output how long each took, and what that cost the
+server.
 
-The text ``<number>`` in a body is another number each time.
+The text ``<number>`` in a body is another number each time. Before anything is measured, a connection sends what opens
+its session, if there is such a thing; the session that it is given is named in all that follows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 NUMBER = b"<number>"
 LONGEST = 120.0
+SESSION = b"mcp-session-id:"
 
 
 class Target(NamedTuple):
     """What is asked, and where."""
 
     port: int
+    pid: int
+    """Of the server."""
     path: str
     body: str
     headers: tuple[str, ...] = ()
+    opening: tuple[str, ...] = ()
+    """What a client says first, to have a session."""
 
 
 class Took(NamedTuple):
     seconds: float
     """From the first request to the last answer."""
+    cpu: float
+    """Milliseconds that the server computed in this time, all threads."""
     latencies: list[float]
     """Milliseconds, sorted."""
 
@@ -43,31 +54,82 @@ def load(target: Target, times: int, connections: int) -> Took:
     return Took(*json.loads(done.stdout))
 
 
+class Connection:
+    """One client, which waits for each answer."""
+
+    def __init__(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        lines = [f"POST {target.path} HTTP/1.1", f"host: 127.0.0.1:{target.port}", "content-type: application/json"]
+        self._head = "\r\n".join([*lines, *target.headers, ""]).encode()
+
+    @classmethod
+    async def opened(cls, target: Target) -> Connection:
+        client = cls(target, *await asyncio.open_connection("127.0.0.1", target.port))
+        named = client._head
+        for body in target.opening:
+            head, _ = await client.ask(body.encode())
+            session = _header(head, SESSION)
+            if session is not None:
+                client._head = named + SESSION + b" " + session + b"\r\n"
+        return client
+
+    async def ask(self, body: bytes) -> tuple[bytes, bytes]:
+        """The head of the answer, and the answer."""
+        self._writer.write(self._head + b"content-length: %d\r\n\r\n" % len(body) + body)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = _header(head, b"content-length:")
+        found = await (self._chunks() if length is None else self._reader.readexactly(int(length)))
+        if not head.startswith(b"HTTP/1.1 20"):
+            raise RuntimeError(f"{head!r} {found!r}")
+        return head, found
+
+    async def _chunks(self) -> bytes:
+        """A body of which nobody said how long it is: a stream of events."""
+        found = []
+        while length := int(await self._reader.readuntil(b"\r\n"), 16):
+            found.append((await self._reader.readexactly(length + 2))[:-2])
+        await self._reader.readexactly(2)
+        return b"".join(found)
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+def _header(head: bytes, name: bytes) -> bytes | None:
+    for line in head.split(b"\r\n"):
+        if line.lower().startswith(name):
+            return line[len(name) :].strip()
+    return None
+
+
 async def _send(target: Target, times: int, connections: int) -> Took:
     left, latencies = iter(range(times)), list[float]()
-    start = time.perf_counter()
-    async with asyncio.timeout(LONGEST), asyncio.TaskGroup() as group:
-        for _ in range(connections):
-            group.create_task(_connection(target, left, latencies))
-    return Took(time.perf_counter() - start, sorted(latencies))
+    async with asyncio.timeout(LONGEST):
+        clients = [await Connection.opened(target) for _ in range(connections)]
+        start, before = time.perf_counter(), _cpu(target.pid)
+        async with asyncio.TaskGroup() as group:
+            for client in clients:
+                group.create_task(_use(client, target.body.encode(), left, latencies))
+        took = Took(time.perf_counter() - start, _cpu(target.pid) - before, sorted(latencies))
+        for client in clients:
+            await client.close()
+    return took
 
 
-async def _connection(target: Target, left: Iterator[int], latencies: list[float]) -> None:
-    lines = [f"POST {target.path} HTTP/1.1", f"host: 127.0.0.1:{target.port}", "content-type: application/json"]
-    head = "\r\n".join([*lines, *target.headers, "content-length: "]).encode()
-    template = target.body.encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
+async def _use(client: Connection, template: bytes, left: Iterator[int], latencies: list[float]) -> None:
     for number in left:
         body = template.replace(NUMBER, b"%d" % number)
         start = time.perf_counter()
-        writer.write(head + b"%d\r\n\r\n" % len(body) + body)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        found = await reader.readexactly(int(answer.lower().partition(b"content-length:")[2].split(b"\r\n")[0]))
+        await client.ask(body)
         latencies.append((time.perf_counter() - start) * 1_000)
-        if not answer.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"{answer!r} {found!r}")
-    writer.close()
-    await writer.wait_closed()
+
+
+def _cpu(pid: int) -> float:
+    """Milliseconds that a process has computed, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1_000 / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
