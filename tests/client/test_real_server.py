@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,13 +15,16 @@ import pytest
 
 from manglecp.client.client import Client
 from manglecp.client.consent import Question, Signer
-from manglecp.client.errors import Refused, ServerError
+from manglecp.client.errors import ConnectionLost, Refused, ServerError
+from manglecp.client.retrying import Retrying
 from manglecp.client.transports.memory import MemoryTransport
 from manglecp.intent.identity import Identity
 from manglecp.pack.model import Pack
+from manglecp.server.tls import Tls
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import SECRETS
+from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, Tokens
 from tests.server.house import House, house
 
@@ -66,6 +70,20 @@ async def test_from_an_intent_to_the_next(way: str) -> None:
         assert [one.name for one in further] == ["u"]
         assert [name for name, _ in h.desk.shop.bench.ran] == ["look", "write"]
     assert bool(told) == (way != "http")
+
+
+@pytest.mark.req("SEC-34")
+@pytest.mark.parametrize("scheme", ["https", "wss"])
+async def test_whom_the_system_trusts_is_trusted(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = certificate(tmp_path)
+    async with house(chain(*CHAIN), tls=Tls(*made), trusting=ssl.create_default_context(cafile=made[0])) as h:
+        url = f"{scheme}://localhost:{h.port}/ws"
+        with pytest.raises(ConnectionLost, match="self-signed certificate"):
+            async with Client(url, retrying=Retrying(most=0)):
+                pass
+        monkeypatch.setenv("SSL_CERT_FILE", str(made[0]))
+        async with Client(url) as client:
+            assert "t" in await client.evaluate("go")
 
 
 @pytest.mark.req("CLI-05", "SEC-21")

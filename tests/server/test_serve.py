@@ -274,6 +274,27 @@ sys.exit(workers.run_workers(1, serve, lambda _: None))
     assert b"RuntimeError: a crash" in ended.stderr
 
 
+def test_a_signal_while_processes_are_started_ends_all_of_them() -> None:
+    """None is overlooked, and none passes on to itself what was meant for it."""
+    script = """
+import os, signal, sys, time
+from manglecp.server import workers
+fork = os.fork
+def forked():
+    parent, pid = os.getpid(), fork()
+    if pid == 0:
+        os.kill(parent, signal.SIGTERM)
+        time.sleep(0.2)
+    return pid
+os.fork = forked
+def serve():
+    time.sleep(600)
+sys.exit(workers.run_workers(2, serve, lambda _: None))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == signal.SIGTERM
+
+
 def test_limits_come_from_a_file(pack: Path, tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
     config.write_text('[http]\nbase = "/api"\n[rates]\npeer = { per_second = 1, burst = 2 }\n')

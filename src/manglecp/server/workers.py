@@ -68,14 +68,20 @@ class _Workers:
         return status
 
     def _start(self) -> None:
+        """Signals wait meanwhile: no child is overlooked when they are passed on, and none takes itself for us."""
         parent = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        if self._stopping:  # one came before that
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+            return
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
-                _die_with(parent)
                 for one in _PASSED_ON:
                     signal.signal(one, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+                _die_with(parent)
                 status = self._serve()
             except KeyboardInterrupt:
                 status = 130
@@ -87,6 +93,7 @@ class _Workers:
                 sys.stderr.flush()
                 os._exit(status)
         self._born[pid] = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
     def _replaced(self, pid: int, code: int, born: float) -> bool:
         young = time.monotonic() - born < _YOUNG

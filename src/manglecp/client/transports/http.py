@@ -156,7 +156,7 @@ class HttpTransport:
             timeout=httpx.Timeout(None, connect=self._connect_seconds),
             follow_redirects=False,
             trust_env=False,  # a .netrc must not say who we are
-            verify=True if self._tls is None else self._tls,
+            verify=self._tls or ssl.create_default_context(),  # whom the system trusts, as on a WebSocket
             transport=self._network,
         )
 
