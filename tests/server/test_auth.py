@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Container
 from pathlib import Path
@@ -20,7 +22,7 @@ from manglecp.server.auth import tokens as tokens_module
 from manglecp.server.auth.jwt import JwtAuth, JwtSettings
 from manglecp.server.auth.several import Several
 from manglecp.server.auth.tokens import TokensError, TokensFile
-from tests.server.desk import encoded, intent
+from tests.server.desk import PATIENCE, encoded, intent
 from tests.server.house import JSON, house
 
 SECRET = "ab" * 32
@@ -254,6 +256,46 @@ async def test_keys_are_fetched_again_but_not_for_every_stranger() -> None:
     assert len(fetched) == 2
     now[0] += 301  # the key was withdrawn
     assert await auth.identify("bearer", token(exp=now[0] + 9_999)) is None
+
+
+async def test_keys_of_unknown_kinds_leave_the_others_as_they_are() -> None:
+    strange = [
+        {"kty": "QQ", "kid": "q"},
+        {"kty": "EC", "crv": "P-999", "x": "AA", "y": "AA", "kid": "e"},
+        {"kty": "RSA"},
+    ]
+    listed = json.dumps({"keys": [*strange, *json.loads(keys(a=RSA))["keys"], *strange]}).encode()
+    auth = JwtAuth(settings(), fetch=lambda _: listed)
+    assert await auth.identify("bearer", token()) is not None
+    assert await auth.identify("bearer", token(kid="q")) is None
+
+
+async def test_strangers_keep_nobody_waiting_while_keys_are_fetched_for_them() -> None:
+    now, fetching, answered = [1_000_000.0], threading.Event(), threading.Event()
+
+    def fetch(_: str) -> bytes:
+        if now[0] > 1_000_000.0:
+            fetching.set()
+            assert answered.wait(PATIENCE)
+        return keys(a=RSA, b=EC) if fetching.is_set() else keys(a=RSA)
+
+    auth = JwtAuth(settings(), fetch=fetch, clock=lambda: now[0])
+    assert await auth.identify("bearer", token(exp=now[0] + 9_999)) is not None
+    now[0] += 31
+    try:
+        strangers = [
+            asyncio.create_task(auth.identify("bearer", token(STRANGER, kid=f"s{i}", exp=now[0] + 9_999)))
+            for i in range(100)  # more than there are threads
+        ]
+        new = asyncio.create_task(auth.identify("bearer", token(EC, "ES256", "b", exp=now[0] + 9_999)))
+        assert await asyncio.to_thread(fetching.wait, PATIENCE)
+        async with asyncio.timeout(PATIENCE / 2):
+            assert await auth.identify("bearer", token(sub="bob", exp=now[0] + 9_999)) is not None
+        assert not new.done()
+    finally:
+        answered.set()
+    assert await asyncio.gather(*strangers) == [None] * 100
+    assert await new is not None, "whoever has a token of a new key waits for it"
 
 
 async def test_keys_that_cannot_be_fetched_let_nobody_in() -> None:

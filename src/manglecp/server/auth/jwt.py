@@ -5,7 +5,7 @@ resource (``aud``), comes from exactly this issuer, and has not expired. Nothing
 checked: addresses of keys in it are not followed, and its ``alg`` is only compared. Tokens are never passed on.
 
 Keys are fetched in a thread, kept, and fetched again when a token names one that is unknown, though not more often than
-every half minute, however many such tokens come.
+every half minute, however many such tokens come. Whoever has a token of a known key does not wait for that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import hashlib
 import json
 import logging
 import re
-import threading
 import time
 import urllib.request
 from collections import OrderedDict
@@ -41,6 +40,8 @@ _LEEWAY: Final = 30
 _FRESH: Final = 300.0
 _PAUSE: Final = 30.0
 _FETCH_SECONDS: Final = 5.0
+_PATIENCE: Final = 10.0
+"""Seconds that a token of an unknown key is worth: an answer that trickles in has no end."""
 _LARGEST_KEYS: Final = 1 << 20
 _KEPT: Final = 4_096
 _log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class JwtAuth:
         self._keys: Keys = {}
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
-        self._fetching = threading.Lock()
+        self._renewing: asyncio.Task[None] | None = None
         self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
         """Tokens that held, by their hashes, until they expire or the keys are looked at again."""
 
@@ -122,7 +123,9 @@ class JwtAuth:
         until, identity = self._known.get(digest, (0.0, None))
         if identity is not None and self._clock() < until:
             return self._free(identity)
-        found = await asyncio.to_thread(self._check, credential)
+        header = self._header(credential)
+        key = None if header is None else await self._key(header.get("kid"))
+        found = None if key is None else await asyncio.to_thread(self._check, credential, key)
         if found is None:
             return None
         self._known[digest] = found
@@ -134,15 +137,17 @@ class JwtAuth:
         """Names of others may become so while a token holds."""
         return None if identity.name in self._taken else identity
 
-    def _check(self, token: str) -> tuple[float, Identity] | None:
+    def _header(self, token: str) -> Mapping[str, Any] | None:
+        try:
+            header: Mapping[str, Any] = jwt.get_unverified_header(token)
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+            return None
+        fits = str(header.get("typ", "JWT")).lower() in _TYPES and header.get("alg") in self._settings.algorithms
+        return header if fits else None
+
+    def _check(self, token: str, key: jwt.PyJWK) -> tuple[float, Identity] | None:
         settings = self._settings
         try:
-            header = jwt.get_unverified_header(token)
-            if str(header.get("typ", "JWT")).lower() not in _TYPES or header.get("alg") not in settings.algorithms:
-                return None
-            key = self._key(header.get("kid"))
-            if key is None:
-                return None
             claims = jwt.decode(
                 token,
                 key=key,
@@ -174,28 +179,36 @@ class JwtAuth:
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
-    def _key(self, kid: Any) -> jwt.PyJWK | None:
+    async def _key(self, kid: Any) -> jwt.PyJWK | None:
         if kid is not None and not isinstance(kid, str):
             return None
-        with self._fetching:
-            now = self._clock()
-            stale = now - self._fetched_at >= _FRESH
-            if (stale or kid not in self._keys) and now - self._tried_at >= _PAUSE:
+        now = self._clock()
+        if kid not in self._keys or now - self._fetched_at >= _FRESH:
+            if now - self._tried_at >= _PAUSE:
                 self._tried_at = now
-                self._renew(now)
-            return self._keys.get(kid)
+                self._renewing = asyncio.create_task(asyncio.to_thread(self._renew, now))
+            if self._renewing is not None and not self._renewing.done():
+                await asyncio.wait((self._renewing,), timeout=_PATIENCE)
+        return self._keys.get(kid)
 
     def _renew(self, now: float) -> None:
         try:
-            whole = json.loads(self._fetch(self._settings.keys))
-            keys = {}
-            for one in whole["keys"]:
-                if one.get("use", "sig") == "sig" and one.get("kty") != "oct":
-                    keys[one.get("kid")] = jwt.PyJWK(one)
-        except (OSError, ValueError, TypeError, LookupError, AttributeError, jwt.PyJWTError) as error:
+            listed = json.loads(self._fetch(self._settings.keys))["keys"]
+            keys = {one.get("kid"): key for one in listed if (key := _usable(one)) is not None}
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
             _log.warning("the issuer's keys could not be fetched: %s", type(error).__name__)
             return
         self._keys, self._fetched_at = keys, now
+
+
+def _usable(one: Mapping[str, Any]) -> jwt.PyJWK | None:
+    """A key of a kind that is not known here leaves the others as they are (RFC 7517, section 5)."""
+    if one.get("use", "sig") != "sig" or one.get("kty") == "oct":
+        return None
+    try:
+        return jwt.PyJWK(dict(one))
+    except (jwt.PyJWTError, ValueError, TypeError, LookupError):
+        return None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
