@@ -34,14 +34,19 @@ PAGES: Final = sorted(
 )
 
 RUN_BY: Final[dict[str, tuple[int, str]]] = {
-    "README.md": (9, "tests/examples/test_demo.py tests/examples/test_incident.py"),
+    "README.md": (9, "tests/docs/test_readme.py tests/examples/test_demo.py tests/examples/test_incident.py"),
     "docs/explanation/engine.md": (1, "tests/docs/test_pages.py"),
     "docs/explanation/explanations.md": (1, "tests/docs/test_pages.py"),
     "docs/explanation/harness.md": (1, "tests/docs/test_pages.py"),
+    "docs/explanation/incremental-bases.md": (1, "tests/docs/test_pages.py"),
+    "docs/explanation/time.md": (2, "tests/docs/test_pages.py"),
     "docs/explanation/toolhost.md": (1, "tests/toolhost/dispatch/test_page.py"),
     "docs/how-to/check-a-toolhost.md": (3, "tests/docs/test_shown_commands.py"),
     "docs/how-to/check-a-transcript.md": (8, "tests/docs/test_harness_pages.py"),
     "docs/how-to/deploy.md": (7, "tests/replicas/proxies.py"),
+    "docs/how-to/debug-rules.md": (4, "tests/docs/test_tutorial_pages.py"),
+    "docs/how-to/migrate-an-mcp-server.md": (8, "tests/docs/test_tutorial_pages.py"),
+    "docs/how-to/write-rules.md": (11, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/needs-decision.md": (11, "tests/docs/test_invocation_pages.py"),
     "docs/how-to/promote-a-policy.md": (6, "tests/docs/test_shown_commands.py tests/docs/test_policy_pages.py"),
     "docs/how-to/serve-a-pack.md": (4, "tests/docs/test_shown_commands.py tests/docs/test_serving_pages.py"),

@@ -48,6 +48,11 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Mo
         ("explanation/engine.md", 'result.facts("path")'),
         ("explanation/explanations.md", 'result.why_not("may_enter(/kim)").would_unlock'),
         ("explanation/harness.md", "classes[-1]"),
+        ("explanation/incremental-bases.md", 'request.facts("affected")'),
+        (
+            "explanation/time.md",
+            '[len(base.evaluate([], now=ten + passed * minute).facts("recent")) for passed in (0, 9, 10, 11)]',
+        ),
     ],
 )
 def test_python_in_the_pages_runs(page: str, shown: str) -> None:
@@ -57,6 +62,21 @@ def test_python_in_the_pages_runs(page: str, shown: str) -> None:
     exec(code, known)  # our own pages
     expected = code.strip().splitlines()[-1].partition("# ")[2]
     assert str(eval(shown, known)) == expected
+
+
+def test_the_declaration_of_the_page_about_time() -> None:
+    (text,) = (body for body in fences("explanation/time.md") if body.startswith("Decl"))
+    assert ("seen", 2) in Program.load([Source("time.md", text)]).predicates
+
+
+def test_the_threats_are_tried() -> None:
+    text = (ROOT / "docs" / "explanation" / "threat-model.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests/|test_)[^`]+)`", text)
+    assert len(named) > 30
+    places = [ROOT / (name if "/" in name else f"tests/adversarial/{name}") for name in named]
+    assert [str(place) for place in places if not place.exists()] == []
+    tried = {place.name for place in (ROOT / "tests" / "adversarial").glob("test_*.py")}
+    assert tried <= {place.name for place in places}, "the page leaves one out"
 
 
 def test_programs_in_the_reference_load() -> None:

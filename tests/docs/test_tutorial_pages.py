@@ -1,12 +1,16 @@
-"""Whoever follows the tutorials about a policy and about a transcript sees what they show."""
+"""Whoever follows a tutorial or a how-to with commands sees what it shows."""
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tests.docs.snippets import blocks
+from manglecp.pack.reading import read_pack
+from tests.docs.snippets import ROOT, blocks
 from tests.docs.walking import Pasting, follow
 from tests.testing.test_plugin import run_pytest
 
@@ -32,3 +36,47 @@ def test_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert follow("docs/tutorial/transcript.md") == 17
+
+
+def test_writing_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "docs/how-to/write-rules.md"
+    monkeypatch.chdir(tmp_path)
+    assert follow(page) == 2
+    (command,) = (block.body for block in blocks(page) if block.language == "sh")
+    (shown,) = (block.body for block in blocks(page) if block.language == "text")
+    ended = run_pytest(tmp_path, *command.split()[1:])
+    assert ended.returncode == 0, ended.stdout
+    assert shown in ended.stdout
+
+
+def test_finding_out_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert follow("docs/how-to/debug-rules.md") == 4
+
+
+STAND_IN = '''
+class MCPServer:
+    """What the page needs of the SDK: tools stay functions."""
+
+    def __init__(self, name):
+        self.tools = []
+
+    def tool(self):
+        return lambda function: self.tools.append(function) or function
+'''
+
+
+def test_migrating_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
+    assert follow("docs/how-to/migrate-an-mcp-server.md") == 7
+    assert list((tmp_path / "notes").glob("*.md")) == []
+    for module, text in (("mcp", ""), ("mcp.server", ""), ("mcp.server.mcpserver", STAND_IN)):
+        made = ModuleType(module)
+        exec(text, made.__dict__)
+        monkeypatch.setitem(sys.modules, module, made)
+    known = runpy.run_path(str(tmp_path / "server.py"))
+    before = {function.__name__ for function in known["mcp"].tools}
+    after = set(read_pack(tmp_path / "notebook").actions)
+    assert before == after == {"search_notes", "read_note", "delete_note"}
+    assert "MCPServer" in known["read_note"]("../server.py"), "what the page says of the server is so"
