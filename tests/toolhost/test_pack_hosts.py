@@ -240,10 +240,10 @@ def test_an_interpreter_reads_its_environment_and_what_that_was_made_from(tmp_pa
     assert read == {str(tmp_path / name) for name in ("env/pyvenv.cfg", "env/lib", "base/lib")}
     assert list(read_by(str(tmp_path / "env/bin/git"))) == []
     site = tmp_path / "env/lib/python3.12/site-packages"
-    for made in (site, tmp_path / "work/src", tmp_path / ".hidden/src"):
+    for made in (site, tmp_path / "code/src", tmp_path / ".hidden/src"):
         made.mkdir(parents=True)
     lines = [
-        f"{tmp_path}/work/src",
+        f"{tmp_path}/code/src",
         f"{tmp_path}/.hidden/src",
         f"{tmp_path}/nothing",
         "/",
@@ -252,5 +252,5 @@ def test_an_interpreter_reads_its_environment_and_what_that_was_made_from(tmp_pa
         "x",
     ]
     (site / "editable.pth").write_text("\n".join(["import os; os.system('true')", *lines]))
-    assert set(read_by(str(tmp_path / "env/bin/python"))) - read == {f"{tmp_path}/work/src"}
+    assert set(read_by(str(tmp_path / "env/bin/python"))) - read == {f"{tmp_path}/code/src"}
     assert list(read_by("/usr/bin/python3")) == []
