@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -79,3 +80,16 @@ def test_what_is_nested_very_deep_is_refused() -> None:
     assert canonical(nested(200)) == b"[" * 201 + b"]" * 201
     with pytest.raises(Uncanonical):
         canonical(nested(201))
+
+
+@given(st.dictionaries(st.text(), values, max_size=4), st.text())
+def test_what_was_written_before_may_be_a_part(rest: dict[str, Any], name: str) -> None:
+    part = {"b": [1e-9, "…"], "a": {"z": None}}
+    written = msgspec.Raw(canonical(part))
+    try:
+        whole = canonical({**rest, name: part, "also": [part]})
+    except Uncanonical:
+        with pytest.raises(Uncanonical):
+            canonical({**rest, name: written, "also": [written]})
+    else:
+        assert canonical({**rest, name: written, "also": [written]}) == whole

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness.canonical import canonical
 from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.judging import judge
-from manglecp.harness.witness import KIND, verify, witness_of
+from manglecp.harness.growing import Growing
+from manglecp.harness.judging import Judgement, conclude, judge
+from manglecp.harness.witness import KIND, Witness, verify, witness_of
 from tests.harness.evidence import MUTATION, VECTORS, changed, turn
 
 
@@ -117,3 +119,34 @@ def test_its_shape() -> None:
     assert witness["kind"] == KIND
     assert witness["id"].startswith("jw1_")
     assert set(witness["turn"]) == {"evidence", "constraints", "policyDocuments", "schemaVerdicts"}
+
+
+def grown(document: dict[str, Any]) -> Judgement:
+    """Judged as a turn that was read step by step: it shares what stands beside it with other turns."""
+    evidence = dict(document["evidence"])
+    beside = {name: value for name, value in document.items() if name != "evidence"}
+    return conclude(Growing.opened(evidence.pop("callSpec"), beside).grown(evidence).turn)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_it_is_written_in_its_canonical_form(name: str) -> None:
+    document = VECTORS[name]["input"]
+    for judgement in (judge(document), grown(document)):
+        witness = Witness(judgement)
+        assert bytes(witness.written) == canonical(witness_of(judgement))
+        assert dict(witness) == witness_of(judgement)
+        assert witness.id == judgement.witness_id
+
+
+def test_numbers_are_carried_wherever_they_stand() -> None:
+    """An exponent has no canonical form: in a schema, a constraint or a document it becomes a text."""
+    tiny = {"type": "number", "minimum": 1e-9}
+    document = changed(turn("a"), {
+        "evidence.callSpec.toolPolicy": {"allowedTools": [{"toolName": "grep", "inputSchema": tiny}]},
+        "governanceConstraints": {"evalThresholds": {"score": 1e-9}},
+        "policyDocuments.evalGatePolicy": {"thresholds": {"score": 1e-9}},
+    })  # fmt: skip
+    for judgement in (judge(document), grown(document)):
+        written = bytes(Witness(judgement).written)
+        assert written == canonical(witness_of(judgement))
+        assert written.count(b'"1e-09"') == 3

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manglecp.harness.witness import Witness
 from manglecp.invoke.model import Call, Outcome, Status
-from manglecp.invoke.turns import Reads, Turns, Witness
+from manglecp.invoke.turns import Reads, Turns
 from tests.invoke.turns import ACTIONS, call, check_witnesses, claims, event, outcome, rows, terms
 
 NAMES = [name for name, action in ACTIONS.items() if action.tier < 3]

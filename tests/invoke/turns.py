@@ -132,12 +132,12 @@ def run_tier_0(turn: Any, *calls: Call) -> list[Outcome]:
 def check_witnesses(turns: Turns, *witnesses: Mapping[str, Any]) -> None:
     """Each holds, nothing was found in any, and what was said is in none."""
     for witness in witnesses:
-        recorded = msgspec.json.decode(msgspec.json.encode(witness))
+        recorded = msgspec.json.decode(msgspec.json.encode(dict(witness)))
         verification = verify(recorded)
         assert verification.holds, verification.differences
         assert witness["result"] == "accepted"
         assert witness["failureClasses"] == []
-        assert MARKER not in msgspec.json.encode(witness).decode()
+        assert MARKER not in msgspec.json.encode(dict(witness)).decode()
     assert [witness["id"] for witness in witnesses] == turns.past.witnesses[-len(witnesses) :]
 
 

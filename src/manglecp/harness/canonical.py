@@ -48,7 +48,10 @@ def word(text: str) -> str:
 
 
 def canonical(value: Any) -> bytes:
-    """The canonical JSON of a value made of dictionaries, lists, texts, numbers, booleans and None."""
+    """The canonical JSON of a value made of dictionaries, lists, texts, numbers, booleans and None.
+
+    A part that was written before may stand in it as :class:`msgspec.Raw`, and has to be canonical JSON.
+    """
     if not _is_plain(value) and _check(value):
         value = _carried(value)
     return msgspec.json.encode(value, order="sorted")
@@ -94,7 +97,7 @@ def _is_plain(value: Any) -> bool:
                 elif kind is float:
                     if not 1e-4 <= part < 1e16:  # these are written without an exponent
                         return False
-                elif kind is not int and kind is not bool and part is not None:
+                elif kind is not int and kind is not bool and part is not None and kind is not msgspec.Raw:
                     return False
         if not below:
             return True
@@ -131,7 +134,7 @@ def _check(value: Any) -> bool:
             if not math.isfinite(one):
                 raise Uncanonical(path, f"{one!r} is no number")
             carry = carry or _is_carried(one)
-        elif one is not None and kind is not bool and kind is not int:
+        elif one is not None and kind is not bool and kind is not int and kind is not msgspec.Raw:
             raise Uncanonical(path, f"a {kind.__name__} is no JSON value")
     return carry
 

@@ -170,7 +170,7 @@ def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) ->
         "sets": {name: _digest(rows) for name in _SETS if (rows := getattr(evidence, name))},
         "schemaVerdicts": turn.schema_verdicts,
         "guardrailsGiven": evidence.guardrail_decisions is not None,
-        "constraintsDigest": _digest([turn.constraints, turn.documents]),
+        "constraintsDigest": turn.beside.digest,
         "failureClasses": list(failure_classes),
     }
     uses = [

@@ -29,7 +29,7 @@ from manglecp.harness.evidence import Evidence, RowList
 from manglecp.harness.reading import LIMITS, Record, a_text, members_of, reader_of
 from manglecp.harness.rows import ToolRequest
 from manglecp.harness.terms import Terms
-from manglecp.harness.turn import Turn, read_turn, schema_verdicts
+from manglecp.harness.turn import Beside, Turn, read_turn, schema_verdicts
 
 if TYPE_CHECKING:
     from functools import _lru_cache_wrapper
@@ -122,13 +122,14 @@ class Growing:
         beside = self._beside
         return Turn(
             self.evidence,
-            beside.constraints,
-            beside.documents,
+            beside.read.constraints,
+            beside.read.documents,
             self._verdicts,
             LIMITS,
             beside.compared,
             beside.terms,
             fresh_requests,
+            beside.read,
         )
 
     def grown(self, more: Mapping[str, Any]) -> Growing:
@@ -188,8 +189,7 @@ class _Beside(NamedTuple):
     """What stands beside the evidence: as it came, copied, and as it was read."""
 
     raw: dict[str, Any]
-    constraints: Constraints
-    documents: dict[str, Any]
+    read: Beside
     compared: Documents
     terms: dict[bool, Terms]
     """What follows from the constraints and the documents, by whether the turn hands over."""
@@ -201,7 +201,7 @@ class _Beside(NamedTuple):
         key = _encode([_changed(call, {"call_id": _CALL_ID}), there])
         known = _besides.get(key)
         if known is None:
-            known = cls.read(call, there)
+            known = cls.of_new(call, there)
             if len(key) <= _LARGEST:
                 _besides.put(key, known)
         elif known.raw != there:
@@ -209,7 +209,7 @@ class _Beside(NamedTuple):
         return known
 
     @classmethod
-    def read(cls, call: CallSpec, given: Mapping[str, Any]) -> _Beside:
+    def of_new(cls, call: CallSpec, given: Mapping[str, Any]) -> _Beside:
         raw: dict[str, Any] = {}
         fields: dict[str, Any] = {}
         documents: dict[str, _Known] = {}
@@ -225,7 +225,7 @@ class _Beside(NamedTuple):
                 raw[name] = _copied(value)
         digests = {kind: known.read for kind, known in documents.items()}
         compared = Documents(digests, call, lambda kind: _recognised(_supplied, kind, documents[kind].raw).read)
-        return cls(raw, _changed(_UNCONSTRAINED, fields), raw.get(_DOCUMENTS, {}), compared, {})
+        return cls(raw, Beside(_changed(_UNCONSTRAINED, fields), raw.get(_DOCUMENTS, {})), compared, {})
 
 
 class _Newest:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Final
 
-from manglecp.harness.canonical import trim, word
+import msgspec
+
+from manglecp.harness.canonical import canonical, digest_bytes, trim, word
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import Documents, read_documents
 from manglecp.harness.errors import InvalidEvidence
@@ -15,7 +18,7 @@ from manglecp.harness.rows import CallerEdge, ToolRequest, ToolResult, ToolUse
 from manglecp.harness.schemas import fits
 from manglecp.harness.terms import Terms
 
-__all__ = ["PROGRAM", "Turn", "read_turn", "schema_verdicts"]
+__all__ = ["PROGRAM", "Beside", "Turn", "read_turn", "schema_verdicts"]
 
 PROGRAM: Final = "code_execution"
 """The kind of call that is a program, and the caller of what a program calls."""
@@ -23,11 +26,31 @@ PROGRAM: Final = "code_execution"
 _read_constraints: Final = reader_of(Constraints)
 
 
+class Beside:
+    """What stands beside the evidence, read. Many turns have it in common, and it is written down once for all."""
+
+    def __init__(self, constraints: Constraints, documents: Mapping[str, Any]) -> None:
+        self.constraints = constraints
+        self.documents = documents
+
+    @cached_property
+    def written(self) -> tuple[msgspec.Raw, msgspec.Raw]:
+        """The canonical JSON of the constraints, and of the documents."""
+        constraints = msgspec.json.decode(msgspec.json.encode(self.constraints))
+        return msgspec.Raw(canonical(constraints)), msgspec.Raw(canonical(dict(self.documents)))
+
+    @cached_property
+    def digest(self) -> str:
+        """Of both as they were read: no number is carried as text."""
+        return digest_bytes(msgspec.json.encode([self.constraints, self.documents], order="sorted"))
+
+
 class Turn:
     """Everything that the checks may ask."""
 
     __slots__ = (
         "_frozen",
+        "beside",
         "call",
         "constraints",
         "continuing",
@@ -55,14 +78,17 @@ class Turn:
         compared: Documents | None = None,
         known_terms: dict[bool, Terms] | None = None,
         fresh_requests: tuple[ToolRequest, ...] | None = None,
+        beside: Beside | None = None,
     ) -> None:
         """``compared``: the documents against the call spec, from who has done that already. ``known_terms``: what is
-        in force under these constraints and documents, by whether the turn hands over; what is not there is added."""
+        in force under these constraints and documents, by whether the turn hands over; what is not there is added.
+        ``beside``: the constraints and documents again, from who has them in common with other turns."""
         self._frozen = False
         self.evidence = evidence
         self.call = evidence.call_spec
         self.constraints = constraints
         self.documents = documents
+        self.beside = beside or Beside(constraints, documents)
         self.schema_verdicts = schema_verdicts
         """Of the calls whose arguments were there: whether they fit every schema that is pinned for their tool."""
         compared = compared or Documents.compared(documents, self.call, limits)

@@ -9,12 +9,14 @@ for proved.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from manglecp.harness.canonical import canonical
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import read_documents
 from manglecp.harness.errors import InvalidEvidence
@@ -24,11 +26,12 @@ from manglecp.harness.judging import Judgement, conclude
 from manglecp.harness.reading import LIMITS, Limits
 from manglecp.harness.turn import Turn
 
-__all__ = ["KIND", "Difference", "Verification", "verify", "witness_of"]
+__all__ = ["KIND", "Difference", "Verification", "Witness", "verify", "witness_of"]
 
 T = TypeVar("T")
 
 KIND: Final = "manglecp.harness.witness.v1"
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "mutationReady", "digests", "findings")
 
 
@@ -70,13 +73,57 @@ class Verification:
 
 def witness_of(judgement: Judgement) -> dict[str, Any]:
     """The witness, as JSON."""
+    return {**_concluded(judgement), "turn": judgement.normalized}
+
+
+def _concluded(judgement: Judgement) -> dict[str, Any]:
     concluded = judgement.as_json()
-    return {
-        "kind": KIND,
-        "id": concluded.pop("witnessId"),
-        **concluded,
-        "turn": judgement.normalized,
-    }
+    return {"kind": KIND, "id": concluded.pop("witnessId"), **concluded}
+
+
+class Witness(Mapping[str, Any]):
+    """The witness for whoever keeps it: mostly it is written, and seldom read where it was made."""
+
+    def __init__(self, judgement: Judgement) -> None:
+        self._judgement = judgement
+
+    @property
+    def id(self) -> str:
+        return self._judgement.witness_id
+
+    @cached_property
+    def written(self) -> msgspec.Raw:
+        """Its canonical JSON."""
+        turn = self._judgement.turn
+        constraints, documents = turn.beside.written
+        whole = {
+            "evidence": _written(turn.evidence),
+            "constraints": constraints,
+            "policyDocuments": documents,
+            "schemaVerdicts": turn.schema_verdicts,
+        }
+        return msgspec.Raw(_encode({**_concluded(self._judgement), "turn": whole}))
+
+    @cached_property
+    def _read(self) -> dict[str, Any]:
+        return witness_of(self._judgement)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+
+def _written(evidence: Evidence) -> Evidence | msgspec.Raw:
+    """The evidence as it may stand in canonical JSON: only schemas of tools have numbers that are carried as texts."""
+    policy = evidence.call_spec.tool_policy
+    if all(tool.input_schema is None for tool in (policy and policy.allowed_tools) or ()):
+        return evidence
+    return msgspec.Raw(canonical(msgspec.json.decode(msgspec.json.encode(evidence))))
 
 
 def verify(witness: Mapping[str, Any], limits: Limits = LIMITS) -> Verification:

@@ -9,18 +9,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from manglecp.harness.policy.package import PolicyPackage
+from manglecp.harness.witness import Witness
 from manglecp.intent.domain import Domain
 from manglecp.invoke.accepting import Accepted
 from manglecp.invoke.answering import Answering
 from manglecp.invoke.answers import Answer, encoded
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.dispatching import Dispatched
-from manglecp.invoke.journal import EndState, Journal, Witness
+from manglecp.invoke.journal import EndState, Journal
 from manglecp.invoke.observing import event_rows
 from manglecp.invoke.outcomes import states_of
 from manglecp.invoke.parties import Ended, Watch
@@ -163,7 +163,7 @@ class CarryingOut:
             paused=paused,
         )
 
-    async def _over(self, journal: Journal, end: EndState, witness: Any, answer: Answer) -> Answer:
+    async def _over(self, journal: Journal, end: EndState, witness: Witness | None, answer: Answer) -> Answer:
         lasting = not (isinstance(answer, WireError) and answer.row.recoverable)
         await journal.ended(end, witness, encoded(answer), lasting=lasting)
         self._point("ended")

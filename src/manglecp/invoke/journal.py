@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from manglecp.harness.canonical import digest_bytes
+from manglecp.harness.witness import Witness
 from manglecp.invoke.admission import Admission
 from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.threads import Threads
@@ -27,9 +28,8 @@ from manglecp.store.runs.model import RunState, StepEnd, StepSettled, StepStart,
 from manglecp.toolhost import state
 from manglecp.toolhost.state import Slots
 
-__all__ = ["Durable", "EndState", "Journal", "Unrecorded", "Witness", "note_of", "slots_bytes"]
+__all__ = ["Durable", "EndState", "Journal", "Unrecorded", "note_of", "slots_bytes"]
 
-Witness: TypeAlias = Mapping[str, Any]
 EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class Unrecorded:
             "answer_digest": digest_bytes(answer),
         }
         if witness is not None:
-            body["witness"] = witness
+            body["witness"] = witness.written
         kept = answer if lasting else None
         await self._threads.run(self._write, body, end, kept)
 
@@ -120,13 +120,13 @@ class Durable:
         self.cancel_asked = False
 
     async def starting(self, calls: Sequence[Call], witness: Witness, settled: Sequence[Outcome], slots: Slots) -> None:
-        starts = [_start(call, str(witness["id"])) for call in calls]
+        starts = [_start(call, witness.id) for call in calls]
         before, kept = [_settled(one) for one in settled], slots_bytes(slots)
 
         def write() -> bool:
             with self._store.writing() as tx:
                 asked = self._store.runs.started(tx, self._run, self._fence, starts, settled=before, slots=kept)
-                self._append(tx, "turn", witness)
+                self._append(tx, "turn", witness.written)
                 return asked
 
         self.cancel_asked = await self._in_thread(write) or self.cancel_asked
@@ -163,7 +163,7 @@ class Durable:
                 if not lasting:
                     self._store.runs.free_key(tx, self._run)
                 if witness is not None:
-                    self._append(tx, "turn", witness)
+                    self._append(tx, "turn", witness.written)
                 self._append(tx, "end", {"state": end, "answer_digest": digest_bytes(answer)})
 
         await self._in_thread(write)
@@ -177,13 +177,13 @@ class Durable:
                 runs, fence = self._store.runs, self._fence
                 runs.needs_decision(tx, self._run, fence, code, step=step, kind=culprit.kind, answer=answer)
                 if witness is not None:
-                    self._append(tx, "turn", witness)
+                    self._append(tx, "turn", witness.written)
                 about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
                 self._append(tx, "end", about)
 
         await self._in_thread(write)
 
-    def _append(self, tx: Transaction, kind: Kind, body: Mapping[str, Any]) -> None:
+    def _append(self, tx: Transaction, kind: Kind, body: Mapping[str, Any] | msgspec.Raw) -> None:
         self._store.ledger.append(tx, kind, body, run=self._run, identity=self._identity)
 
     async def _in_thread(self, write: Callable[[], T]) -> T:

@@ -26,7 +26,7 @@ from manglecp.harness.classes import State
 from manglecp.harness.judging import Judgement, judge
 from manglecp.harness.policy.package import PolicyPackage, call_id
 from manglecp.harness.states import Blocked, CallSpec, JoinClosed, MutationReady, ToolRequests
-from manglecp.harness.witness import witness_of
+from manglecp.harness.witness import Witness
 from manglecp.invoke import evidence
 from manglecp.invoke.call_spec import RunTerms, constraints_of, frame_of, mutation_constraints, spec_of
 from manglecp.invoke.happened import Happened, Happenings, Reads, split
@@ -34,10 +34,9 @@ from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.mutation import Past, claims_needed, mutation_of, rests_on
 from manglecp.invoke.refusal import GateRefused, refusing
 
-__all__ = ["GateRefused", "Reads", "Resumption", "RunTerms", "Turn", "Turns", "Witness"]
+__all__ = ["GateRefused", "Reads", "Resumption", "RunTerms", "Turn", "Turns"]
 
 Row: TypeAlias = dict[str, Any]
-Witness: TypeAlias = dict[str, Any]
 Events: TypeAlias = Sequence[Mapping[str, Any]]
 States: TypeAlias = Mapping[Any, str]
 
@@ -275,4 +274,4 @@ class Turn:
         """The witness, which from now on stands for what happened in this turn."""
         self._over = True
         self._turns.past.add(judgement.witness_id, self._happened.calls)
-        return witness_of(judgement)
+        return Witness(judgement)

@@ -28,7 +28,8 @@ class Note(NamedTuple):
     """What is to be appended."""
 
     kind: Kind
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] | msgspec.Raw
+    """An object, or its canonical JSON."""
     run: str | None = None
     identity: str | None = None
 
@@ -105,7 +106,7 @@ def _body(note: Note) -> bytes:
     if note.kind not in KINDS:
         raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
     try:
-        body = canonical(dict(note.body))
+        body = bytes(note.body) if isinstance(note.body, msgspec.Raw) else canonical(dict(note.body))
     except Uncanonical as error:
         raise Invalid("body", str(error)) from None
     if len(body) > MOST_BYTES:

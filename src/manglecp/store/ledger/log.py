@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from manglecp.store.chain import GENESIS, Head
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.ledger.checking import Verified, check
@@ -70,7 +72,7 @@ class Ledger:
         self,
         tx: Transaction,
         kind: Kind,
-        body: Mapping[str, Any],
+        body: Mapping[str, Any] | msgspec.Raw,
         *,
         run: str | None = None,
         identity: str | None = None,
