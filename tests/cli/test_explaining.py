@@ -140,7 +140,7 @@ def test_coverage_with_a_selector(run: Run, write: Write) -> None:
     ("options", "said"),
     [
         (["--explain", "loved(/tom)", "--coverage"], "two questions"),
-        (["--json"], "--json goes with"),
+        (["--json", "--show-plan"], "leave --json out"),
         (["--all"], "--all goes with --explain"),
         (["--selector", "x"], "--selector goes with --coverage"),
         (["--coverage", "--selector", "pat"], "Did you mean 'pet'?"),

@@ -67,3 +67,22 @@ def test_a_forgotten_query_is_noticed(run: Run, folder: Path) -> None:
         shown = run("query", *files)
         assert shown.exit_code == 2
         assert "the last argument is the query" in shown.stderr
+
+
+def test_facts_as_json_can_be_read_again(run: Run, tmp_path: Path) -> None:
+    shown = run("query", "-", "up(X)", "--json", stdin=PROGRAM)
+    assert shown.stdout.splitlines() == [
+        '{"pred": "up", "args": ["/a"], "t": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-10T00:00:00Z"}}',
+        '{"pred": "up", "args": ["/b"], "t": {"start": "2026-01-05T00:00:00Z", "end": "_"}}',
+    ]
+    rules = tmp_path / "rules.mg"
+    rules.write_text("Decl edge(X, Y) bound [/any, /any].\nDecl up(Service) temporal bound [/name].\n")
+    saved = tmp_path / "all.jsonl"
+    mixed = PROGRAM + 'edge(/name, 1.0). edge("1", ["a" : {/b : 9007199254740993}]).'
+    saved.write_text(run("eval", "-", "--json", stdin=mixed).stdout)
+    again = run("eval", str(rules), "--facts", str(saved))
+    assert again.stdout == run("eval", "-", stdin=mixed).stdout
+
+
+def test_nothing_is_no_line_of_json(run: Run) -> None:
+    assert run("query", "-", "edge(7, _)", "--json", stdin=PROGRAM).stdout == ""

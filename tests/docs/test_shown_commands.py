@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from manglecp.cli import cli
 from manglecp.conformance.plan import read_plan
 from manglecp.server.auth.tokens import TokensFile
+from manglecp.testing import Refused, load_pack
 from manglecp.wire.clauses import read_clause, write_clause
 from manglecp.wire.json_schemas import schema
 from manglecp.wire.receiving import receive
@@ -123,7 +124,7 @@ def test_a_pack_is_served_with_the_commands_of_the_page(tmp_path: Path, monkeypa
 
 
 def test_a_token_is_made_with_the_commands_of_the_page(tmp_path: Path) -> None:
-    making, listed, _ = of("docs/how-to/who-may-ask.md")
+    making, listed, *_ = of("docs/how-to/who-may-ask.md")
     bin_first = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shown = subprocess.run(
         ["sh", "-e", "-c", "\n".join(commands(making))],
@@ -145,6 +146,33 @@ def test_a_token_is_made_with_the_commands_of_the_page(tmp_path: Path) -> None:
     found = asyncio.run(TokensFile(file).identify("bearer", token))
     assert found is not None
     assert found.name == "ann"
+
+
+def test_the_policy_of_the_page_gives_names_a_meaning(tmp_path: Path) -> None:
+    (rules,) = of("docs/how-to/who-may-ask.md", "mangle")
+    tools = "".join(
+        f'macro("{tool}", "One."). macro_step("{tool}", 1, "{action}"). mandatory("{tool}") :- intent("refund").\n'
+        for tool, action in (("delete_all", "delete_rows"), ("tell", "send_mail"))
+    )
+    code = "".join(
+        f'@action(effects=["network"])\ndef {name}() -> int:\n    """One."""\n    return 1\n\n\n'
+        for name in ("delete_rows", "send_mail")
+    )
+    files = {
+        "pack.toml": '[[intents]]\nname = "refund"\ndescription = "Refunds."\n',
+        "rules/tools.mg": tools,
+        "rules/policy/who.mg": rules.body,
+        "actions.py": f"from manglecp import action\n\n\n{code}",
+    }
+    for name, text in files.items():
+        file = tmp_path / "pack" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    with load_pack(tmp_path / "pack") as pack:
+        with pytest.raises(Refused, match="only the desk may ask for refunds"):
+            pack.intent("refund")
+        pack.asking("ann", "desk").intent("refund").offers_only("delete_all", "tell")
+        pack.asking("nightly-job", "desk").intent("refund").offers_only("delete_all")
 
 
 # --- examples/incident/README.md -------------------------------------------------------------------------------------

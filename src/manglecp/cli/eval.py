@@ -39,7 +39,12 @@ __all__ = ["command"]
 @click.option("--why-not", metavar="FACT", help="Print why this fact does not hold, and what would make it hold.")
 @click.option("--coverage", is_flag=True, help="Print what became of each rule.")
 @click.option("--selector", metavar="NAME", help="With --coverage: set rules for other values of this predicate apart.")
-@click.option("--json", "as_json", is_flag=True, help="Answer --explain, --why-not or --coverage as one JSON document.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print facts as JSON, one a line, as a .jsonl file has them; or the answer to a question as one document.",
+)
 @click.option("--time", "show_time", is_flag=True, help="Also say what it cost, on standard error.")
 def command(
     files: tuple[str, ...],
@@ -66,13 +71,13 @@ def command(
     hold (--explain), or if it does (--why-not).
     """
     asked = choose(explain, alternatives, why_not, coverage, selector)
-    if as_json and asked is None:
-        raise click.UsageError("--json goes with --explain, --why-not or --coverage.")
+    if as_json and show_plan:
+        raise click.UsageError("--show-plan prints Python, which is no JSON; leave --json out.")
     if asked is not None and (show_plan or pred is not None):
         raise click.UsageError("--show-plan and --pred are about all facts; leave them out of a question.")
     found = answer(
         files,
-        lambda result: facts(result, pred) if asked is None else asked.ask(result),
+        lambda result: facts(result, pred, as_json) if asked is None else asked.ask(result),
         now=now,
         limit=limit,
         bounds=bounds,
@@ -84,7 +89,7 @@ def command(
     if show_plan and found.compiled is not None:
         write_text(plan_text(found.compiled))
     else:
-        write_text(reply.show(as_json))
+        write_text(reply.show(as_json and asked is not None))
     report(found.warnings)
     if show_time:
         _show_cost(found)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
+from manglecp.cli.json_facts import json_facts
 from manglecp.cli.outputs import json_text, report
 from manglecp.mangle.errors import MangleError, nearest
 from manglecp.mangle.explain import read_fact
@@ -73,8 +74,10 @@ def choose(
     return None
 
 
-def facts(result: Result, predicate: str | None) -> Reply:
-    return Reply("".join(f"{fact}\n" for fact in result.facts(predicate)))
+def facts(result: Result, predicate: str | None, as_json: bool) -> Reply:
+    """All of them, or those of a predicate."""
+    lines: Iterable[str] = result.facts(predicate)
+    return Reply("".join(f"{line}\n" for line in (json_facts(lines, result.program) if as_json else lines)))
 
 
 def _why(result: Result, fact: str, alternatives: bool) -> Reply:

@@ -9,8 +9,9 @@ import click
 
 from manglecp.cli import inputs
 from manglecp.cli.answering import Bounds, answer
+from manglecp.cli.json_facts import json_facts
 from manglecp.cli.outputs import report, write_lines
-from manglecp.mangle.model import read_query
+from manglecp.mangle.model import Result, read_query
 from manglecp.mangle.program import Program
 
 if TYPE_CHECKING:
@@ -26,8 +27,15 @@ __all__ = ["command"]
 @inputs.now
 @inputs.limit
 @inputs.bounds
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON, one a line, as a .jsonl file has them.")
 def command(
-    files: tuple[str, ...], query: str, fact_files: tuple[FactFile, ...], now: int, limit: int, bounds: Bounds
+    files: tuple[str, ...],
+    query: str,
+    fact_files: tuple[FactFile, ...],
+    now: int,
+    limit: int,
+    bounds: Bounds,
+    as_json: bool,
 ) -> None:
     """Evaluate the program in FILEs and print the facts that match QUERY.
 
@@ -40,7 +48,7 @@ def command(
         raise click.UsageError("Missing argument 'FILE...' in front of the query.")
     found = answer(
         files,
-        lambda result: result.query(query),
+        lambda result: _found(result, query, as_json),
         now=now,
         limit=limit,
         bounds=bounds,
@@ -49,6 +57,11 @@ def command(
     )
     write_lines(found.found)
     report(found.warnings)
+
+
+def _found(result: Result, query: str, as_json: bool) -> list[str]:
+    found = result.query(query)
+    return list(json_facts(found, result.program)) if as_json else found
 
 
 def _check_query(query: str, program: Program) -> None:
