@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from typing import cast
 import pytest
 from click.testing import Result
 
+from manglecp.cli.intent_request import value_of
+from manglecp.cli.invocation_text import assignment
 from manglecp.cli.looping import Beside
 from manglecp.cli.servers import Person, Server
 from manglecp.cli.shell_commands import Shell
@@ -78,6 +81,7 @@ def test_from_an_intent_to_the_change_that_it_leads_to(say: Say, work: Path) -> 
         "intent diagnose_error",
         "invoke full_stack_diagnosis lines=5",
         "facts",
+        "next",
         "follow",
         "invoke apply_fix",
         "facts",
@@ -87,9 +91,18 @@ def test_from_an_intent_to_the_change_that_it_leads_to(say: Say, work: Path) -> 
     assert "/api/users" in routes(work)
     assert "full_stack_diagnosis  full          95" in ended.stdout
     assert '7  fix_candidate("app/routes.toml", "add_route /api/users")\n' in ended.stdout
+    typed = "file=app/routes.toml 'fix=add_route /api/users'"
+    assert f"\n1  fix_error {typed}: The cause has a straightforward fix.\n" in ended.stdout, "as `intent` takes it"
     last = ended.stdout.rpartition("See whether the failure is gone.")[2]
     assert "diagnosed_error" in last
     assert "fix_candidate" not in last, "the delta of the last run took it back"
+
+
+@pytest.mark.parametrize("value", ["a b", "5", "true", "null", '"x"', "[1", "", 5, None, [1, "x"], {"a": "é"}])
+def test_what_is_shown_of_a_parameter_is_what_would_be_typed(value: object) -> None:
+    (typed,) = shlex.split(assignment("n", value))
+    name, _, text = typed.partition("=")
+    assert (name, value_of(text)) == ("n", value)
 
 
 def test_reasons(say: Say) -> None:

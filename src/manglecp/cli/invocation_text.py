@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.cli.intent_request import value_of
 from manglecp.cli.intent_text import refusal
 from manglecp.intent.visible import shown
 from manglecp.wire.errors import WireError
@@ -16,7 +17,7 @@ from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.invocation import InvokeResult
 from manglecp.wire.telling import fact_text
 
-__all__ = ["answer_lines", "failure_lines", "what_to_decide"]
+__all__ = ["answer_lines", "assignment", "failure_lines", "what_to_decide"]
 
 _WIDTH: Final = 100
 _DECIDE: Final = "manglecp runs decide"
@@ -39,7 +40,7 @@ def answer_lines(answer: InvokeResult, *, bold: Callable[[str], str] = str) -> I
         yield bold("next")
     for intent in following.suggested_intents:
         params = {} if intent.params is UNSET else intent.params
-        given = "".join(f" --param {_assignment(name, value)}" for name, value in params.items())
+        given = "".join(f" --param {assignment(name, value)}" for name, value in params.items())
         why = "" if intent.description is UNSET else f": {intent.description}"
         yield shown(f"  {intent.name}{given}{why}")
     for fact in following.continuation_facts:
@@ -121,5 +122,7 @@ def _delta(
     yield from (shown(f"  - {fact_text(fact)}") for fact in retracted)
 
 
-def _assignment(name: str, value: Any) -> str:
-    return shlex.quote(f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+def assignment(name: str, value: Any) -> str:
+    """As it would be typed. A text that reads like JSON is written as JSON, or it would come back as something else."""
+    plain = isinstance(value, str) and value_of(value) == value
+    return shlex.quote(f"{name}={value if plain else json.dumps(value, ensure_ascii=False)}")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from manglecp.cli.calling import arguments, showing
 from manglecp.cli.intent_request import given_facts, value_of
 from manglecp.cli.intent_text import result_lines, tool_lines
-from manglecp.cli.invocation_text import answer_lines
+from manglecp.cli.invocation_text import answer_lines, assignment
 from manglecp.cli.looping import Beside
 from manglecp.cli.outputs import Progress, count
 from manglecp.cli.servers import Person
@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "intent": ("NAME [KEY=VALUE]...", "declare an intent, with the working facts"),
     "tools": ("", "the tools of the last intent again"),
     "show": ("TOOL", "all that is told of a tool"),
-    "why": ("TOOL | not TOOL", "why a tool is there, or what blocks it"),
+    "why": ("[not] TOOL", "why a tool is there, or what blocks it"),
     "coverage": ("", "what became of the rules"),
     "invoke": ("TOOL [KEY=VALUE]...", "invoke a tool"),
     "next": ("", "what to ask for next"),
@@ -221,8 +221,9 @@ class Shell:
     def _next(self, _: str) -> Iterator[str]:
         for number, one in enumerate(self._ended().suggestions, 1):
             params = {} if one.params is UNSET else one.params
+            given = "".join(f" {assignment(name, value)}" for name, value in params.items())
             why = "" if one.description is UNSET else f": {one.description}"
-            yield shown(f"{number}  {one.name}{f' {params}' if params else ''}{why}")
+            yield shown(f"{number}  {one.name}{given}{why}")
         yield from (shown(f"   with {fact_text(fact)}") for fact in self._ended().continuation_facts)
 
     def _follow(self, which: str) -> Iterator[str]:
