@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from manglecp.invoke.local import local_secrets
 from manglecp.pack.model import Settings
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["serve_http", "serve_streams"]
 
-_COLLECTED: Final = (20_000, 20, 20)
-"""New objects between two searches for unreachable cycles. An evaluation makes thousands and frees them by itself; the
-usual 700 would have them searched several times for each request, in vain."""
 _log = logging.getLogger(__name__)
 
 
@@ -57,11 +53,12 @@ async def serve_http(
     """
     from manglecp.server.app import App
     from manglecp.server.listening import Listener
+    from manglecp.server.memory import keep_small
     from manglecp.server.metrics import Metrics
     from manglecp.server.tls import Tls
     from manglecp.server.tracing import Tracing
 
-    gc.set_threshold(*_COLLECTED)
+    keep_small()
     required = who.auth is not None
     refuse_open(listening, auth=required)
     guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth=required)
