@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -25,6 +26,7 @@ from manglecp.cli import cli
 from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, encoded, intent, invoke
 
+INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
 MANIFEST = "/.well-known/manglecp/manifest.json"
 JSON = {"content-type": "application/json"}
 
@@ -311,6 +313,37 @@ def test_limits_come_from_a_file(pack: Path, tmp_path: Path) -> None:
     refused = run("serve", str(pack), "--http", "127.0.0.1:0", "--config", str(config))
     assert refused.exit_code == 1
     assert "basis" in refused.stderr
+
+
+@pytest.mark.req("MANI-30")
+def test_a_store_that_takes_nothing_degrades_the_server_until_it_does(tmp_path: Path) -> None:
+    """A full disk can still be read."""
+    config, store = tmp_path / "server.toml", tmp_path / "store.db"
+    config.write_text("[states]\nprobe_ms = 50\n")
+    where = ("--http", "127.0.0.1:0", "--store", str(store), "--config", str(config))
+    with process(tmp_path, "serve", str(INCIDENT), *where) as p:
+        url = p.url()
+
+        def observed(number: int) -> int:
+            asked = encoded(intent(f"r-{number}", "observe", eval_time=f"2026-02-19T14:{number:02}:00Z"))
+            answer = httpx.post(f"{url}/evaluate", content=asked, headers=JSON, timeout=PATIENCE, trust_env=False)
+            return answer.status_code
+
+        def status() -> str:
+            manifest = httpx.get(f"{url}{MANIFEST}", timeout=PATIENCE, trust_env=False).json()["payload"]
+            assert ("store" in manifest["extensions"].get("x-degraded", {})) == (manifest["status"] == "degraded")
+            return str(manifest["status"])
+
+        assert (observed(0), status()) == (200, "ready")
+        _, hard = resource.prlimit(p.popen.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(p.popen.pid, resource.RLIMIT_FSIZE, (0, hard))
+        assert (observed(1), status()) == (500, "degraded")
+        time.sleep(0.5)  # looked at some times meanwhile
+        assert status() == "degraded"
+        resource.prlimit(p.popen.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        p.until(lambda: status() == "ready")
+        assert observed(2) == 200
+        assert p.end() == 0
 
 
 def test_several_processes_share_an_address(pack: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from manglecp.pack.outline import read_outline
 from manglecp.server.auth import Auth
 from manglecp.server.core import Core, Handled
 from manglecp.server.edition import Edition, open_edition
-from manglecp.server.serving import Serving
+from manglecp.server.serving import STORE, Serving
 from manglecp.server.settings import ServerSettings
 from manglecp.store.opening import Store, open_store
 from manglecp.toolhost.generators import Looking
@@ -101,9 +101,15 @@ async def open_core(
                 serving.degrade(f"facts: {generator}", how)
 
         def probe() -> None:
+            """One that failed may still be read, on a full disk for example: it is well once it can be written."""
             for store in opened:
-                with store.reading():
-                    pass
+                if STORE not in serving.troubles:
+                    with store.reading():
+                        pass
+                else:
+                    with store.writing() as tx:
+                        store.nonces.burn(tx, "", "", 0)
+                        store.nonces.sweep(tx, 0)
 
         if outline is None:
             outline = await asyncio.to_thread(read_outline, source.folder)

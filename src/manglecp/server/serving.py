@@ -22,16 +22,17 @@ from manglecp.pack.model import Settings
 from manglecp.pack.problems import PackError
 from manglecp.server.edition import Edition
 from manglecp.server.settings import ServerSettings
-from manglecp.store.errors import StoreError
+from manglecp.store.errors import Busy, Invalid, Refused, StoreError
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.manifest import Status
 
-__all__ = ["Reloaded", "Serving"]
+__all__ = ["STORE", "Reloaded", "Serving"]
 
 Opening = Callable[[], AbstractAsyncContextManager[Edition]]
 Reloaded = Literal["swapped", "same", "broken"]
 _RELOAD: Final = "pack"
-_STORE: Final = "store"
+STORE: Final = "store"
+_STORE_FAILS: Final = "The store fails, and so do requests that need it"
 _log = logging.getLogger(__name__)
 
 
@@ -176,6 +177,11 @@ class Serving:
             _log.warning("degraded: %s", how)
             self._tell()
 
+    def store_failed(self, error: StoreError) -> None:
+        """A request met this. What it refused for good reason says nothing of the store."""
+        if not isinstance(error, Busy | Invalid | Refused):
+            self.degrade(STORE, _STORE_FAILS)
+
     def restore(self, what: str) -> None:
         if self._troubles.pop(what, None) is not None:
             _log.info("no longer degraded: %s", what)
@@ -269,13 +275,15 @@ class Serving:
     async def _watch(self, probe: Callable[[], None]) -> None:
         while True:
             await asyncio.sleep(self.settings.probe)
+            troubled = STORE in self._troubles
             try:
                 await asyncio.to_thread(probe)
             except StoreError as error:
                 _log.warning("the store does not answer: %s", error)
-                self.degrade(_STORE, "The store does not answer; requests that need it fail")
+                self.degrade(STORE, _STORE_FAILS)
             else:
-                self.restore(_STORE)
+                if troubled:  # what went wrong meanwhile was not looked at
+                    self.restore(STORE)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -299,6 +299,7 @@ class Session:
                     await edition.invoker.cancel(identity, key)
             except StoreError as error:
                 _log.error("the store failed: %s", error, extra={"session": self.name})
+                self._core.serving.store_failed(error)
                 raise _internal() from None
 
     # --- work --------------------------------------------------------------------------------------------------------
@@ -340,6 +341,7 @@ class Session:
             reply = failure(WireError("rate_limited", "The store is busy", retry_after_ms=waiting), pending.id)
         except StoreError as error:
             _log.error("the store failed: %s", error, extra={"session": self.name, "request_id": pending.id})
+            self._core.serving.store_failed(error)
             reply = failure(_internal(), pending.id)
         except Exception:
             extra = {"session": self.name, "request_id": pending.id}
