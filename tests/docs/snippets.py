@@ -46,6 +46,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/how-to/deploy.md": (7, "tests/replicas/proxies.py"),
     "docs/how-to/debug-rules.md": (4, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/migrate-an-mcp-server.md": (8, "tests/docs/test_tutorial_pages.py"),
+    "docs/how-to/workspace.md": (12, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/write-rules.md": (11, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/needs-decision.md": (11, "tests/docs/test_invocation_pages.py"),
     "docs/how-to/promote-a-policy.md": (6, "tests/docs/test_shown_commands.py tests/docs/test_policy_pages.py"),

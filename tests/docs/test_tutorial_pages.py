@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from manglecp.pack.reading import read_pack
 from tests.docs.snippets import ROOT, blocks
-from tests.docs.walking import Pasting, follow
+from tests.docs.walking import Pasting, comparable, follow
 from tests.testing.test_plugin import run_pytest
 
 pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
@@ -80,3 +81,14 @@ def test_migrating_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     after = set(read_pack(tmp_path / "notebook").actions)
     assert before == after == {"search_notes", "read_note", "delete_note"}
     assert "MCPServer" in known["read_note"]("../server.py"), "what the page says of the server is so"
+
+
+@pytest.mark.soak  # tests/workspace tries the same in detail
+def test_working_on_a_repository(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    # The kernel does not count the processes of root, which the page does not have to say.
+    as_root = 'manglecp() { command manglecp "$@" --degrade; }\n' if os.geteuid() == 0 else ""
+    printed = Pasting("docs/how-to/workspace.md").paste(tmp_path, as_root)
+    for shown, said in printed:
+        assert comparable(shown) == comparable(said)
+    assert len(printed) == 7

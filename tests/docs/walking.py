@@ -27,7 +27,7 @@ _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE: Final = re.compile(r"`([\w./-]+\.(?:py|mg|toml|csv|json|jsonl|md))`")
 _END: Final = re.compile(r"at the\s+end\s+of\s+`[^`]+`[^`]*\Z")
 _PIPE: Final = re.compile(r"[|<>&;$]")
-_PATIENCE: Final = 180.0
+_PATIENCE: Final = 300.0
 _BIN: Final = str(Path(sys.executable).parent)
 
 
@@ -90,10 +90,10 @@ class Pasting:
     def __init__(self, page: str) -> None:
         self.blocks = [(language, body) for language, body in _FENCE.findall((ROOT / page).read_text("utf-8"))]
 
-    def paste(self, home: Path) -> list[tuple[str, str]]:
-        """For each pasted block what it printed, and what the page says."""
+    def paste(self, home: Path, before: str = "") -> list[tuple[str, str]]:
+        """For each pasted block what it printed, and what the page says. ``before`` is typed first."""
         pasted = [number for number, (language, _) in enumerate(self.blocks) if language == "sh"]
-        script = "".join(f"{self.blocks[number][1]}\necho; echo '@@@'\n" for number in pasted)
+        script = before + "".join(f"{self.blocks[number][1]}\necho; echo '@@@'\n" for number in pasted)
         ran = subprocess.run(
             ["bash", "-e"],
             input=script,
