@@ -204,3 +204,38 @@ def _open_once_read(pipe: Path, reader: subprocess.Popen[str]) -> int:
             if error.errno != errno.ENXIO or reader.poll() is not None:
                 raise
         time.sleep(0.01)
+
+
+PLAIN = {
+    "completion": "a script for a shell",
+    "dev": "logs, with --log-format where it serves in earnest",
+    "fmt": "names of files, one a line",
+    "harness ingest": "JSON anyway",
+    "issue export": "JSON anyway",
+    "ledger export": "JSON anyway",
+    "new": "names of files, one a line",
+    "schema": "JSON anyway",
+    "serve": "logs, and --log-format says how",
+    "shell": "a conversation with a person; call and intent answer as JSON",
+    "toolhost": "JSON anyway",
+    "worker": "logs",
+}
+"""What has no --json, and why."""
+
+
+def leaves(name: str, command: click.Command) -> dict[str, click.Command]:
+    if isinstance(command, click.Group):
+        inner = (leaves(f"{name} {part}", one) for part, one in command.commands.items())
+        return {leaf: one for found in inner for leaf, one in found.items()}
+    return {name: command}
+
+
+def test_every_answer_can_be_had_as_json() -> None:
+    without = set()
+    for verb in VERBS:
+        command = cli.get_command(click.Context(cli), verb)
+        assert command is not None
+        for name, leaf in leaves(verb, command).items():
+            if not any("--json" in option.opts for option in leaf.params):
+                without.add(name)
+    assert without == set(PLAIN)
