@@ -27,8 +27,9 @@ from manglecp.invoke.journal import Durable, EndState, Journal, Unrecorded
 from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.threads import Threads
+from manglecp.invoke.together import Together
 from manglecp.pack.model import ActionDescription
-from manglecp.store.ledger import Kind
+from manglecp.store.ledger import Kind, Note
 from manglecp.store.opening import Store
 from manglecp.store.runs.errors import KeyTaken
 from manglecp.store.runs.model import Claimed, NewRun, RunState, Values
@@ -74,6 +75,8 @@ class Accepting:
     policies: Callable[[], PolicyPackage]
     store: Store
     threads: Threads
+    entries: Together[Note, None]
+    """Appends to the ledger."""
     claims: Claims
 
     async def accept(self, checked: Checked, asked: Asked) -> Accepted:
@@ -104,7 +107,8 @@ class Accepting:
             self.claims.hold(run, 1, since)
             journal = Durable(self.store, self.threads, run, asked.identity.name, 1)
         else:
-            journal = Unrecorded(self.store, self.threads, admission, self._keeping(new, first))
+            keep = None if new is None else self._keeping(new, first)
+            journal = Unrecorded(self.store, self.threads, self.entries, admission, keep)
         return Accepted(
             admission=admission,
             proven=checked.proven,
@@ -147,13 +151,11 @@ class Accepting:
             kind: Kind = "admission" if new is not None else "confirmation"
             self.store.ledger.append(tx, kind, admission.record(), run=admission.run, identity=admission.identity)
 
-    def _keeping(self, new: NewRun | None, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:
+    def _keeping(self, new: NewRun, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:
         """Keep the answer of a run without effects for whoever repeats its request key. ``first`` gets whoever did so
         before, at another server."""
 
         def keep(tx: Any, end: EndState, answer: bytes) -> None:
-            if new is None:  # nobody can repeat it
-                return
             try:
                 self.store.runs.accept(tx, new)
             except KeyTaken as taken:

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self, TypeVar
 
@@ -34,12 +34,14 @@ from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents
 from manglecp.invoke.following import Following
+from manglecp.invoke.journal import appending
 from manglecp.invoke.parties import HandedOver, Watch
 from manglecp.invoke.progress import OnProgress, telling
 from manglecp.invoke.refusals import interrupted, left_behind
 from manglecp.invoke.requests import UNKEEPABLE, checked_key, conflict, eval_time
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.threads import Threads
+from manglecp.invoke.together import Together
 from manglecp.invoke.trial import refuse_unusable
 from manglecp.pack.model import Profile
 from manglecp.store.errors import StoreError
@@ -101,6 +103,7 @@ class Invoker:
             documents=self._documents,
         )
         self._threads = Threads(4, "manglecp-store")
+        self._finding = Together(self._threads, self._find)
         self._claims = Claims(store, self._settings.claim_ms)
         self._accepting = Accepting(
             pack_digest=domain.digest,
@@ -109,6 +112,7 @@ class Invoker:
             policies=in_force,
             store=store,
             threads=self._threads,
+            entries=Together(self._threads, appending(store)),
             claims=self._claims,
         )
         self._carrying = CarryingOut(
@@ -208,7 +212,7 @@ class Invoker:
             if run is not None:
                 return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         try:
-            kept = await self._in_thread(self._find, identity, request.payload.macro_id)
+            kept = await self._finding.ask((identity.name, request.payload.macro_id))
             checked = self._checks.check(kept, request.payload, identity, self._now_ms())
             watch.named(checked.definition.tool)
             accepted = await self._accepting.accept(checked, asked)
@@ -239,9 +243,9 @@ class Invoker:
         if run is not None:
             await self._following.ask_cancel(run)
 
-    def _find(self, identity: Identity, macro_id: str) -> Kept | None:
+    def _find(self, wanted: Sequence[tuple[str, str]]) -> list[Kept | None]:
         with self._store.glancing() as tx:
-            return self._store.registry.find(tx, identity.name, macro_id, self._now_ms())
+            return self._store.registry.find_all(tx, wanted, self._now_ms())
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 

@@ -21,14 +21,16 @@ from manglecp.harness.witness import Witness
 from manglecp.invoke.admission import Admission
 from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.threads import Threads
+from manglecp.invoke.together import Together
 from manglecp.store.database import Transaction
-from manglecp.store.ledger import Kind
+from manglecp.store.errors import Invalid, StoreError
+from manglecp.store.ledger import Kind, Note
 from manglecp.store.opening import Store
 from manglecp.store.runs.model import RunState, StepEnd, StepSettled, StepStart, StepState
 from manglecp.toolhost import state
 from manglecp.toolhost.state import Slots
 
-__all__ = ["Durable", "EndState", "Journal", "Unrecorded", "note_of", "slots_bytes"]
+__all__ = ["Durable", "EndState", "Journal", "Unrecorded", "appending", "note_of", "slots_bytes"]
 
 EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 T = TypeVar("T")
@@ -62,15 +64,22 @@ class Journal(Protocol):
 
 
 class Unrecorded:
-    """Of a run without effects. ``keep`` is told the answer in the transaction of the entry."""
+    """Of a run without effects. ``keep`` is told the answer in the transaction of the entry; None if nobody can repeat
+    the request."""
 
     cancel_asked = False
 
     def __init__(
-        self, store: Store, threads: Threads, admission: Admission, keep: Callable[[Any, EndState, bytes], None]
+        self,
+        store: Store,
+        threads: Threads,
+        entries: Together[Note, None],
+        admission: Admission,
+        keep: Callable[[Any, EndState, bytes], None] | None,
     ) -> None:
         self._store = store
         self._threads = threads
+        self._entries = entries
         self._admission = admission
         self._keep = keep
 
@@ -97,15 +106,30 @@ class Unrecorded:
         }
         if witness is not None:
             body["witness"] = witness.written
-        kept = answer if lasting else None
-        await self._threads.run(self._write, body, end, kept)
+        note = Note("run", body, self._admission.run, self._admission.identity)
+        if self._keep is None or not lasting:
+            await self._entries.ask(note)
+        else:
+            await self._threads.run(self._write, self._keep, note, end, answer)
 
-    def _write(self, body: Mapping[str, Any], end: EndState, answer: bytes | None) -> None:
-        admission = self._admission
+    def _write(self, keep: Callable[[Any, EndState, bytes], None], note: Note, end: EndState, answer: bytes) -> None:
         with self._store.writing() as tx:
-            if answer is not None:
-                self._keep(tx, end, answer)
-            self._store.ledger.append(tx, "run", body, run=admission.run, identity=admission.identity)
+            keep(tx, end, answer)
+            self._store.ledger.append_all(tx, [note])
+
+
+def appending(store: Store) -> Callable[[Sequence[Note]], Sequence[StoreError | None]]:
+    """Append several entries in one transaction. One that no ledger would take does not keep the others out."""
+
+    def append(notes: Sequence[Note]) -> Sequence[StoreError | None]:
+        try:
+            with store.writing() as tx:
+                store.ledger.append_all(tx, notes)
+            return [None] * len(notes)
+        except Invalid as error:
+            return [error] if len(notes) == 1 else [outcome for note in notes for outcome in append([note])]
+
+    return append
 
 
 class Durable:
