@@ -114,7 +114,9 @@ def test_a_broken_pack_is_told_with_its_place(house: Path) -> None:
     assert "rules/domain/greeting.mg:1" in ended.stdout
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2")])
+@pytest.mark.parametrize(
+    "workers", [(), pytest.param(("-p", "xdist.plugin", "-n", "2"), marks=pytest.mark.soak)], ids=["one", "two"]
+)
 def test_rules_that_no_test_fired(house: Path, workers: tuple[str, ...]) -> None:
     ended = run_pytest(house, "--pack-coverage", *workers)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -25,7 +25,7 @@ from .strategies import INT64, VALUES, of_type
 
 pytestmark = pytest.mark.no_cover
 
-EXAMPLES = 50  # of each of more than a hundred entries
+EXAMPLES = 25  # of each of more than a hundred entries
 _MADE_OF: dict[str, type] = {
     "/number": int,
     "/float64": Float,
