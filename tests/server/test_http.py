@@ -142,6 +142,9 @@ async def test_other_paths_and_methods_are_refused_with_a_message() -> None:
         answer = await h.http.get("/evaluate")
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST, OPTIONS")
         assert answer.json()["payload"]["code"] == "x-method_not_allowed"
+        answer = await h.http.get("/ws")
+        assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
+        assert answer.json()["payload"]["code"] == "x-upgrade_required"
 
 
 @pytest.mark.req("TRANS-16")

@@ -36,6 +36,7 @@ _BODY_SECONDS: Final = 30.0
 _UNWATCHED_SECONDS: Final = 0.02
 _NOT_FOUND: Final = Code(404, False, "there is nothing at this path")
 _METHOD: Final = Code(405, False, "the path does not take this method")
+_UPGRADE: Final = Code(426, False, "there are WebSockets at this path, and this is none")
 _FORM: Final = Code(415, False, "the body is in another form than JSON")
 _ACCEPT: Final = Code(406, False, "the client takes no JSON")
 _NOT_CACHED: Final = (b"cache-control", b"no-store")
@@ -91,6 +92,7 @@ class Http:
             MANIFEST_PATH: (("GET", "HEAD"), self._manifest),
             f"{base}/evaluate": (("POST",), lambda request: self._message(request, "intent_request")),
             f"{base}/invoke": (("POST",), lambda request: self._message(request, "invoke_request")),
+            f"{base}/ws": (("GET", "HEAD"), self._session),
             "/health": (("GET", "HEAD"), self._health),
             "/ready": (("GET", "HEAD"), self._ready),
         }
@@ -174,6 +176,10 @@ class Http:
             await self._reply(request, failure(error, None))
             return False
         return True
+
+    async def _session(self, request: _Request) -> None:
+        error = WireError("x-upgrade_required", "Connect with a WebSocket here: ws:// or wss://", row=_UPGRADE)
+        await request.refuse(error, (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
