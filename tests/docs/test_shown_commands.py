@@ -234,7 +234,12 @@ def test_casts_and_conversations_of_the_page_are_read(tmp_path: Path) -> None:
     roles, host, own = of("docs/how-to/check-a-toolhost.md", "toml")
     file = tmp_path / "my-cast.toml"
     file.write_text(roles.body + host.body)
-    assert set(read_cast(file).roles) == {"reader", "keeper"}
+    cast = read_cast(file)
+    ours = [read_cast(one) for one in sorted((ROOT / "tests/toolhost/conversations/casts").glob("*.toml"))]
+    assert set(cast.roles) == {"reader", "keeper"}
+    for role, members in cast.roles.items():
+        assert any(members.keys() == one.roles.get(role, {}).keys() for one in ours), role
+    assert cast.lease_options in [one.lease_options for one in ours]
     name = own.body.splitlines()[1].partition(" = ")[2].strip('"')
     assert name in {one.name for one in conversations()}
 
