@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ from manglecp.wire.receiving import receive
 from tests.docs.snippets import ROOT, Block, blocks, commands
 from tests.harness.policy.packages import CAREFUL
 from tests.requirements.register import load
-from tests.toolhost.conversations.script import conversations, read_cast
+from tests.toolhost.conversation import HOST, WORKSPACE
+from tests.toolhost.conversations.playing import Host, play
+from tests.toolhost.conversations.script import _conversation, read_cast
 
 OPEN = 60.0
 
@@ -230,23 +233,22 @@ def test_the_plan_of_the_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [one.tool for one in read.invocations] == ["full_stack_diagnosis"]
 
 
-def test_casts_and_conversations_of_the_page_are_read(tmp_path: Path) -> None:
+def test_casts_of_the_page_are_read_and_its_conversation_is_had(tmp_path: Path) -> None:
     roles, host, own = of("docs/how-to/check-a-toolhost.md", "toml")
     file = tmp_path / "my-cast.toml"
     file.write_text(roles.body + host.body)
     cast = read_cast(file)
-    ours = [read_cast(one) for one in sorted((ROOT / "tests/toolhost/conversations/casts").glob("*.toml"))]
+    casts = ROOT / "tests/toolhost/conversations/casts"
+    ours = [read_cast(one) for one in sorted(casts.glob("*.toml"))]
     assert set(cast.roles) == {"reader", "keeper"}
     for role, members in cast.roles.items():
         assert any(members.keys() == one.roles.get(role, {}).keys() for one in ours), role
     assert cast.lease_options in [one.lease_options for one in ours]
-    name = own.body.splitlines()[1].partition(" = ")[2].strip('"')
-    assert name in {one.name for one in conversations()}
+    (shown,) = tomllib.loads(own.body)["conversation"]
+    assert play(_conversation("page", shown), Host(tuple(HOST), WORKSPACE, read_cast(casts / "workspace.toml"))) == []
 
 
 def test_the_row_of_the_page_is_one_of_the_register() -> None:
-    import tomllib
-
     (row,) = of("docs/reference/requirements.md", "toml")
     (shown,) = tomllib.loads(row.body)["requirement"]
     real = load().by_id[shown["id"]]
