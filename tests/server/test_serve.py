@@ -498,11 +498,12 @@ def test_the_standard_streams_of_a_process(pack: Path, tmp_path: Path) -> None:
         booting = json.loads(p.popen.stdout.readline())  # nothing was said yet
         assert (booting["type"], booting["payload"]["status"]) == ("manifest", "booting")
         p.popen.stdin.write(encoded(intent("a")) + b"\n")
+        p.popen.stdin.flush()
+        ready = json.loads(p.popen.stdout.readline())["payload"]
+        assert ready["status"] == "ready"
         p.popen.stdin.close()
         rest = [json.loads(line) for line in p.popen.stdout.read().splitlines()]
-        assert [(one["type"], one["id"]) for one in rest] == [("manifest", None), ("intent_response", "a")]
-        ready = rest[0]["payload"]
-        assert ready["status"] == "ready"
+        assert [(one["type"], one["id"]) for one in rest] == [("intent_response", "a")]
         assert ready["protocol"]["conformance_level"] == booting["payload"]["protocol"]["conformance_level"]
         assert p.popen.wait(PATIENCE) == 0
         assert any(one.get("request_id") == "a" for one in p.lines())

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from manglecp.server.sessions import Session
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
 from tests.server.desk import PATIENCE, Desk, desk, encoded, intent, invoke
@@ -133,6 +134,36 @@ async def test_at_the_end_of_the_input_only_what_is_pending_is_answered(monkeypa
             e.desk.serving.degrade("disk", "It is full")
             gate.open.set()
             assert [(one["type"], one["id"]) for one in await e.rest()] == [("intent_response", "a")]
+
+
+@pytest.mark.req("TRANS-27")
+async def test_whoever_goes_while_the_pack_is_loaded_is_told_nothing_more() -> None:
+    hold = asyncio.Event()
+    async with ends(boot=False, hold=hold) as e:
+        assert (await e.hear())["payload"]["status"] == "booting"
+        e.close()
+        assert await e.rest() == [], "and nobody waits for the pack"
+        hold.set()
+
+
+@pytest.mark.req("TRANS-27")
+async def test_what_was_said_while_the_pack_was_loaded_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    hold = asyncio.Event()
+    async with ends(boot=False, hold=hold) as e:
+        await e.hear()
+        await e.say(intent("a"))
+        over, closed = asyncio.Event(), e.desk.core.closed
+
+        def noted(session: Session) -> None:
+            closed(session)
+            over.set()
+
+        monkeypatch.setattr(e.desk.core, "closed", noted)
+        e.close()
+        async with asyncio.timeout(PATIENCE):
+            await over.wait()
+        hold.set()
+        assert [(one["type"], one["id"]) for one in await e.rest()] == [("intent_response", "a")]
 
 
 @pytest.mark.req("MANI-31")

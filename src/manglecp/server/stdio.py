@@ -1,7 +1,8 @@
 """Standard streams: one message a line (TRANS-23), for whoever started this process.
 
-The manifest is written before any input is read (TRANS-25), and input is read when the pack is loaded, so that a client
-which does not wait is answered all the same. At the end of the input only what is pending is answered (TRANS-27).
+The manifest is written before any input is read (TRANS-25), and what is said is taken when the pack is loaded, so that
+a client which does not wait is answered all the same. At the end of the input only what is pending is answered
+(TRANS-27): whoever goes before the pack is loaded, and has said nothing, is not told that it is.
 
 Reading and writing may block, and the streams belong to others as well, who would not expect them to be changed: both
 are done in threads, except for what a pipe certainly takes at once.
@@ -14,7 +15,7 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -62,7 +63,6 @@ async def serve_stdio(
             for task in (stopping, gone):
                 task.cancel()
             if reading in done:
-                core.closed(session)  # nothing is told any more
                 reading.result()
                 await session.drain()
             else:
@@ -75,17 +75,32 @@ async def serve_stdio(
 
 
 async def _read(core: Core, session: Session, source: int) -> None:
-    await core.serving.ready()
+    given = _Input(source, over=lambda: core.closed(session))  # nothing is told any more
+    if not await _wanted(core, given):
+        return
     most = _LONGEST * core.max_message_bytes
     with contextlib.suppress(ConnectionResetError):
-        async for line in _lines(source, most):
+        async for line in _lines(given, most):
             await session.receive(line)
 
 
-async def _lines(source: int, most: int) -> AsyncIterator[bytes]:
+async def _wanted(core: Core, given: _Input) -> bool:
+    """Wait until the pack is loaded, for as long as there is somebody to answer."""
+    loaded, silent = asyncio.create_task(core.serving.ready()), asyncio.create_task(given.silent.wait())
+    try:
+        await asyncio.wait((loaded, silent), return_when=asyncio.FIRST_COMPLETED)
+        if loaded.done():
+            loaded.result()
+        return loaded.done()
+    finally:
+        loaded.cancel()
+        silent.cancel()
+
+
+async def _lines(given: _Input, most: int) -> AsyncIterator[bytes]:
     """Those that are not empty. What is longer than ``most`` is cut, which is long enough to be refused."""
     begun = bytearray()
-    async for chunk in _chunks(source):
+    async for chunk in given.chunks():
         *ended, rest = chunk.split(b"\n")
         for part in ended:
             line = bytes(begun) + part[: most - len(begun)]
@@ -97,26 +112,44 @@ async def _lines(source: int, most: int) -> AsyncIterator[bytes]:
         yield bytes(begun)
 
 
-async def _chunks(source: int) -> AsyncIterator[bytes]:
-    """A thread reads: no other way reads pipes, terminals and files alike."""
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[bytes] = asyncio.Queue()
-    room = threading.Semaphore(_CHUNKS)
+class _Input:
+    """A thread reads, from the beginning: no other way reads pipes, terminals and files alike."""
 
-    def read() -> None:
+    def __init__(self, source: int, over: Callable[[], None]) -> None:
+        """``over`` is called as soon as the end was read, whatever is left to be taken."""
+        self.silent = asyncio.Event()
+        """It ended, and there was nothing before."""
+        self._source = source
+        self._over = over
+        self._anything = False
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+        self._room = threading.Semaphore(_CHUNKS)
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while data := await self._queue.get():
+            yield data
+            self._room.release()
+
+    def _read(self) -> None:
         data = b"\n"
         while data:
-            room.acquire()
+            self._room.acquire()
             try:
-                data = os.read(source, _CHUNK)
+                data = os.read(self._source, _CHUNK)
             except OSError:
                 data = b""
             try:
-                loop.call_soon_threadsafe(queue.put_nowait, data)
+                self._loop.call_soon_threadsafe(self._take, data)
             except RuntimeError:  # the loop is closed, and nobody listens
                 return
 
-    threading.Thread(target=read, name="manglecp-stdin", daemon=True).start()
-    while data := await queue.get():
-        yield data
-        room.release()
+    def _take(self, data: bytes) -> None:
+        self._queue.put_nowait(data)
+        if data:
+            self._anything = True
+            return
+        self._over()
+        if not self._anything:
+            self.silent.set()
