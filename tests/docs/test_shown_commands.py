@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
@@ -30,7 +31,8 @@ from tests.toolhost.conversation import HOST, WORKSPACE
 from tests.toolhost.conversations.playing import Host, play
 from tests.toolhost.conversations.script import _conversation, read_cast
 
-OPEN = 60.0
+OPEN = 120.0
+"""Seconds that a server may take to say that it serves, and to end, on a machine that is busy."""
 
 
 def of(page: str, language: str | None = None) -> list[Block]:
@@ -91,6 +93,8 @@ def served(command: str, says: str) -> None:
     )
     assert process.stdout is not None
     seen = []
+    watchdog = threading.Timer(OPEN, process.kill)  # one that says nothing would be waited for without end
+    watchdog.start()
     try:
         for line in process.stdout:
             seen.append(line)
@@ -99,6 +103,7 @@ def served(command: str, says: str) -> None:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=OPEN)
     finally:
+        watchdog.cancel()
         if process.poll() is None:
             process.kill()
             process.communicate()
