@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from manglecp.harness.policy.package import PolicyPackage
@@ -350,10 +351,15 @@ class Execution:
         seconds = max(self._deadline - self._loop.time(), 0.001)
         outcome, slots = await self._actions(call, permit, self._slots, seconds)
         self._at("answered", [call])
+        if outcome.status == "unknown" and not _may_repeat(outcome) and not self._is_lasting(call):
+            outcome = replace(outcome, status="failed")  # nothing is left behind: nobody has to look for it
         if record:
             await self._journal.came_to([outcome], slots, self._rules.keeps(outcome))
             self._at("finished", [call])
         return outcome, slots
+
+    def _is_lasting(self, call: Call) -> bool:
+        return call.kind == "undo" or self._plan.step(call.number).lasting
 
     def _merged(self, answers: Sequence[tuple[Outcome, Slots]]) -> Slots:
         """The state after a round: what each call changed, in the order of the steps."""
