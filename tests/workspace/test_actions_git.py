@@ -49,6 +49,7 @@ def test_status_and_diff_say_what_has_changed(repository: Repository) -> None:
         ("b.txt", 1, 1),
         ("gone.txt", 0, 1),
         ("staged.txt", 1, 0),
+        ("new ü.txt", 1, 0),
     ]
     assert "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+2\n" in diff["diff"]
     assert [one["path"] for one in git_diff(context(repository.root), staged=True)["files"]] == ["b.txt", "staged.txt"]
@@ -61,10 +62,30 @@ def test_status_and_diff_say_what_has_changed(repository: Repository) -> None:
     assert len(git_diff(context(repository.root), base="HEAD~1")["files"]) == 5
 
 
+def test_a_diff_shows_files_that_git_does_not_know(repository: Repository) -> None:
+    repository.write({"token.txt": 'password = "hunter2-zq81kx"\n', "data.bin": b"\0\1", "ignored.log": "x\n"})
+    repository.write({".gitignore": "*.log\n"})
+    diff = git_diff(context(repository.root))
+    told = {one["path"]: (one["added"], one["removed"]) for one in diff["files"]}
+    assert (told["new ü.txt"], told["token.txt"], told["data.bin"]) == ((1, 0), (1, 0), (-1, -1))
+    assert "ignored.log" not in told
+    assert "+++ b/new ü.txt\n@@ -0,0 +1,1 @@\n+1\n" in diff["diff"]
+    assert "hunter2" not in diff["diff"]
+
+
+def test_a_diff_that_is_too_long_is_cut(repository: Repository) -> None:
+    repository.write({"a.txt": "2\n" * 8_000_000})
+    diff = git_diff(context(repository.root))
+    assert diff["more"]
+    assert diff["diff"].startswith("diff --git a/a.txt b/a.txt\n")
+    assert ("a.txt", 8_000_000) in [(one["path"], one["added"]) for one in diff["files"]]
+
+
 def test_a_repository_without_commits_and_a_folder_without_git(tmp_path: Path) -> None:
     empty = new(tmp_path / "empty")
     empty.write({"a.txt": "1\n"})
     assert git_status(context(empty.root))["head"] == ""
+    assert [one["path"] for one in git_diff(context(empty.root))["files"]] == ["a.txt"]
     done = commit(context(empty.root), ["a.txt"], "First", "work")
     assert empty.git("log", "--format=%s", "work") == "First"
     assert done["parent"] == ""

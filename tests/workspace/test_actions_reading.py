@@ -63,6 +63,7 @@ def test_hits_in_the_order_of_files_and_lines(pricing: Path) -> None:
         "files": 1,
         "more": False,
         "by": "python",
+        "problem": "",
     }
     every = search_text(context(pricing), "money", most=500)["hits"]
     assert [(hit["path"], hit["line"]) for hit in every] == sorted((hit["path"], hit["line"]) for hit in every)

@@ -113,10 +113,20 @@ def test_only_what_was_asked_for_is_run(project: Path) -> None:
 
 
 def test_time_and_memory_have_an_end(project: Path) -> None:
-    run = run_tests(context(project), ["tests/test_loop.py"], seconds=2)
-    assert (run["outcome"], run["passed"], run["missing"]) == ("timeout", [], ["tests/test_loop.py"])
+    run = run_tests(context(project), ["tests/test_loop.py"], seconds=6)
+    assert (run["outcome"], run["passed"], run["missing"]) == ("timeout", [], [])
+    assert [(one["test"], one["message"]) for one in run["failures"]] == [(run["failed"][0], "it did not end in time")]
     run = run_tests(context(project), ["tests/test_large.py"], memory_mb=512)
     assert run["failures"][0]["message"].startswith("MemoryError")
+
+
+@pytest.mark.parametrize("when", ["collected", "run"])
+def test_a_test_that_ends_the_process_has_not_passed(tmp_path: Path, when: str) -> None:
+    leave = {"collected": "import os\nos._exit(0)\n", "run": "import os\ndef test_x():\n    os._exit(0)\n"}[when]
+    (tmp_path / "test_leaving.py").write_text(leave)
+    run = run_tests(context(tmp_path), ["test_leaving.py"])
+    assert (run["outcome"], run["passed"]) == ("interrupted", [])
+    assert run["failed"] == (["test_leaving.py::test_x"] if when == "run" else [])
 
 
 @pytest.mark.parametrize(

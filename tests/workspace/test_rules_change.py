@@ -67,10 +67,19 @@ def test_a_change_that_breaks_a_test_is_taken_back(pack: Pack, repository: Repos
     assert "taken back" in run.summary
 
 
+def test_a_change_that_ends_whoever_tests_it_is_taken_back(pack: Pack, repository: Repository) -> None:
+    """The tests run beside their host, and could end it: nobody hears how they went, and nobody has to be asked."""
+    deadly = edit(TAX, "from pricing.money import Money\n", "import os\n\nos.killpg(0, 9)\n")
+    with pytest.raises(Refused, match="run_tests"):
+        change(pack, deadly)
+    assert repository.git("status", "--porcelain") == ""
+
+
 def test_tests_that_failed_before_are_no_reason_to_take_it_back(pack: Pack, repository: Repository) -> None:
     (repository.root / TAX).write_text((repository.root / TAX).read_text().replace('"books": 7', '"book": 7'))
     run = change(pack.look_again(), HARMLESS)
-    assert run.result["tests"] == {"worse": False, "broken": [], "gone": [], "mended": [], "failing": [BROKEN]}
+    tests = run.result["tests"]
+    assert (tests["worse"], tests["broken"], tests["failing"], tests["outcome"]) == (False, [], [BROKEN], "failed")
     assert "takes away" in (repository.root / TAX).read_text()
 
 
@@ -85,15 +94,21 @@ def test_undoing_leaves_later_work_alone(pack: Pack, repository: Repository) -> 
     (applied,) = [one["args"] for one in run.delta.asserted if one["pred"] == "applied"]
     later = (repository.root / TAX).read_text() + "\n# by hand\n"
     (repository.root / TAX).write_text(later)
-    with pytest.raises(Refused, match="has changed since"):
-        pack.intent("undo", facts=[{"pred": "applied", "args": applied}]).invoke("undo_change")
+    back = pack.intent("undo", facts=[{"pred": "applied", "args": applied}]).invoke("undo_change")
+    assert back.result["files"] == []
+    assert "Nothing was put back" in back.summary
+    assert "has changed since" in back.summary
+    assert not back.delta.retracted
     assert (repository.root / TAX).read_text() == later
 
 
 def test_several_files_change_together_or_not_at_all(pack: Pack, repository: Repository) -> None:
     new = edit("docs/tax.md", "", "# Taxes\n")
-    with pytest.raises(Refused, match="the old text is not there"):
-        change(pack, new, edit(TAX, "no such text", "x"), files=("docs/tax.md", TAX))
+    run = change(pack, new, edit(TAX, "no such text", "x"), files=("docs/tax.md", TAX))
+    assert [call.action for call in run.calls] == ["make_patch"]
+    assert run.result["problems"] == [{"path": TAX, "problem": f"{TAX!r}: the old text is not there"}]
+    assert "Nothing was changed" in run.summary
+    assert not run.delta.asserted
     assert repository.git("status", "--porcelain") == ""
     change(pack, new, HARMLESS, files=("docs/tax.md", TAX))
     assert (repository.root / "docs/tax.md").read_text() == "# Taxes\n"

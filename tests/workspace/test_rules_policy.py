@@ -68,8 +68,9 @@ def test_nobody_widens_a_tool_by_its_arguments(pack: Pack, repository: Repositor
     tool = answer.tool("safe_change")
     assert list(tool.args) == ["edits"]
     for path in ("pricing/money.py", "uv.lock", ".git/config", "../out.py", "/etc/passwd"):
-        with pytest.raises(Refused, match="Refused"):
-            answer.invoke("safe_change", {"edits": [edit(path, "", "x")]}, confirm=True)
+        run = answer.invoke("safe_change", {"edits": [edit(path, "", "x")]}, confirm=True)
+        assert [one["path"] for one in run.result["problems"]] == [path]
+        assert [call.action for call in run.calls] == ["make_patch"]
     with pytest.raises(Refused, match="schema_validation_failed"):
         answer.invoke("safe_change", {"edits": [edit("pricing/tax.py", "a", "b")], "only": ["uv.lock"]}, confirm=True)
     assert repository.git("status", "--porcelain") == ""
@@ -136,8 +137,9 @@ def test_nothing_is_committed_to_the_default_branch(tmp_path: Path) -> None:
             answer = pack.intent("review", facts=[{"pred": "commit_to", "args": [branch]}])
             if "commit_changes" not in answer:
                 continue
-            with pytest.raises(Refused):
-                answer.invoke("commit_changes", {"message": "no"}, confirm=True)
+            run = answer.invoke("commit_changes", {"message": "no"}, confirm=True)
+            assert (run.result["commit"], run.result["problem"] != "") == ("", True)
+            assert "Nothing was committed" in run.summary
         with pytest.raises(Refused, match="schema_validation_failed"):
             pack.intent("review", facts=['commit_to("mine")']).invoke(
                 "commit_changes", {"message": "no", "branch": "main"}, confirm=True
@@ -191,3 +193,5 @@ def test_nobody_in_particular_changes_nothing(pack: Pack) -> None:
         with pytest.raises(Refused, match="who they are"):
             nobody.intent(intent, facts=[fact])
     assert "read_lines" in nobody.intent("explore")
+    review = nobody.intent("review", facts=['commit_to("mine")'])
+    assert "commit_changes" not in review

@@ -35,6 +35,8 @@ class Committed(TypedDict):
     """Empty for the first commit of all."""
     files: list[str]
     """Those of the named files that differ from the parent."""
+    problem: str
+    """Why nothing was committed; empty if there is no problem."""
 
 
 @action(effects=["process", "filesystem"], spawn=["git"], reversible=True, idempotent=True, timeout=120)
@@ -44,6 +46,7 @@ def commit(
     message: Annotated[str, Limits(min_length=1, max_length=10_000)],
     branch: Annotated[str, Limits(min_length=1, max_length=200)],
     dry_run: bool = False,
+    refuse: bool = True,
 ) -> Committed:
     """Commit some files as they are to a branch that is not a default one. It is made if there is none.
 
@@ -51,7 +54,17 @@ def commit(
         paths: files, deleted ones too; nothing else is committed
         branch: where the commit goes; what is checked out stays as it is
         dry_run: say what would be committed, and commit nothing
+        refuse: fail if it cannot be committed, in place of saying so
     """
+    try:
+        return _commit(context, paths, message, branch, dry_run)
+    except Refused as refused:
+        if refuse:
+            raise
+        return {"branch": branch, "commit": "", "parent": "", "files": [], "problem": str(refused)}
+
+
+def _commit(context: Context, paths: list[str], message: str, branch: str, dry_run: bool) -> Committed:
     for path in paths:
         plain(path)
     if "\0" in message or not message.strip():
@@ -79,7 +92,7 @@ def commit(
             git.ask("update-ref", "-m", "commit: manglecp", f"refs/heads/{branch}", made, tip or _NOTHING)
         if made and branch_of(git) == branch:  # or the files would seem to be changed back in the index
             git.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=named)
-    return {"branch": branch, "commit": made, "parent": parent, "files": files}
+    return {"branch": branch, "commit": made, "parent": parent, "files": files, "problem": ""}
 
 
 def _author(context: Context) -> dict[str, str]:

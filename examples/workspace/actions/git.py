@@ -20,6 +20,8 @@ from .roots import Root
 __all__ = ["Git"]
 
 _SECONDS: Final = 60.0
+_MOST: Final = 8 << 20
+"""Bytes of an answer."""
 _SETTINGS: Final = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
@@ -66,7 +68,9 @@ class Git:
         self._settings = {**_SETTINGS, "safe.directory": root.path}
         self._settings |= dict(_drivers(self.ask("config", "--list", "-z", "--name-only")))
 
-    def run(self, *arguments: str, stdin: bytes = b"", environ: Mapping[str, str] | None = None) -> Ended:
+    def run(
+        self, *arguments: str, stdin: bytes = b"", environ: Mapping[str, str] | None = None, most: int = _MOST
+    ) -> Ended:
         """One command of git, however it ends."""
         where = [f"--git-dir={self._root.path}/.git", f"--work-tree={self._root.path}"]
         ended = run(
@@ -80,6 +84,7 @@ class Git:
             },
             seconds=_SECONDS,
             stdin=stdin,
+            most=most,
         )
         if ended.code is None:
             raise Refused(f"git took more than {_SECONDS:g} s")
@@ -89,11 +94,18 @@ class Git:
         """What git answers; :class:`Refused` with what it says if it will not."""
         ended = self.run(*arguments, stdin=stdin, environ=environ)
         if ended.code:
-            said = ended.errors.decode(errors="replace").strip().partition("\n")[0]
-            raise Refused(f"git {arguments[0]}: {said[:300] or f'exit status {ended.code}'}")
+            raise _refusal(arguments[0], ended)
         if ended.cut:
             raise Refused(f"git {arguments[0]} says more than can be read here: ask about fewer files")
         return ended.output
+
+    def begin(self, *arguments: str, most: int) -> tuple[str, bool]:
+        """The beginning of what git answers, in whole lines, and whether there is more."""
+        ended = self.run(*arguments, most=most)
+        if ended.code:
+            raise _refusal(arguments[0], ended)
+        output = ended.output[: ended.output.rfind(b"\n") + 1] if ended.cut else ended.output
+        return output.decode(errors="replace"), ended.cut
 
     def revision(self, name: str) -> str:
         """The full name of a commit; :class:`Refused` if it is none, or could be taken for something else."""
@@ -116,6 +128,11 @@ class Git:
         for number, (name, value) in enumerate(self._settings.items()):
             told[f"GIT_CONFIG_KEY_{number}"], told[f"GIT_CONFIG_VALUE_{number}"] = name, value
         return told
+
+
+def _refusal(command: str, ended: Ended) -> Refused:
+    said = ended.errors.decode(errors="replace").strip().partition("\n")[0]
+    return Refused(f"git {command}: {said[:300] or f'exit status {ended.code}'}")
 
 
 def _drivers(names: bytes) -> Iterator[tuple[str, str]]:

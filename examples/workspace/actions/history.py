@@ -7,16 +7,18 @@ from typing import Annotated, Final, Literal, TypedDict
 
 from manglecp import Context, Limits, action
 
+from .diffs import written
 from .git import Git
 from .refusal import Refused
 from .roots import Root, plain
 from .secrets import redacted_diff
-from .texts import shown
+from .texts import lines_of, shown, text_of
 
 __all__ = ["Diff", "Status", "branch_of", "default_branches", "git_diff", "git_status"]
 
 _MOST_FILES: Final = 2_000
 _MOST_CHARACTERS: Final = 150_000
+_MOST_READ: Final = 4 * _MOST_CHARACTERS
 _HEADS: Final = "refs/heads/"
 _USUAL: Final = ("main", "master", "trunk")
 _KINDS: Final = {"M": "modified", "T": "modified", "A": "added", "D": "deleted", "R": "renamed", "C": "added"}
@@ -78,7 +80,7 @@ def git_diff(
     base: Annotated[str, Limits(max_length=200)] = "HEAD",
     staged: bool = False,
 ) -> Diff:
-    """Show what has changed since a commit.
+    """Show what has changed since a commit; files that git does not know yet too.
 
     Args:
         paths: only these files and folders
@@ -89,15 +91,29 @@ def git_diff(
         plain(path)
     with Root.opened(context.settings) as root:
         git = Git(root)
-        since = git.revision(base)
+        unborn = base == "HEAD" and not git.tip(base)
+        since = git.ask("hash-object", "-t", "tree", "--stdin").decode().strip() if unborn else git.revision(base)
         how = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all"]
         how += ["--cached"] if staged else []
         which = [since, "--", *(paths or ())]
-        counts = git.ask("diff", "--numstat", "-z", *how, *which)
-        text = git.ask("diff", "--src-prefix=a/", "--dst-prefix=b/", *how, *which)
-    diff, more = shown(redacted_diff(text.decode(errors="replace")), _MOST_CHARACTERS)
-    files = list(_counted(counts))
-    return {"diff": diff, "files": files[:_MOST_FILES], "more": more}
+        files = list(_counted(git.ask("diff", "--numstat", "-z", *how, *which)))
+        text, cut = git.begin("diff", "--src-prefix=a/", "--dst-prefix=b/", *how, *which, most=_MOST_READ)
+        for path, file in () if staged else _untracked(root, git, paths or []):
+            text, cut = text + ("" if cut else file), cut or len(text) > _MOST_READ
+            files.append({"path": path, "added": len(lines_of(file)) - 3 if file else -1, "removed": 0 if file else -1})
+    diff, more = shown(redacted_diff(text), _MOST_CHARACTERS)
+    return {"diff": diff, "files": files[:_MOST_FILES], "more": more or cut}
+
+
+def _untracked(root: Root, git: Git, paths: list[str]) -> Iterator[tuple[str, str]]:
+    """Files that are not in the index and not ignored, each with a diff that makes it; empty for what is no text."""
+    said = git.ask("ls-files", "--others", "--exclude-standard", "-z", "--", *paths)
+    for path in said.decode(errors="backslashreplace").split("\0")[:_MOST_FILES]:
+        if path:
+            try:
+                yield path, written(path, None, text_of(root.read(path).data, path))
+            except Refused:  # binary, too large, a link, or gone
+                yield path, ""
 
 
 def branch_of(git: Git) -> str:

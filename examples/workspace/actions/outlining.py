@@ -39,15 +39,38 @@ class Outline(TypedDict):
     symbols: list[Symbol]
     more: bool
     """There are more symbols than are listed."""
+    problem: str
+    """Why there is no outline; empty if there is no problem."""
 
 
 @action(effects=["filesystem"], mutates=False, idempotent=True)
-def outline(context: Context, path: Annotated[str, Limits(min_length=1, max_length=1024)]) -> Outline:
+def outline(
+    context: Context, path: Annotated[str, Limits(min_length=1, max_length=1024)], refuse: bool = True
+) -> Outline:
     """List what a Python file defines and imports.
 
     Args:
         path: relative to the repository
+        refuse: fail if there is no outline of it, in place of saying so
     """
+    try:
+        return _outline(context, path)
+    except Refused as refused:
+        if refuse:
+            raise
+        problem = str(refused)
+    return {
+        "path": path,
+        "sha256": "",
+        "summary": "",
+        "imports": [],
+        "symbols": [],
+        "more": False,
+        "problem": problem,
+    }
+
+
+def _outline(context: Context, path: str) -> Outline:
     if not path.endswith((".py", ".pyi")):
         raise Refused(f"{path!r} is no Python file: read it instead")
     with Root.opened(context.settings) as root:
@@ -68,6 +91,7 @@ def outline(context: Context, path: Annotated[str, Limits(min_length=1, max_leng
         "imports": sorted(set(_imports(tree))),
         "symbols": symbols[:_MOST],
         "more": len(symbols) > _MOST,
+        "problem": "",
     }
 
 

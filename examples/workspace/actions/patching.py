@@ -78,6 +78,8 @@ class Applied(TypedDict):
     files: list[FileChange]
     after: dict[str, str]
     backup: Backup
+    problems: list[Problem]
+    """Why nothing was changed."""
 
 
 @action(effects=["filesystem"], mutates=False, idempotent=True)
@@ -144,23 +146,27 @@ def apply_patch(context: Context, patch: Patch, expected: Hashes) -> Applied:
         _refuse(problems)
         backup = _backup(planned)
         _swap(root, planned, patch)
-    return {"files": changes_of(planned), "after": digests_after(planned), "backup": backup}
+    return {"files": changes_of(planned), "after": digests_after(planned), "backup": backup, "problems": []}
 
 
 @action(effects=["filesystem"], reversible=True, idempotent=True, timeout=120)
-def revert_patch(context: Context, backup: Backup, force: bool = False) -> Applied:
+def revert_patch(context: Context, backup: Backup, force: bool = False, refuse: bool = True) -> Applied:
     """Take a patch back with what applying it gave as its backup.
 
     Args:
         backup: the backup of apply_patch
         force: also where files were changed since, if what the patch wrote is still there
+        refuse: fail if files were changed since, in place of saying so
     """
     with Root.opened(context.settings) as root, locked(root):
         planned, problems = plan(root, backup["patch"], backup["expected"], exact=not force)
+        if problems and not refuse:
+            nothing: Backup = {"patch": "", "expected": {}, "modes": {}}
+            return {"files": [], "after": {}, "backup": nothing, "problems": problems}
         _refuse(problems)
         again = _backup(planned)
         _swap(root, planned, backup["patch"], backup["modes"])
-    return {"files": changes_of(planned), "after": digests_after(planned), "backup": again}
+    return {"files": changes_of(planned), "after": digests_after(planned), "backup": again, "problems": []}
 
 
 def _text(root: Root, path: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import Annotated, TypedDict
 
 from manglecp import Context, Limits, action
 
+from .refusal import Refused
 from .roots import Root
 from .secrets import redacted
 from .texts import digest, lines_of, shown, text_of
@@ -32,6 +33,8 @@ class Lines(TypedDict):
     """Something in these lines was taken out. They cannot be used as they are to change the file."""
     more: bool
     """The file goes on."""
+    problem: str
+    """Why there are no lines; empty if there is no problem."""
 
 
 @action(effects=["filesystem"], mutates=False, idempotent=True)
@@ -40,6 +43,7 @@ def read_range(
     path: Annotated[str, Limits(min_length=1, max_length=1024)],
     start: Annotated[int, Limits(ge=1)] = 1,
     lines: Annotated[int, Limits(ge=1, le=2000)] = 200,
+    refuse: bool = True,
 ) -> Lines:
     """Read some lines of a file.
 
@@ -47,10 +51,16 @@ def read_range(
         path: relative to the repository
         start: the number of the first line, from 1
         lines: how many at most
+        refuse: fail if it cannot be read, in place of saying so
     """
-    with Root.opened(context.settings) as root:
-        content = root.read(path)
-    whole = text_of(content.data, path)
+    try:
+        with Root.opened(context.settings) as root:
+            content = root.read(path)
+        whole = text_of(content.data, path)
+    except Refused as refused:
+        if refuse:
+            raise
+        return _none(path, str(refused))
     true, seen = lines_of(whole), lines_of(redacted(whole))
     wanted = "".join(seen[start - 1 : start - 1 + lines])
     text, _ = shown(wanted, _MOST_CHARACTERS)
@@ -64,4 +74,19 @@ def read_range(
         "sha256": digest(content.data),
         "redacted": seen[start - 1 : start - 1 + count] != true[start - 1 : start - 1 + count],
         "more": start - 1 + count < len(seen),
+        "problem": "",
+    }
+
+
+def _none(path: str, problem: str) -> Lines:
+    return {
+        "path": path,
+        "start": 1,
+        "end": 0,
+        "total": 0,
+        "text": "",
+        "sha256": "",
+        "redacted": False,
+        "more": False,
+        "problem": problem,
     }

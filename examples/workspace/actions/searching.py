@@ -53,6 +53,8 @@ class Hits(TypedDict):
     more: bool
     """There are more than were asked for."""
     by: Literal["ripgrep", "python"]
+    problem: str
+    """Why nothing was searched; empty if there is no problem."""
 
 
 @action(effects=["process"], spawn=["rg"], idempotent=True, timeout=60)
@@ -78,7 +80,13 @@ def search(
 
 @action(effects=["filesystem"], mutates=False, idempotent=True, timeout=60)
 def search_text(
-    context: Context, text: Text, regex: bool = False, under: Folder = "", glob: Folder = "", most: Most = 100
+    context: Context,
+    text: Text,
+    regex: bool = False,
+    under: Folder = "",
+    glob: Folder = "",
+    most: Most = 100,
+    refuse: bool = True,
 ) -> Hits:
     """Find lines in the files of the repository; as search, and starts no program.
 
@@ -88,10 +96,16 @@ def search_text(
         under: only in this folder or file
         glob: only in files whose name or path fits, such as *.py
         most: how many hits at most
+        refuse: fail if it cannot be searched for, in place of saying so
     """
-    pattern = _pattern(text, regex)
-    with Root.opened(context.settings) as root:
-        return _hits(root, files(root, under, glob), pattern, most, "python")
+    try:
+        pattern = _pattern(text, regex)
+        with Root.opened(context.settings) as root:
+            return _hits(root, files(root, under, glob), pattern, most, "python")
+    except Refused as refused:
+        if refuse:
+            raise
+        return {"hits": [], "files": 0, "more": False, "by": "python", "problem": str(refused)}
 
 
 def _pattern(text: str, regex: bool) -> re.Pattern[str]:
@@ -121,7 +135,7 @@ def _hits(
                 hits.append(hit)
             if more:
                 break
-    return {"hits": hits, "files": len({hit["path"] for hit in hits}), "more": more, "by": by}
+    return {"hits": hits, "files": len({hit["path"] for hit in hits}), "more": more, "by": by, "problem": ""}
 
 
 def _in_file(root: Root, path: str, pattern: re.Pattern[str]) -> Iterator[Hit]:

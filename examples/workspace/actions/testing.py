@@ -34,10 +34,9 @@ _MOST_FAILURES: Final = 50
 _MOST_IDS: Final = 5_000
 _LARGEST_REPORT: Final = 32 * 1024 * 1024
 _REPORT: Final = "report.jsonl"
-_STOPPED: Final = ("timeout", "unusable", "interrupted")
-_OUTCOMES: Final = {0: "passed", 1: "failed", 2: "interrupted", 5: "no_tests"}
-
 Outcome = Literal["passed", "failed", "interrupted", "no_tests", "timeout", "unusable"]
+_STOPPED: Final = ("timeout", "unusable", "interrupted")
+_OUTCOMES: Final[dict[int, Outcome]] = {0: "passed", 1: "failed", 2: "interrupted", 5: "no_tests"}
 
 
 class Failure(TypedDict):
@@ -52,7 +51,8 @@ class Failure(TypedDict):
 
 class TestRun(TypedDict):
     outcome: Outcome
-    """``unusable``: pytest itself could not do its work, and the output says why."""
+    """``unusable``: pytest itself could not do its work, and the output says why. ``interrupted``: it did not get to
+    its end. A test that was running then has failed."""
     passed: list[str]
     failed: list[str]
     skipped: list[str]
@@ -73,6 +73,8 @@ class Comparison(TypedDict):
     mended: list[str]
     failing: list[str]
     """Fail now."""
+    outcome: Outcome
+    """Of the second run: what was not run shows nothing."""
 
 
 @action(effects=["process"], spawn=["python"], idempotent=True, timeout=900)
@@ -137,6 +139,7 @@ def compare_runs(before: TestRun, after: TestRun) -> Comparison:
         "gone": sorted(gone),
         "mended": sorted(failed & passing),
         "failing": sorted(failing),
+        "outcome": after["outcome"],
     }
 
 
@@ -177,12 +180,13 @@ def _read(report: Path) -> Iterator[dict[str, Any]]:
 
 def _judged(reports: list[dict[str, Any]], ended: Ended, tests: list[str], root: str, seconds: float) -> TestRun:
     failures = [_failure(said, root) for said in reports if said.get("outcome") == "failed"]
+    outcome = _outcome(ended.code, reports)
+    failures += [_unfinished(test, outcome) for test in _at_work(reports)]
     failed = {failure["test"] for failure in failures}
     heard = {str(said.get("test")): said for said in reports if "outcome" in said}
     passed = {test for test, said in heard.items() if said["outcome"] == "passed"} - failed
     skipped = {test for test, said in heard.items() if said["outcome"] == "skipped"} - failed - passed
-    outcome: Outcome = "timeout" if ended.code is None else _OUTCOMES.get(ended.code, "unusable")  # type: ignore[assignment]
-    known = heard.keys()
+    known = heard.keys() | failed
     missing = [test for test in tests if not any(covers(test, each) for each in known)]
     output = ended.output + (b"\n" + ended.errors if outcome == "unusable" or not ended.output else b"")
     return {
@@ -195,6 +199,26 @@ def _judged(reports: list[dict[str, Any]], ended: Ended, tests: list[str], root:
         "output": redacted(output.decode(errors="replace"))[-_MOST_OUTPUT:].replace("\0", ""),
         "seconds": round(seconds, 3),
     }
+
+
+def _outcome(code: int | None, reports: list[dict[str, Any]]) -> Outcome:
+    """A test can end the process, with any status: to have passed, pytest has to say that it is through."""
+    if code is None:
+        return "timeout"
+    if not any("finished" in said for said in reports):
+        return "interrupted" if code in _OUTCOMES or any("begun" in said for said in reports) else "unusable"
+    return _OUTCOMES.get(code, "unusable")
+
+
+def _at_work(reports: list[dict[str, Any]]) -> list[str]:
+    """Tests that began, and of whose end nothing was heard."""
+    over = {said.get("over") for said in reports}
+    return [test for said in reports if isinstance(test := said.get("begun"), str) and test not in over]
+
+
+def _unfinished(test: str, outcome: Outcome) -> Failure:
+    why = "it did not end in time" if outcome == "timeout" else "the process ended while it ran"
+    return {"test": test, "phase": "call", "file": test.split("::", 1)[0], "line": 0, "message": why, "frames": []}
 
 
 def _failure(said: dict[str, Any], root: str) -> Failure:

@@ -2,6 +2,9 @@
 
 Pytest itself runs nothing if one of the ids that it is given is not there. Here the others are run.
 
+What begins is written down as well, and so is the end of it all: if the process is ended in between, or ends itself,
+one can still tell which test was at work.
+
 It runs in the environment of the project that is tested, with whatever Python and pytest are there, and imports nothing
 else. What it cannot tell it leaves out: a report must never fail a test.
 """
@@ -51,6 +54,18 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     wanted = [item for item in items if item.nodeid in asked or item.nodeid.startswith(starts)]
     config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
     items[:] = wanted
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    _write({"begun": nodeid})
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    _write({"over": nodeid})
+
+
+def pytest_sessionfinish() -> None:
+    _write({"finished": True})
 
 
 def pytest_runtest_logreport(report: Any) -> None:

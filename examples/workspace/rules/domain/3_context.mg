@@ -46,18 +46,42 @@ clue(File, 60, Why) :-
   syntax_error(File, Line),
   Why = fn:string:concat("cannot be parsed, see line ", Line).
 clue(File, 50, "it has changed since the last commit") :- edited(File).
-clue(File, 35, "of what the test rests on it changed last") :-
-  distance(File, _),
-  last_change(File, Time, _),
-  freshest(Time),
-  !test_file(File),
-  !fresh_edit().
 fresh_edit() :- edited(_).
 edited(File) :- distance(File, _), changed(File, _), !test_file(File).
-freshest(Time) :-
-  distance(File, _),
-  last_change(File, Any, _),
-  !test_file(File)
+
+# A failure that nobody saw at once may come from the commits before the last one, less likely with each.
+clue(File, 35, "of what the test rests on it changed last") :-
+  committed_at(File, Time),
+  newest(Time),
+  !fresh_edit().
+clue(File, 31, "of what the test rests on it changed lately") :-
+  committed_at(File, Time),
+  second(Time),
+  !fresh_edit().
+clue(File, 28, "of what the test rests on it changed lately") :-
+  committed_at(File, Time),
+  third(Time),
+  !fresh_edit().
+clue(File, 26, "of what the test rests on it changed lately") :-
+  committed_at(File, Time),
+  fourth(Time),
+  !fresh_edit().
+committed_at(File, Time) :- distance(File, _), last_change(File, Time, _), !test_file(File).
+newest(Time) :- committed_at(_, Any) |> do fn:group_by(), let Time = fn:time:max(Any).
+second(Time) :-
+  newest(Later),
+  committed_at(_, Any),
+  :time:lt(Any, Later)
+  |> do fn:group_by(), let Time = fn:time:max(Any).
+third(Time) :-
+  second(Later),
+  committed_at(_, Any),
+  :time:lt(Any, Later)
+  |> do fn:group_by(), let Time = fn:time:max(Any).
+fourth(Time) :-
+  third(Later),
+  committed_at(_, Any),
+  :time:lt(Any, Later)
   |> do fn:group_by(), let Time = fn:time:max(Any).
 clue(File, 25, Why) :-
   failing_test(Given),

@@ -13,6 +13,7 @@ can_run() :- failing_test(_), failing_file(_).
 macro("read_lines", "Reads lines of a file. Secrets in them are replaced by a mark.").
 macro_summary("read_lines", "Read lines of a file.").
 macro_step("read_lines", 1, "read_range").
+arg_value("read_lines", 1, "refuse", /false).
 idempotent("read_lines").
 mandatory("read_lines") :- intent("explore").
 relevant("read_lines", 75) :- intent("diagnose_failure").
@@ -22,6 +23,7 @@ relevant("read_lines", 60) :- intent("review").
 macro("outline_file", "Lists what a Python file defines and imports, with line numbers.").
 macro_summary("outline_file", "List what a Python file defines.").
 macro_step("outline_file", 1, "outline").
+arg_value("outline_file", 1, "refuse", /false).
 idempotent("outline_file").
 relevant("outline_file", 60) :- intent("explore").
 relevant("outline_file", 30) :- intent("diagnose_failure").
@@ -30,6 +32,7 @@ relevant("outline_file", 30) :- intent("change").
 macro("find_text", "Finds lines that have a text, or fit a regular expression, in files that git does not ignore.").
 macro_summary("find_text", "Find lines that have a text.").
 macro_step("find_text", 1, "search_text").
+arg_value("find_text", 1, "refuse", /false).
 idempotent("find_text").
 mandatory("find_text") :- intent("explore").
 relevant("find_text", 45) :- intent("diagnose_failure").
@@ -51,6 +54,7 @@ arg_value("run_failing_tests", 1, "tests", Tests) :-
   failing_test(Test)
   |> do fn:group_by(), let Tests = fn:collect(Test).
 arg_value("run_failing_tests", 1, "memory_mb", 1024).
+nothing_to_undo("run_failing_tests", 1).
 mandatory("run_failing_tests") :- intent("diagnose_failure"), can_run().
 needs_skill("run_failing_tests", "finding-causes").
 needs_skill("read_traceback", "finding-causes").
@@ -75,6 +79,7 @@ macro_summary("run_affected_tests", "Run the tests that rest on what has changed
 macro_step("run_affected_tests", 1, "run_tests").
 arg_value("run_affected_tests", 1, "tests", Files) :- tests_to_run(Files).
 arg_value("run_affected_tests", 1, "memory_mb", 1024).
+nothing_to_undo("run_affected_tests", 1).
 relevant("run_affected_tests", 85) :- intent("review"), has_tests().
 relevant("run_affected_tests", 50) :- intent("change"), has_tests().
 needs_skill("show_changes", "reviewing").

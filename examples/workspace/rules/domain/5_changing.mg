@@ -18,7 +18,10 @@ mandatory("safe_change") :- intent("change").
 
 macro_step("safe_change", 1, "make_patch").
 arg_value("safe_change", 1, "only", Files) :- to_change_list(Files).
-arg_value("safe_change", 1, "refuse", /true).
+arg_value("safe_change", 1, "refuse", /false).
+skip_step(N, "The edits cannot be made: see problems.") :- cannot_be_made(), after_first(N).
+cannot_be_made() :- run_of("safe_change"), step_value(1, "applies", /false).
+after_first(2). after_first(3). after_first(4). after_first(5). after_first(6).
 
 macro_step("safe_change", 2, "run_tests") :- has_tests().
 macro_step("safe_change", 4, "run_tests") :- has_tests().
@@ -42,6 +45,7 @@ arg_step("safe_change", 5, "after", 4, "") :- has_tests().
 macro_step("safe_change", 6, "revert_patch") :- has_tests().
 arg_step("safe_change", 6, "backup", 3, "/backup") :- has_tests().
 arg_value("safe_change", 6, "force", /false) :- has_tests().
+arg_value("safe_change", 6, "refuse", /true) :- has_tests().
 skip_step(6, "The tests did not get worse.") :-
   run_of("safe_change"),
   step_value(5, "worse", /false).
@@ -53,6 +57,7 @@ nothing_to_undo("safe_change", N) :- test_step(N), has_tests().
 reversible("safe_change").
 
 macro_result("safe_change", "patch", 1, "/patch").
+macro_result("safe_change", "problems", 1, "/problems").
 macro_result("safe_change", "files", 3, "/files").
 macro_result("safe_change", "tests", 5, "") :- has_tests().
 
@@ -77,6 +82,7 @@ macro_summary("commit_changes", "Commit files to a branch.").
 macro_step("commit_changes", 1, "commit").
 arg_value("commit_changes", 1, "branch", Branch) :- branch_to_use(Branch).
 arg_value("commit_changes", 1, "dry_run", /false).
+arg_value("commit_changes", 1, "refuse", /false).
 arg_value("commit_changes", 1, "paths", Files) :-
   changed(File, _)
   |> do fn:group_by(), let Files = fn:collect(File).
@@ -93,6 +99,8 @@ macro_summary("undo_change", "Put files back as they were.").
 macro_step("undo_change", 1, "revert_patch").
 arg_kept("undo_change", 1, "backup", Run, "backup") :- run_to_undo(Run).
 arg_value("undo_change", 1, "force", /false).
+arg_value("undo_change", 1, "refuse", /false).
 mandatory("undo_change") :- intent("undo"), applied(_, _).
 macro_result("undo_change", "files", 1, "/files").
+macro_result("undo_change", "problems", 1, "/problems").
 reversible("undo_change").

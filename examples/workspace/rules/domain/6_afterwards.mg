@@ -1,14 +1,21 @@
 # After a run: what is known now, and what to ask for next.
 
+extract("make_patch", "applies", "/applies").
+extract("make_patch", "problems", "/problems").
 extract("apply_patch", "files", "/files").
 extract("revert_patch", "files", "/files").
+extract("revert_patch", "problems", "/problems").
 extract("compare_runs", "worse", "/worse").
 extract("compare_runs", "broken", "/broken").
 extract("run_tests", "failed", "/failed").
 extract("run_tests", "outcome", "/outcome").
+extract("run_tests", "missing", "/missing").
+extract("run_tests", "failures", "/failures").
 extract("parse_failures", "tests", "/tests").
 extract("parse_failures", "frames", "/frames").
 extract("commit", "commit", "/commit").
+extract("commit", "problem", "/problem").
+extract("compare_runs", "outcome", "/outcome").
 
 # What it takes to undo a change outlives the request.
 keep("apply_patch", "backup", "/backup").
@@ -18,6 +25,20 @@ changed_file(N, File) :-
   step_value(N, "files", Files),
   :list:member(One, Files),
   :match_entry(One, "path", File).
+
+# Errors of actions are not told to clients, for they may hold anything. What an agent has to learn is in results.
+problem(Text) :-
+  step_value(1, "problems", Problems),
+  :list:member(One, Problems),
+  :match_entry(One, "problem", Text).
+summary(Text) :-
+  ran("safe_change"),
+  problem(Why),
+  Text = fn:string:concat("Nothing was changed: ", Why, ".").
+summary(Text) :-
+  ran("undo_change"),
+  problem(Why),
+  Text = fn:string:concat("Nothing was put back: ", Why, ".").
 
 # --- safe_change ---------------------------------------------------------------------------------------------------------
 
@@ -31,6 +52,12 @@ suggests("review", Params, "See what the change affects, and commit it.") :-
   made(Run, _)
   |> let Params = ["run" : Run].
 summary(Text) :- made(_, File), Text = fn:string:concat("Changed ", File, ".").
+
+summary("Its tests could not be run to their end, neither before nor after: see tests.") :-
+  made(_, _),
+  step_value(5, "outcome", Outcome),
+  stopped(Outcome).
+stopped("timeout"). stopped("unusable"). stopped("interrupted").
 
 broken_test(Test) :- ran("safe_change"), step_value(5, "broken", Tests), :list:member(Test, Tests).
 asserts("failing_test", [Test], "derived") :- taken_back(), broken_test(Test).
@@ -58,7 +85,24 @@ failed_now(Test) :-
 runs_tests("run_failing_tests"). runs_tests("run_affected_tests").
 asserts("failing_test", [Test], "server") :- failed_now(Test).
 continues_with("failing_test", [Test]) :- failed_now(Test).
-retracts("failing_test", [/_]) :- ran("run_failing_tests"), step_value(1, "outcome", "passed").
+retracts("failing_test", [/_]) :-
+  ran("run_failing_tests"),
+  step_value(1, "outcome", "passed"),
+  step_value(1, "missing", []).
+
+# Where errors passed through the repository. What is installed, or belongs to Python, has a path that begins at the top.
+passed_through(File, Line) :-
+  runs_tests(Tool),
+  ran(Tool),
+  step_value(1, "failures", Failures),
+  :list:member(One, Failures),
+  :match_entry(One, "frames", Frames),
+  :list:member(Frame, Frames),
+  :match_entry(Frame, "file", File),
+  :match_entry(Frame, "line", Line),
+  !:string:starts_with(File, "/").
+asserts("failed_at", [File, Line], "derived") :- passed_through(File, Line).
+continues_with("failed_at", [File, Line]) :- passed_through(File, Line).
 suggests("diagnose_failure", Params, "Tests fail.") :-
   ran("run_affected_tests"),
   failed_now(Test)
@@ -82,6 +126,11 @@ suggests("diagnose_failure", Params, "The traceback names files of this reposito
 
 # --- commit ----------------------------------------------------------------------------------------------------------------
 
-committed(Commit) :- ran("commit_changes"), step_value(1, "commit", Commit).
+committed(Commit) :- ran("commit_changes"), step_value(1, "commit", Commit), Commit != "".
+summary(Text) :-
+  ran("commit_changes"),
+  step_value(1, "problem", Why),
+  Why != "",
+  Text = fn:string:concat("Nothing was committed: ", Why, ".").
 summary(Text) :- committed(Commit), Text = fn:string:concat("Committed as ", Commit, ".").
 retracts("applied", [/_, /_]) :- committed(_).

@@ -66,6 +66,7 @@ prohibited("commit_changes", "a merge or rebase is not finished") :- commit_to(_
 prohibited("commit_changes", "a file with secrets has changed") :-
   changed(File, _),
   secret_in(File, _, _).
+prohibited("commit_changes", "who commits has to say who they are") :- client_trust("anonymous").
 prohibited("commit_changes", "a conflict is not resolved") :- changed(_, "conflicted").
 
 # --- network never, and nobody without a name changes anything -----------------------------------------------------------
