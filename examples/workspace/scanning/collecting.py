@@ -89,9 +89,11 @@ def _targets(
     if deep > _DEEPEST:
         return
     for one in outline.imports:
-        if one.bound != parts[0]:
+        if one.name == "*" and not parts[0].startswith("_"):
+            file, rest = modules.imported(one, path).file, parts
+        elif one.bound != parts[0]:
             continue
-        if one.name:
+        elif one.name:
             target = modules.imported(one, path)
             file, rest = target.file, parts[1:] if target.whole else [one.name, *parts[1:]]
         else:
