@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from manglecp.cli import VERBS, cli
-from tools.reference.tables import cell, table, wrapped
+from tools.reference.tables import cell, code, table, wrapped
 
 __all__ = ["blocks"]
 
@@ -117,7 +117,7 @@ def _options(verb: str) -> str:
             shared.append(f"`{word.split()[0]}`")
             continue
         where = "" if len(leaves) == 1 or len(names) == len(leaves) else f" Of {', '.join(f'`{n}`' for n in names)}."
-        own.append((f"`{cell(word)}`", f"{cell(meaning)}{where}".strip()))
+        own.append((code(word), f"{cell(meaning)}{where}".strip()))
     parts = [table(("option", "meaning"), own)] if own else []
     if shared:
         both = "It takes" if not own else "Also"
@@ -127,7 +127,7 @@ def _options(verb: str) -> str:
 
 def _shared_table() -> str:
     rows = (
-        (f"`{cell(word)}`", cell(meaning), ", ".join(f"`{verb}`" for verb in verbs))
+        (code(word), cell(meaning), ", ".join(f"`{verb}`" for verb in verbs))
         for (word, meaning), verbs in sorted(_homes().items())
         if len(verbs) >= _SHARED
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = ["cell", "table", "wrapped"]
+__all__ = ["cell", "code", "table", "wrapped"]
 
 _WIDTH: Final = 120
 
@@ -20,6 +21,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def cell(text: str) -> str:
     """Plain text, as it can stand in a cell."""
     return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
+
+
+def code(text: str) -> str:
+    """As code in a cell. A bar ends a cell, and readers of Markdown disagree about how to write one in backticks."""
+    return f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def wrapped(words: Iterable[str], indent: str = "    ") -> str:
