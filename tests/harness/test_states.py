@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import pytest
 
+from manglecp.harness.canonical import digest
 from manglecp.harness.classes import CLASSES, State
 from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.judging import judge
 from manglecp.harness.replay import ready_from
 from manglecp.harness.states import (
     Blocked,
@@ -28,8 +30,10 @@ from manglecp.harness.states import (
     ToolRequests,
     ToolResults,
     ToolUse,
+    Unopened,
     WrongMutation,
     redeem,
+    redeem_call,
 )
 
 VECTORS: Final = Path(__file__).parents[1] / "conformance" / "harness"
@@ -70,7 +74,7 @@ def test_a_turn_goes_through_six_states(states: list[Any]) -> None:
 
 
 @pytest.mark.req("HARN-02")
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", [*TYPES, Unopened])
 def test_no_state_is_made_by_hand(kind: type[Any]) -> None:
     with pytest.raises(Forged, match=f"{kind.__name__} is made by the step before it"):
         kind()
@@ -98,10 +102,11 @@ def test_no_state_is_copied_or_changed(number: int, states: list[Any]) -> None:
 
 
 @pytest.mark.req("HARN-02")
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", [*TYPES, Unopened])
 def test_a_forged_state_is_refused_by_everyone(kind: type[Any]) -> None:
     forged = object.__new__(kind)
     steps: dict[type[Any], Callable[[], object]] = {
+        Unopened: lambda: forged.open("another"),
         CallSpec: lambda: forged.request(),
         ToolRequests: lambda: forged.answer(),
         ToolResults: lambda: forged.use(),
@@ -334,3 +339,49 @@ def test_closing_at_once_is_closing_step_by_step() -> None:
     ]
     assert all(once == by_steps for once, by_steps in found)
     assert {type(once) for once, _ in found} >= {dict, tuple}, "some are closed and some are blocked"
+
+
+def _opened_as(path: Path, call_id: str, *, of_another: bool) -> object:
+    """The document and the verdict of a turn under this id, or what kept it from being opened."""
+    document = json.loads(path.read_text())["input"]
+    beside = {name: value for name, value in document.items() if name != "evidence"}
+    evidence = dict(document["evidence"])
+    spec = evidence.pop("callSpec")
+    try:
+        if of_another:
+            opened = Unopened.of(spec, beside).open(call_id)
+        else:
+            opened = CallSpec.open({**spec, "callId": call_id}, beside)
+    except Blocked as blocked:
+        return [(finding.failure, finding.where, finding.message) for finding in blocked.findings]
+    document = opened.document
+    document["evidence"] |= evidence
+    return opened.document, judge(document).as_json()
+
+
+def test_a_turn_of_many_is_the_turn_that_is_opened_by_itself() -> None:
+    found = [
+        (_opened_as(path, " another ", of_another=True), _opened_as(path, " another ", of_another=False))
+        for path in sorted(VECTORS.glob("[0-9]*.json"))
+        if "protocolState" in json.loads(path.read_text())["input"].get("evidence", {})
+    ]
+    assert all(of_many == alone for of_many, alone in found)
+    assert {type(of_many) for of_many, _ in found} == {tuple, list}, "some are opened and some are blocked"
+
+
+def test_turns_of_many_share_nothing_that_happens() -> None:
+    document = vector("017")
+    beside = {name: value for name, value in document.items() if name != "evidence"}
+    unopened = Unopened.of(document["evidence"]["callSpec"], beside)
+    one, other = unopened.open("one"), unopened.open("other")
+    row = {**document["evidence"]["toolRequests"][0], "inputDigest": digest({})}
+    requested = one.request([row])
+    named = {"call_id": row["toolCallId"], "tool_name": row["toolName"], "input_digest": row["inputDigest"]}
+    redeem_call(requested, **named)
+    redeem_call(other.request([row]), **named)
+    with pytest.raises(Forged, match="redeemed already"):
+        redeem_call(requested, **named)
+    assert unopened.open("one").document == one.document
+    for blank in ("", "  "):
+        with pytest.raises(InvalidEvidence):
+            unopened.open(blank)

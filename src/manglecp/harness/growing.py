@@ -92,6 +92,15 @@ class Growing:
         spec, call = _call_of(dict(call_spec))
         return cls(_Beside.of(call, constraints), {"callSpec": spec}, {}, Evidence(call), {})
 
+    def called(self, call_id: str) -> Growing:
+        """The same turn, of which nothing has happened yet, under another id of its call."""
+        name = a_text(call_id, LIMITS)
+        if name is None or len(self._raw) != 1:
+            raise InvalidEvidence("/evidence/callSpec/callId", "is blank, or the turn has begun")
+        raw = {"callSpec": {**self._raw["callSpec"], _CALL_ID: name}}
+        evidence = Evidence(_changed(self.evidence.call_spec, {"call_id": name}))
+        return Growing(self._beside, raw, {}, evidence, {})
+
     @property
     def document(self) -> dict[str, Any]:
         """All of it, in the shape that :func:`.judging.judge` takes; a copy."""

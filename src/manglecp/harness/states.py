@@ -7,6 +7,9 @@
     .close(protocol_state, evidence)            -> JoinClosed
     .authorize(mutation, constraints)           -> MutationReady
 
+Turns that differ in nothing but the ids of their calls may be opened of a seventh, which is no state of a turn:
+``CallSpec.open(...)`` is then ``Unopened.of(call_spec, constraints).open(call_id)``.
+
 Rows and evidence are written as in the schema: ``{"toolCallId": "c1", ...}``, ``{"guardrailDecisions": [...]}``. A step
 adds evidence and has everything so far judged. If a class is active that blocks the next state or one before it,
 there is no next state: the step raises :class:`Blocked` with the findings.
@@ -42,6 +45,7 @@ __all__ = [
     "ToolRequests",
     "ToolResults",
     "ToolUse",
+    "Unopened",
     "WrongMutation",
     "redeem",
     "redeem_call",
@@ -177,6 +181,22 @@ def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
     judgement = _registry.find(stage, kind).judgement
     assert judgement is not None  # these two are issued with one
     return judgement
+
+
+@final
+class Unopened(_Stage):
+    """What turns have in common that differ in nothing but the ids of their calls: read and judged once for all."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(call_spec: Row, constraints: Row = _NOTHING) -> Unopened:
+        """:class:`Blocked` if no such turn can be opened. The id in ``call_spec`` is that of any of them."""
+        return _reach(Unopened, State.CALL_SPEC, Growing.opened(call_spec, constraints), set())
+
+    def open(self, call_id: str) -> CallSpec:
+        """One of these turns. No check looks at the id of a call: what holds for one of them holds for all."""
+        return _issue(CallSpec, _registry.find(self, Unopened).turn.called(call_id), set())
 
 
 @final

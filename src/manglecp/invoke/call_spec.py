@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.harness.canonical import digest
 from manglecp.harness.policy.package import PolicyPackage
+from manglecp.harness.states import CallSpec, Unopened
 from manglecp.pack.model import ActionDescription
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "constraints_of",
     "frame_of",
     "mutation_constraints",
+    "opened_turn",
     "spec_of",
 ]
 
@@ -112,6 +114,8 @@ class Frame:
     """The digest of each tool's examples, where it has any."""
     constraints: dict[tuple[str | None, ...], dict[str, Any]] = field(default_factory=dict, compare=False)
     """Those of turns that nobody had to approve, by what they depend on."""
+    unopened: dict[tuple[Any, ...], tuple[dict[str, Any], Unopened]] = field(default_factory=dict, compare=False)
+    """The call specs of such turns, by what they depend on but for the ids of their calls, and the turns."""
 
     def schema_of(self, action: ActionDescription) -> str:
         """The digest of an action's input schema: its own, whether or not the chain has an action of that name."""
@@ -215,6 +219,34 @@ def spec_of(frame: Frame, terms: RunTerms, *, call_id: str, parallel: bool) -> d
             "ordering": transport.get("ordering", "any") if parallel else "strict",
         },
     }
+
+
+def opened_turn(
+    frame: Frame, terms: RunTerms, constraints: Mapping[str, Any], *, call_id: str, parallel: bool
+) -> tuple[Mapping[str, Any], CallSpec]:
+    """The call spec of one turn, and that turn. ``constraints`` are those under the package of the run."""
+    if terms.approval is not None:  # each has its own
+        spec = spec_of(frame, terms, call_id=call_id, parallel=parallel)
+        return spec, CallSpec.open(spec, constraints)
+    fixed = (
+        terms.package.ref,
+        terms.model_ref,
+        terms.pattern,
+        terms.tier,
+        terms.sandbox,
+        terms.max_turns,
+        terms.pinned,
+    )
+    key = (*fixed, parallel)
+    known = frame.unopened.get(key)
+    if known is None:
+        spec = spec_of(frame, terms, call_id=call_id, parallel=parallel)
+        known = spec, Unopened.of(spec, constraints)
+        if len(frame.unopened) >= _PACKAGES:
+            frame.unopened.clear()
+        frame.unopened[key] = known
+    spec, unopened = known
+    return {**spec, "callId": call_id}, unopened.open(call_id)
 
 
 def _sandbox_ref(terms: RunTerms) -> str:

@@ -28,7 +28,7 @@ from manglecp.harness.policy.package import PolicyPackage, call_id
 from manglecp.harness.states import Blocked, CallSpec, JoinClosed, MutationReady, ToolRequests
 from manglecp.harness.witness import Witness
 from manglecp.invoke import evidence
-from manglecp.invoke.call_spec import RunTerms, constraints_of, frame_of, mutation_constraints, spec_of
+from manglecp.invoke.call_spec import RunTerms, constraints_of, frame_of, mutation_constraints, opened_turn
 from manglecp.invoke.happened import Happened, Happenings, Reads, split
 from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.mutation import Past, claims_needed, mutation_of, rests_on
@@ -67,7 +67,7 @@ class Turns:
         self.past = Past()
         self.authorised: dict[str, Call] = {}
         """The calls that the last turn authorised, by their ids."""
-        self._opened: tuple[tuple[int, bool, int | None], Row, CallSpec] | None = None
+        self._opened: tuple[tuple[int, bool, int | None], Mapping[str, Any], CallSpec] | None = None
         """The newest: a gate looks at the turn after it, which is then the next."""
 
     def under(self, package: PolicyPackage) -> None:
@@ -93,16 +93,16 @@ class Turns:
             why = f"the chain takes {needed} turns, and its policies admit {admitted}"
             raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
 
-    def opened(self, number: int, parallel: bool, fence: int | None = None) -> tuple[Row, CallSpec]:
+    def opened(self, number: int, parallel: bool, fence: int | None = None) -> tuple[Mapping[str, Any], CallSpec]:
         """A turn of which nothing has happened yet. Two who go on from the same turn do not make the same one."""
         which = (number, parallel, fence)
         if self._opened is None or self._opened[0] != which:
             terms = self.terms
             asked = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
             name = call_id(terms.run, number, terms.model_ref, asked)
-            spec = spec_of(self.frame, terms, call_id=name, parallel=parallel)
             with refusing(State.CALL_SPEC):
-                self._opened = which, spec, CallSpec.open(spec, self.constraints)
+                turn = opened_turn(self.frame, terms, self.constraints, call_id=name, parallel=parallel)
+            self._opened = which, *turn
         return self._opened[1:]
 
 
