@@ -64,6 +64,9 @@ class MCPServer:
 
     def tool(self):
         return lambda function: self.tools.append(function) or function
+
+    def run(self):
+        self.ran = True
 '''
 
 
@@ -76,7 +79,8 @@ def test_migrating_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         made = ModuleType(module)
         exec(text, made.__dict__)
         monkeypatch.setitem(sys.modules, module, made)
-    known = runpy.run_path(str(tmp_path / "server.py"))
+    known = runpy.run_path(str(tmp_path / "server.py"), run_name="__main__")
+    assert known["mcp"].ran
     before = {function.__name__ for function in known["mcp"].tools}
     after = set(read_pack(tmp_path / "notebook").actions)
     assert before == after == {"search_notes", "read_note", "delete_note"}
