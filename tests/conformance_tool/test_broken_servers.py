@@ -31,6 +31,15 @@ def each_tool(change: Callable[[dict[str, Any]], Any]) -> Said:
     return on("intent_response", lambda payload: [change(tool) for tool in payload["macro_tools"]])
 
 
+def each_fact(change: Callable[[dict[str, Any]], Any]) -> Said:
+    """That an outcome hands on."""
+    return on("invoke_response", lambda payload: [change(fact) for fact in payload["next"]["continuation_facts"]])
+
+
+def hidden_tools(manifest: dict[str, Any]) -> None:
+    manifest["extensions"]["x-menu"] = {"today": [{"name": "full_stack_diagnosis"}, {"name": "list_failures"}]}
+
+
 def instead_of(code: str) -> Said:
     """Do it all the same."""
 
@@ -306,6 +315,20 @@ WITH_CREDENTIALS: list[tuple[str, Way, Flaw, str]] = [
 ]
 
 
+IN_PASSING: list[tuple[str, Way, Flaw, str, str]] = [
+    ("lists tools elsewhere", "http", Flaw(said=on("manifest", hidden_tools)), "EVAL-13", "MANI-02"),
+    (
+        "facts without names",
+        "http",
+        Flaw(said=each_fact(lambda fact: fact.update(pred="No-name"))),
+        "INVK-16",
+        "DATA-01",
+    ),
+    ("long names", "http", Flaw(said=each_fact(lambda fact: fact.update(pred="p" * 129))), "INVK-16", "DATA-02"),
+    ("long integers", "websocket", Flaw(said=each_fact(lambda f: f.update(args=[[2**53]]))), "INVK-16", "DATA-21"),
+]
+
+
 def names(broken: list[tuple[str, Way, Flaw, str]]) -> list[str]:
     return [f"{name}, {way}" for name, way, _, _ in broken]
 
@@ -321,6 +344,13 @@ def test_a_broken_server_is_found_out(servers: Workshop, name: str, way: Way, fl
 def test_one_that_lets_in_too_many(servers: Workshop, name: str, way: Way, flaw: Flaw, found: str) -> None:
     report = servers.test(way, flaw, known=True, rows=set(found.split()))
     assert set(report.of("failed")) == set(found.split()), name
+
+
+@pytest.mark.parametrize(("name", "way", "flaw", "asked", "found"), IN_PASSING, ids=[one[0] for one in IN_PASSING])
+def test_what_was_not_asked_for_counts_as_well(
+    servers: Workshop, name: str, way: Way, flaw: Flaw, asked: str, found: str
+) -> None:
+    assert servers.test(way, flaw, rows={asked}).of("failed") == [found], name
 
 
 def test_what_is_only_recommended_is_advice(servers: Workshop) -> None:

@@ -6,7 +6,7 @@ Each message of a run goes through here, so that a rule about the form of messag
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -33,12 +33,16 @@ _STATUS_ROWS: Final = {
 }
 _LISTS: Final = frozenset({"macro_tools", "tools", "macro_id", "macros", "actions"})
 _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]*")
+_LONGEST_NAME: Final = 128
+_LARGEST: Final = 2**53 - 1
 _SUMMARY: Final = 1_000
 _EVENTS: Final = 200
 
 WATCHED: Final = frozenset(
     {
-        *("CONF-19", "COV-05", "DATA-06", "DATA-45", "DELTA-02", "DELTA-03", "ERR-33", "EVAL-25"),
+        *("CONF-19", "COV-05", "DATA-01", "DATA-02", "DATA-06", "DATA-21", "DATA-45", "DELTA-02"),
+        *("DELTA-03", "ERR-33", "EVAL-25"),
         *("EVAL-26", "MANI-02", "MANI-11", "MANI-15", "OBS-04", "OBS-09", "OBS-10", "PROG-04"),
         *("PROOF-09", "SEC-11", "SEC-20", "TOOL-01", "TOOL-05", "TOOL-06", "TOOL-07", "TRANS-14"),
         *("TRANS-15", "TRANS-16", "TRANS-17", "TRANS-18", "TRANS-19", "TRANS-20", "WIRE-01", "WIRE-09"),
@@ -58,6 +62,10 @@ class Watcher:
         self.secrets: list[str] = []
         """What no message may hold."""
         self.doing = "the manifest"
+        self._lists: list[frozenset[str]] = []
+        """What the manifest lists, besides intents."""
+        self._tools: set[str] = set()
+        """Names of tools that were offered."""
 
     def __call__(self, answer: Answer) -> None:
         for row, held, expected, seen in self._notes(answer):
@@ -91,11 +99,23 @@ class Watcher:
         more = {"manifest": _manifest, "intent_response": _tools, "invoke_response": _outcome, "error": _error}
         if type_ in more:
             yield from more[type_](answer)
+        yield from self._unlisted(type_, answer.payload)
         text = answer.data.decode(errors="replace")
         for secret in self.secrets:
             private = {"invoke_response": "OBS-10", "intent_response": "PROOF-09"}.get(type_)
             if private is not None:
                 yield private, secret not in text, "no credential in an answer", "the client's own token"
+
+    def _unlisted(self, type_: str, payload: dict[str, Any]) -> Iterator[Note]:
+        """A manifest may enumerate tools under any name; one name may be there by chance."""
+        if type_ == "manifest":
+            self._lists = list(_listed({name: part for name, part in payload.items() if name != "intents"}))
+        elif type_ == "intent_response":
+            tools = payload.get("macro_tools")
+            self._tools |= set(_names(tools if isinstance(tools, list) else ()))
+            for listed in self._lists:
+                both = sorted(self._tools & listed)
+                yield "MANI-02", len(both) < 2, "a manifest that lists no tools", f"the tools {', '.join(both)} in it"
 
     def _http(self, answer: Answer) -> Iterator[Note]:
         kind = answer.headers.get("content-type", "")
@@ -187,6 +207,13 @@ def _tool(tool: dict[str, Any]) -> Iterator[Note]:
 def _outcome(answer: Answer) -> Iterator[Note]:
     payload = answer.payload
     delta = payload.get("state_delta")
+    for fact in _facts(payload):
+        name = fact.get("pred")
+        if isinstance(name, str):
+            yield "DATA-01", _PREDICATE.fullmatch(name) is not None, "the name of a predicate", name
+            yield "DATA-02", len(name) <= _LONGEST_NAME, f"a name of at most {_LONGEST_NAME} characters", name
+        given = fact.get("args", fact.get("named_args"))
+        yield "DATA-21", not any(map(_is_long, _scalars(given))), "integers beyond 2^53 - 1 in their wrapper", fact
     for fact in (delta.get("assert") or ()) if isinstance(delta, dict) else ():
         if isinstance(fact, dict):
             category = fact.get("category")
@@ -203,6 +230,41 @@ def _outcome(answer: Answer) -> Iterator[Note]:
         yield "OBS-09", short, f"a summary of a few sentences (at most {_SUMMARY} characters)", summary
         events = seen.get("events")
         yield "OBS-04", not isinstance(events, list) or len(events) <= _EVENTS, "bounded events", f"{len(events or ())}"
+
+
+def _facts(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All that an outcome states, takes back or hands on."""
+    places = (("state_delta", "assert"), ("state_delta", "retract"), ("next", "continuation_facts"))
+    for place in places:
+        found = _in(payload, *place)
+        yield from (one for one in (found if isinstance(found, list) else ()) if isinstance(one, dict))
+
+
+def _scalars(node: Any) -> Iterator[Any]:
+    if isinstance(node, dict | list):
+        for value in node.values() if isinstance(node, dict) else node:
+            yield from _scalars(value)
+    else:
+        yield node
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) > _LARGEST
+
+
+def _listed(node: Any) -> Iterator[frozenset[str]]:
+    """What stands side by side, however deep: the items of a list, or their names, or the members of an object."""
+    if isinstance(node, dict | list):
+        yield frozenset(node) if isinstance(node, dict) else frozenset(_names(node))
+        for value in node.values() if isinstance(node, dict) else node:
+            yield from _listed(value)
+
+
+def _names(items: Iterable[Any]) -> Iterator[str]:
+    for item in items:
+        name = item.get("name") if isinstance(item, dict) else item
+        if isinstance(name, str):
+            yield name
 
 
 def _error(answer: Answer) -> Iterator[Note]:
