@@ -52,11 +52,12 @@ async def asks(t: Traffic, number: int) -> None:
             got = await read_answer(reader)
             if (got.status == 200) != (got.json()["type"] != "error"):
                 t.blame("asks", f"status {got.status} for {got.body[:200]!r}")
-            await t.judge("asks", question, got.json(), began)
+            wait = t.judge("asks", question, got.json(), began)
             if got.headers.get(b"connection") == b"close":
                 return
             if n % 10 == 0:
                 await _look_at_manifest(t, reader, writer)
+            await t.pause(wait)
     finally:
         writer.close()
 
@@ -83,6 +84,7 @@ async def talks(t: Traffic, number: int) -> None:
             batch = [asker.next() for _ in range(PIPELINE)]
             waiting, began = {one.id: one for one in batch}, time.monotonic()
             writer.write(b"".join(frame(one.data) for one in batch))
+            wait = 0.0
             while waiting:
                 got = await _next(t, "talks", reader, writer)
                 if got is None:
@@ -91,7 +93,8 @@ async def talks(t: Traffic, number: int) -> None:
                 if question is None:
                     t.blame("talks", f"{got['id']} was not asked, or answered before")
                 else:
-                    await t.judge("talks", question, got, began)
+                    wait = max(wait, t.judge("talks", question, got, began))
+            await t.pause(wait)
     finally:
         writer.close()
 
@@ -126,7 +129,8 @@ async def trickles(t: Traffic, number: int) -> None:
         for start in range(0, len(data), 40):
             writer.write(data[start : start + 40])
             await asyncio.sleep(0.02)
-        await t.judge("trickles", question, (await read_answer(reader)).json(), time.monotonic())
+        began = time.monotonic()
+        await t.pause(t.judge("trickles", question, (await read_answer(reader)).json(), began))
     finally:
         writer.close()
 

@@ -47,26 +47,27 @@ class Traffic:
     def blame(self, kind: str, what: str) -> None:
         self.wrong.append(f"{kind}: {what}")
 
-    async def judge(self, kind: str, question: Question, told: dict[str, Any], began: float) -> None:
-        """Is this the right answer to a correct client's question? Waits as long as that is told to."""
-        self.seconds.append(time.monotonic() - began)
+    def judge(self, kind: str, question: Question, told: dict[str, Any], began: float) -> float:
+        """Is this the right answer to a correct client's question? How long that should wait before it asks again."""
         self.done[kind] += 1
         if told["id"] != question.id:
             self.blame(kind, f"{question.id} was answered as {told['id']}")
-        elif told["type"] == "error":
-            await self._put_off(kind, question, told["payload"])
-        elif (wrong := question.wrong(told["payload"])) is not None:
+            return 0.0
+        if told["type"] == "error":
+            return self._put_off(kind, question, told["payload"])
+        self.seconds.append(time.monotonic() - began)
+        if (wrong := question.wrong(told["payload"])) is not None:
             self.blame(kind, f"{question.id}: {wrong}")
+        return 0.0
 
-    async def _put_off(self, kind: str, question: Question, error: dict[str, Any]) -> None:
+    def _put_off(self, kind: str, question: Question, error: dict[str, Any]) -> float:
         waiting = error.get("retry_after_ms")
         designed = error["code"] in _UNDER_LOAD and (error["code"] != "server_not_ready" or self.draining)
         if not designed or not isinstance(waiting, int) or not LEAST_WAIT_MS <= waiting <= MOST_WAIT_MS:
             self.blame(kind, f"{question.id} was refused with {error}")
-            return
+            return 0.0
         self.told_to_wait += 1
-        if not self.draining:
-            await asyncio.sleep(waiting / 1_000)
+        return 0.0 if self.draining else waiting / 1_000
 
     def lost(self, kind: str, error: Exception) -> None:
         """A connection of a client that did nothing wrong has ended: all right while the server drains, though never in
