@@ -6,11 +6,12 @@ Start with :mod:`manglecp.mangle`, the language that the rules are written in.
 """
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Client", "Context", "Limits", "Part", "Progress", "__version__", "action", "external", "facts"]
+__all__ = ["Client", "Context", "Limits", "Part", "Progress", "Server", "__version__", "action", "external", "facts"]
 
 TYPE_CHECKING = False  # as typing has it, without importing it
 if TYPE_CHECKING:
     from manglecp.client.client import Client
+    from manglecp.server.embedded import Server
     from manglecp.toolhost.action import action
     from manglecp.toolhost.context import Context
     from manglecp.toolhost.external import external
@@ -25,6 +26,7 @@ else:  # a type checker that saw this would take every name for one of ours
             "Limits": "toolhost.shapes",
             "Part": "toolhost.generator",
             "Progress": "toolhost.generator",
+            "Server": "server.embedded",
             "action": "toolhost.action",
             "external": "toolhost.external",
             "facts": "toolhost.generator",

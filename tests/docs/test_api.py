@@ -16,7 +16,7 @@ from tests.docs.test_pages import FENCE, ROOT
 
 ROOMS = ("manglecp", "manglecp.mangle", "manglecp.harness", "manglecp.client", "manglecp.testing", "manglecp.cli")
 NAMES = [(room, name) for room in ROOMS for name in import_module(room).__all__]
-API = ["Client", "Context", "Limits", "Part", "Progress", "__version__", "action", "external", "facts"]
+API = ["Client", "Context", "Limits", "Part", "Progress", "Server", "__version__", "action", "external", "facts"]
 """What may be imported from the package itself. Whoever changes this changes what others rely on."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -14,6 +16,7 @@ from manglecp.pack.problems import Problems
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.configuration import read_server_settings
 from manglecp.server.settings import ServerSettings
+from tests.docs.snippets import ROOT, blocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TOML = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -29,8 +32,6 @@ async def _identified(file: Path) -> Identity | None:
 
 
 def test_the_file_of_tokens_can_be_read(tmp_path: Path) -> None:
-    import asyncio
-
     file = tmp_path / "tokens.toml"
     file.write_text(toml("how-to/who-may-ask.md"))
     file.chmod(0o600)
@@ -43,6 +44,14 @@ def test_the_limits_are_the_defaults() -> None:
     settings = read_server_settings("server.toml", toml("how-to/serve-a-pack.md"), problems)
     assert not problems.any_error
     assert settings == ServerSettings(base="/api")
+
+
+def test_a_server_inside_of_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = (one for one in blocks("docs/how-to/serve-a-pack.md") if one.language == "python")
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    exec(compile(block.body, str(block), "exec"), names)
+    assert {one["status"] for one in asyncio.run(names["failures"]())["requests"]} >= {404}
 
 
 @pytest.mark.parametrize("verb", ["serve", "dev"])
