@@ -52,7 +52,7 @@ def test_a_change_that_breaks_nothing_stays_until_it_is_undone(pack: Pack, repos
 
     back = pack.intent("undo", facts=[{"pred": "applied", "args": applied}]).invoke("undo_change")
     assert (repository.root / TAX).read_bytes() == before
-    assert back.delta.retracts("applied", None, TAX)
+    assert back.delta.retracts("applied", *applied)
     assert "backup" not in back.result
 
 
@@ -87,6 +87,22 @@ def test_an_edit_that_mends_says_so(pack: Pack, repository: Repository) -> None:
     (repository.root / TAX).write_text((repository.root / TAX).read_text().replace('"books": 7', '"book": 7'))
     run = change(pack.look_again(), edit(TAX, '"book": 7', '"books": 7'))
     assert run.result["tests"]["mended"] == [BROKEN]
+
+
+def test_of_several_changes_the_one_that_is_named_is_undone(pack: Pack, repository: Repository) -> None:
+    texts = [(repository.root / TAX).read_text()]
+    facts = []
+    for old, new in (("the state", "a state"), ("a state", "any state")):
+        run = change(pack, edit(TAX, f"What {old}", f"What {new}"))
+        facts += [{"pred": "applied", "args": one["args"]} for one in run.delta.asserted if one["pred"] == "applied"]
+        texts.append((repository.root / TAX).read_text())
+    assert "Several runs" in pack.intent("undo", facts=facts).tool("undo_change").instructions
+    for number in (1, 0):
+        named = facts[number]["args"][0]
+        back = pack.intent("undo", facts=facts, params={"run": named}).invoke("undo_change")
+        assert (repository.root / TAX).read_text() == texts[number]
+        assert [one["args"] for one in back.delta.retracted] == [[named, TAX]]
+        facts = facts[:number]
 
 
 def test_undoing_leaves_later_work_alone(pack: Pack, repository: Repository) -> None:

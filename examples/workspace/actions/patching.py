@@ -30,7 +30,18 @@ from .secrets import is_redacted
 from .swapping import Change, locked, swap_all
 from .texts import digest, text_of
 
-__all__ = ["Applied", "Backup", "Checked", "Edit", "Made", "apply_patch", "check_patch", "make_patch", "revert_patch"]
+__all__ = [
+    "Applied",
+    "Backup",
+    "Checked",
+    "Edit",
+    "Made",
+    "Reverted",
+    "apply_patch",
+    "check_patch",
+    "make_patch",
+    "revert_patch",
+]
 
 _LONGEST_PATCH: Final = 400_000
 _LABEL: Final = 16
@@ -80,6 +91,10 @@ class Applied(TypedDict):
     backup: Backup
     problems: list[Problem]
     """Why nothing was changed."""
+
+
+class Reverted(Applied):
+    label: str
 
 
 @action(effects=["filesystem"], mutates=False, idempotent=True)
@@ -150,23 +165,36 @@ def apply_patch(context: Context, patch: Patch, expected: Hashes) -> Applied:
 
 
 @action(effects=["filesystem"], reversible=True, idempotent=True, timeout=120)
-def revert_patch(context: Context, backup: Backup, force: bool = False, refuse: bool = True) -> Applied:
+def revert_patch(
+    context: Context,
+    backup: Backup,
+    force: bool = False,
+    refuse: bool = True,
+    label: Annotated[str, Limits(max_length=200)] = "",
+) -> Reverted:
     """Take a patch back with what applying it gave as its backup.
 
     Args:
         backup: the backup of apply_patch
         force: also where files were changed since, if what the patch wrote is still there
         refuse: fail if files were changed since, in place of saying so
+        label: what the patch is called, for whoever reads the result
     """
     with Root.opened(context.settings) as root, locked(root):
         planned, problems = plan(root, backup["patch"], backup["expected"], exact=not force)
         if problems and not refuse:
             nothing: Backup = {"patch": "", "expected": {}, "modes": {}}
-            return {"files": [], "after": {}, "backup": nothing, "problems": problems}
+            return {"files": [], "after": {}, "backup": nothing, "problems": problems, "label": label}
         _refuse(problems)
         again = _backup(planned)
         _swap(root, planned, backup["patch"], backup["modes"])
-    return {"files": changes_of(planned), "after": digests_after(planned), "backup": again, "problems": []}
+    return {
+        "files": changes_of(planned),
+        "after": digests_after(planned),
+        "backup": again,
+        "problems": [],
+        "label": label,
+    }
 
 
 def _text(root: Root, path: str) -> str | None:

@@ -46,6 +46,7 @@ macro_step("safe_change", 6, "revert_patch") :- has_tests().
 arg_step("safe_change", 6, "backup", 3, "/backup") :- has_tests().
 arg_value("safe_change", 6, "force", /false) :- has_tests().
 arg_value("safe_change", 6, "refuse", /true) :- has_tests().
+arg_value("safe_change", 6, "label", "") :- has_tests().
 skip_step(6, "The tests did not get worse.") :-
   run_of("safe_change"),
   step_value(5, "worse", /false).
@@ -91,8 +92,17 @@ relevant("commit_changes", 65) :- intent("review"), commit_to(_), changed(_, _).
 
 # --- undo --------------------------------------------------------------------------------------------------------------
 
-# One run at a time: the least of several.
-run_to_undo(Run) :- applied(Any, _) |> do fn:group_by(), let Run = fn:pick_any(Any).
+# One run at a time: the one that the parameter names, or some of several. Which came last nobody can tell from here.
+run_named(Run) :- intent("undo"), intent_param("run", Run), applied(Run, _).
+any_named() :- run_named(_).
+run_to_undo(Run) :- run_named(Run).
+run_to_undo(Run) :- applied(Any, _), !any_named() |> do fn:group_by(), let Run = fn:pick_any(Any).
+run_that_changed(Run) :- intent("undo"), applied(Run, _).
+runs_that_changed(Count) :- run_that_changed(_) |> do fn:group_by(), let Count = fn:count().
+instruction("undo_change", 1, "Several runs can be undone, the last one first: name it with the parameter run of the intent.") :-
+  runs_that_changed(Count),
+  Count > 1,
+  !any_named().
 
 macro("undo_change", "Puts files back as they were before a run changed them. Files that somebody changed since are left alone.").
 macro_summary("undo_change", "Put files back as they were.").
@@ -100,6 +110,7 @@ macro_step("undo_change", 1, "revert_patch").
 arg_kept("undo_change", 1, "backup", Run, "backup") :- run_to_undo(Run).
 arg_value("undo_change", 1, "force", /false).
 arg_value("undo_change", 1, "refuse", /false).
+arg_value("undo_change", 1, "label", Run) :- run_to_undo(Run).
 mandatory("undo_change") :- intent("undo"), applied(_, _).
 macro_result("undo_change", "files", 1, "/files").
 macro_result("undo_change", "problems", 1, "/problems").

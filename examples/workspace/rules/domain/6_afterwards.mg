@@ -5,6 +5,7 @@ extract("make_patch", "problems", "/problems").
 extract("apply_patch", "files", "/files").
 extract("revert_patch", "files", "/files").
 extract("revert_patch", "problems", "/problems").
+extract("revert_patch", "label", "/label").
 extract("compare_runs", "worse", "/worse").
 extract("compare_runs", "broken", "/broken").
 extract("run_tests", "failed", "/failed").
@@ -71,7 +72,7 @@ summary("The change was taken back, because tests got worse.") :- taken_back().
 # --- undo ----------------------------------------------------------------------------------------------------------------
 
 undone(File) :- ran("undo_change"), changed_file(1, File).
-retracts("applied", [/_, File]) :- undone(File).
+retracts("applied", [Run, File]) :- undone(File), step_value(1, "label", Run).
 summary(Text) :- undone(File), Text = fn:string:concat("Put ", File, " back.").
 suggests("review", Params, "See what is left.") :- undone(_) |> let Params = ["after" : "undo"].
 
