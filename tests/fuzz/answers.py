@@ -48,8 +48,11 @@ def check_all(several: Iterable[Sent], told: list[dict[str, Any]]) -> None:
     assert len(expected) == len(told), f"{len(expected)} messages had {len(told)} answers"
     by_id = {one["id"]: one for one in told}
     left = Counter(one["id"] for one in told)
+    given = Counter(name for one in expected for name in one.ids)
     for one in sorted(expected, key=lambda each: len(each.ids)):  # first those that are sure
-        found = next((name for name in sorted(one.ids, key=lambda name: name is None) if left[name]), ...)
+        # An id that is taken already is no id.
+        ids = one.ids | {None} if any(given[name] > 1 for name in one.ids) else one.ids
+        found = next((name for name in sorted(ids, key=lambda name: name is None) if left[name]), ...)
         assert found is not ..., f"{one.data[:500]!r} has no answer under any of {set(one.ids)}, but {+left} are left"
         left[found] -= 1
         if found is not None:
