@@ -13,9 +13,11 @@ import pytest
 from manglecp.conformance.plan import Invocation, Plan, Stated
 from manglecp.conformance.report import CATEGORIES
 from manglecp.conformance.running import run
+from manglecp.server.tls import Tls
 from tests.conformance_tool.spoiling import Flaw, Message
 from tests.conformance_tool.workshop import PACK, SECONDS, Way, Workshop
 from tests.invoke.chains import chain, steps
+from tests.server.certificates import certificate
 from tests.server.house import house
 
 BOTH: tuple[Way, ...] = ("http", "websocket")
@@ -109,6 +111,19 @@ async def test_a_slow_run_is_cancelled(way: Way) -> None:
         assert report.conforms, shown(report)
         assert report["TRANS-37"].outcome == ("not tested" if way == "http" else "passed")
         assert [name for name, _ in h.desk.shop.bench.ran] in ([], ["look"])
+
+
+@pytest.mark.req("SEC-34")
+@pytest.mark.parametrize("scheme", ["https", "wss"])
+async def test_over_tls_whom_the_system_trusts_is_trusted(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made[0]))
+    async with house(chain(steps("look")), tls=Tls(*made)) as h:
+        report = await run(f"{scheme}://localhost:{h.port}/ws", seconds=SECONDS, rows={"MANI-03"})
+    assert report.conforms, shown(report)
+    assert report["MANI-03"].outcome == "passed"
 
 
 def test_without_a_credential_most_is_not_tested(servers: Workshop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urljoin
@@ -24,7 +25,8 @@ class HttpLine:
         self.manifest_url = url if url.endswith(".json") else urljoin(url, MANIFEST_PATH)
         self._watch = watch
         self._credentials = dict(credentials or {})
-        self._client = httpx.AsyncClient(timeout=None, trust_env=False)
+        # Whom the system trusts, as on a WebSocket; a .netrc must not say who we are.
+        self._client = httpx.AsyncClient(timeout=None, trust_env=False, verify=ssl.create_default_context())
         self._ends: dict[str, str] = {}
 
     async def open(self) -> Answer:
