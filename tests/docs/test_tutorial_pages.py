@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from manglecp.pack.reading import read_pack
+from manglecp.testing import load_pack
 from tests.docs.snippets import ROOT, blocks
 from tests.docs.walking import Pasting, comparable, follow
 from tests.testing.test_plugin import run_pytest
@@ -48,6 +49,16 @@ def test_writing_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = run_pytest(tmp_path, *command.split()[1:])
     assert ended.returncode == 0, ended.stdout
     assert shown in ended.stdout
+    # What the tests of the page leave out: the action itself, and the rule that they do not fire.
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "tax.py").write_text("RATE = 20\n")
+    with Path("lab/facts/covers.csv").open("a") as covers:
+        covers.write("test_login,login.key\n")
+    with load_pack(tmp_path / "lab") as pack:
+        working = pack.with_workspace(tmp_path / "tree")
+        failures = [f'failed("{test}")@[now]' for test in ("test_cart", "test_tax")]
+        assert working.intent("diagnose", facts=failures).invoke("read_suspect").calls[0].output == "RATE = 20\n"
+        pack.intent("diagnose", facts=['failed("test_login")@[now]']).lacks("read_suspect", because="keys are not read")
 
 
 def test_finding_out_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
