@@ -21,10 +21,12 @@ from manglecp.toolhost.runner.policy import ExternalPolicy
 from manglecp.toolhost.runner.process import Limits, run
 from tests.adversarial._hosted import HOST, Hosted, hosting, plugin_in, value
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
+from tests.workspace.governed import PACK, governed
+from tests.workspace.repositories import layered
 
 pytestmark = pytest.mark.no_cover
 
-SOURCES = Path(__file__).parents[2] / "src"
+SOURCES = [Path(__file__).parents[2] / "src", PACK]
 NASTY = [
     "; touch pwned;",
     "$(touch pwned)",
@@ -84,7 +86,7 @@ def test_who_asks_a_shell_is_seen(source: str) -> None:
 
 
 def test_nothing_in_the_sources_asks_a_shell() -> None:
-    files = sorted(SOURCES.rglob("*.py"))
+    files = sorted(file for folder in SOURCES for file in folder.rglob("*.py"))
     assert len(files) > 100
     assert [file for file in files if any(map(asks_a_shell, ast.walk(ast.parse(file.read_text("utf-8")))))] == []
 
@@ -170,3 +172,38 @@ def test_a_plugin_that_is_called_like_an_option_is_none(tmp_path: Path, name: st
         [*HOST, "--run", str(plugin), name], input=b"{}", capture_output=True, timeout=60, check=False
     )
     assert run_mode.returncode in (2, 4), "an AID that is an option calls nothing"
+
+
+# --- git and pytest, as the workspace starts them --------------------------------------------------------------------
+
+TAKEN_FOR_OPTIONS = ["--output=pwned", "--upload-pack=touch pwned", "-Fpwned", "--amend", "@pwned", "-ppwned"]
+
+
+def test_what_a_caller_says_is_no_command_and_no_option(tmp_path: Path) -> None:
+    """Search texts, paths, ids of tests, branches and messages: each is looked for, refused or kept as it is."""
+    repository = layered(tmp_path / "repository")
+    repository.write({"pricing/new.py": "NEW = 1\n"})
+    before = {file for file in tmp_path.rglob("*") if ".git" not in file.parts}
+    with governed(repository.root) as pack:
+        exploring = pack.intent("explore")
+        for text in [*NASTY, *TAKEN_FOR_OPTIONS]:
+            found = exploring.invoke("find_text", {"text": text, "most": 3}).result
+            assert {hit["line"] > 0 and text in hit["text"] for hit in found["hits"]} <= {True}
+            assert exploring.invoke("find_text", {"text": "Money", "glob": text}).result["problem"] == ""
+            assert exploring.invoke("read_lines", {"path": text}).result["problem"] != ""
+            failing = pack.intent("diagnose_failure", facts=[{"pred": "failing_test", "args": [text]}])
+            assert "run_failing_tests" not in failing
+            review = pack.intent("review", facts=[{"pred": "commit_to", "args": [text]}])
+            if "commit_changes" in review:
+                assert review.invoke("commit_changes", {"message": "no"}, confirm=True).result["commit"] == ""
+        odd = [{"pred": "failing_test", "args": [f"tests/test_tax.py::{text}"]} for text in TAKEN_FOR_OPTIONS]
+        known = {"pred": "failing_test", "args": ["tests/test_tax.py"]}
+        run = pack.intent("diagnose_failure", facts=[known, *odd]).invoke("run_failing_tests").result
+        assert (run["outcome"], len(run["missing"])) == ("passed", len(TAKEN_FOR_OPTIONS))
+        message = "--amend\n" + "\n".join([*NASTY, *TAKEN_FOR_OPTIONS])
+        review = pack.intent("review", facts=[{"pred": "commit_to", "args": ["mine"]}])
+        review.invoke("commit_changes", {"message": message}, confirm=True)
+    assert repository.git("log", "-1", "--format=%B", "mine").rstrip() == message.rstrip()
+    assert repository.git("for-each-ref", "--format=%(refname)").split() == ["refs/heads/main", "refs/heads/mine"]
+    assert {file for file in tmp_path.rglob("*") if ".git" not in file.parts} == before
+    assert not list(tmp_path.rglob("pwned"))
