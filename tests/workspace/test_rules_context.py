@@ -61,6 +61,36 @@ def test_a_commit_that_broke_a_test_is_found(tmp_path: Path) -> None:
         assert run.delta.asserts("failing_test", "tests/test_basket.py::TestBasket::test_total_has_the_tax")
 
 
+def test_a_commit_of_some_time_ago_is_found(tmp_path: Path) -> None:
+    """Others have worked on other things since, also on what the test rests on."""
+    repository = layered(tmp_path / "repository")
+    break_tax(repository)
+    for name in ("pricing/api.py", "README.md", "pricing/money.py"):
+        file = repository.root / name
+        repository.commit(f"Say more in {name}", files={name: f"{file.read_text()}\n# more\n"})
+    with governed(repository.root) as pack:
+        answer = pack.intent("diagnose_failure", facts=[FAILING])
+        assert "pricing/tax.py" in read_first(answer, "run_failing_tests")[:3]
+
+
+def test_where_an_error_was_raised_comes_first_once_the_test_has_run(tmp_path: Path) -> None:
+    repository = layered(tmp_path / "repository")
+    money = repository.root / "pricing/money.py"
+    text = money.read_text().replace("self.cents + other.cents", "self.cents + other.pence")
+    repository.commit("Count pence", files={"pricing/money.py": text})
+    repository.commit(
+        "Note it", files={"pricing/basket.py": (repository.root / "pricing/basket.py").read_text() + "#\n"}
+    )
+    with governed(repository.root) as pack:
+        run = pack.intent("diagnose_failure", facts=[FAILING]).invoke("run_failing_tests")
+        assert run.delta.asserts("failed_at", "pricing/money.py", ...)
+        following = pack.intent(
+            "diagnose_failure", facts=[{"pred": one["pred"], "args": one["args"]} for one in run.delta.asserted]
+        )
+        first = following.tool("run_failing_tests").resources[0]
+        assert (first.uri, "the error was raised in line" in first.relevance) == ("file://pricing/money.py", True)
+
+
 @pytest.mark.parametrize("culprit", ["pricing/money.py", "pricing/basket.py", "pricing/tax.py"])
 def test_an_edit_that_is_not_committed_is_found(tmp_path: Path, culprit: str) -> None:
     repository = layered(tmp_path / "repository")

@@ -55,10 +55,10 @@ def wanting(pack: Pack, *paths: str) -> list[str]:
         "-rf",
     ],
 )
-@pytest.mark.parametrize("predicate", ["to_change", "applied", "failed_at"])
+@pytest.mark.parametrize("predicate", ["to_change", "applied", "failed_at", "raised_at"])
 def test_a_path_has_one_way_to_be_written(pack: Pack, path: str, predicate: str) -> None:
-    args = {"to_change": [path], "applied": ["r-1", path], "failed_at": [path, 1]}[predicate]
-    intent = {"to_change": "change", "applied": "undo", "failed_at": "diagnose_failure"}[predicate]
+    args = {"to_change": [path], "applied": ["r-1", path], "failed_at": [path, 1], "raised_at": [path, 1]}[predicate]
+    intent = {"to_change": "change", "applied": "undo"}.get(predicate, "diagnose_failure")
     with pytest.raises(Refused, match="a path"):
         pack.intent(intent, facts=[{"pred": predicate, "args": args}])
 

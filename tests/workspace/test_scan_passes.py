@@ -96,6 +96,10 @@ def test_a_definition_that_moves_changes_what_tests_name(repository: Repository)
     kept.look()
     other = "tests/test_tax.py::test_what_is_not_known_is_other"
     assert {fact[1:] for fact in of(kept.facts, "tests_symbol") if fact[0] == other} == {("pricing/rates.py", "rate")}
+    stars = {"pricing/tax.py": "from pricing.all_rates import *\n", "pricing/all_rates.py": "from .rates import *\n"}
+    repository.write(stars)
+    kept.look()
+    assert {fact[1:] for fact in of(kept.facts, "tests_symbol") if fact[0] == other} == {("pricing/rates.py", "rate")}
     repository.write({"pricing/rates.py": "rates = {}\n"})  # the file of the test is the same all the time
     kept.look()
     assert not {fact for fact in of(kept.facts, "tests_symbol") if fact[0] == other}

@@ -36,11 +36,19 @@ matches(File, 50, Why) :-
 
 # --- diagnose_failure: how near, how fresh, and what the traceback says ------------------------------------------------
 
-clue(File, 45, Why) :-
-  failed_at(File, Line),
+clue(File, 50, Why) :-
   intent("diagnose_failure"),
+  raised_at(File, Line),
   !test_file(File),
+  Why = fn:string:concat("the error was raised in line ", Line).
+clue(File, 30, Why) :-
+  last_frame(File, Line),
   Why = fn:string:concat("the traceback goes through line ", Line).
+last_frame(File, Line) :-
+  intent("diagnose_failure"),
+  failed_at(File, Any),
+  !test_file(File)
+  |> do fn:group_by(File), let Line = fn:max(Any).
 clue(File, 60, Why) :-
   distance(File, _),
   syntax_error(File, Line),
@@ -119,14 +127,18 @@ suspicion(File, Points) :- clue(File, Any, _) |> do fn:group_by(File), let Point
 best_clue(File, Most) :- clue(File, Any, _) |> do fn:group_by(File), let Most = fn:max(Any).
 matches(File, Sum, Why) :-
   suspicion(File, Sum),
-  Sum <= 99,
+  Sum <= 60,
   best_clue(File, Most),
   clue(File, Most, Why).
-matches(File, 99, Why) :-
+# Many clues together still have an order: what is above 60 counts for a quarter.
+matches(File, Points, Why) :-
   suspicion(File, Sum),
-  Sum > 99,
+  Sum > 60,
   best_clue(File, Most),
-  clue(File, Most, Why).
+  clue(File, Most, Why),
+  Over = fn:minus(Sum, 60),
+  More = fn:div(Over, 4),
+  Points = fn:plus(60, More).
 
 # --- change and review: the files, their tests, and what rests on them -------------------------------------------------
 

@@ -14,6 +14,7 @@ extract("run_tests", "missing", "/missing").
 extract("run_tests", "failures", "/failures").
 extract("parse_failures", "tests", "/tests").
 extract("parse_failures", "frames", "/frames").
+extract("parse_failures", "failures", "/failures").
 extract("commit", "commit", "/commit").
 extract("commit", "problem", "/problem").
 extract("compare_runs", "outcome", "/outcome").
@@ -102,6 +103,19 @@ passed_through(File, Line) :-
   :match_entry(Frame, "file", File),
   :match_entry(Frame, "line", Line),
   !:string:starts_with(File, "/").
+raised(File, Line) :-
+  tells_failures(Tool),
+  ran(Tool),
+  step_value(1, "failures", Failures),
+  :list:member(One, Failures),
+  :match_entry(One, "file", File),
+  :match_entry(One, "line", Line),
+  Line > 0,
+  !:string:starts_with(File, "/").
+tells_failures("read_traceback").
+tells_failures(Tool) :- runs_tests(Tool).
+asserts("raised_at", [File, Line], "derived") :- raised(File, Line).
+continues_with("raised_at", [File, Line]) :- raised(File, Line).
 asserts("failed_at", [File, Line], "derived") :- passed_through(File, Line).
 continues_with("failed_at", [File, Line]) :- passed_through(File, Line).
 suggests("diagnose_failure", Params, "Tests fail.") :-

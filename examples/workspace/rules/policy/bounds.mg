@@ -5,6 +5,7 @@
 named_path("to_change", File) :- to_change(File).
 named_path("applied", File) :- applied(_, File).
 named_path("failed_at", File) :- failed_at(File, _).
+named_path("raised_at", File) :- raised_at(File, _).
 
 odd_inside("..").
 odd_inside("//").

@@ -12,6 +12,9 @@ Decl traceback(Text)
 Decl failed_at(Path, Line)
   descr [doc("A line of the repository that a traceback goes through."), direction("both")]
   bound [/string, /number].
+Decl raised_at(Path, Line)
+  descr [doc("The line of the repository that an error was raised in."), direction("both")]
+  bound [/string, /number].
 Decl to_change(Path)
   descr [
     doc("A file that is to be changed, made or deleted; relative to the root. Nothing else can be."),
