@@ -26,6 +26,7 @@ _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DEEPEST: Final = 200
 """Far less than what any parser or encoder of JSON can take, so that what has a form has it everywhere."""
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _UPPER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
@@ -54,7 +55,7 @@ def canonical(value: Any) -> bytes:
     """
     if not _is_plain(value) and _check(value):
         value = _carried(value)
-    return msgspec.json.encode(value, order="sorted")
+    return _encode(value)
 
 
 def digest(value: Any) -> str:

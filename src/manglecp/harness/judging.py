@@ -106,7 +106,7 @@ def conclude(turn: Turn) -> Judgement:
     """The judgement over a turn that was read."""
     found = [finding for check in CHECKS for finding in check(turn)]
     digests = bundle_v1(turn)
-    findings = ordered(found, turn.call.call_id, digests["joinSetDigest"])
+    findings = ordered(found, turn.call.call_id, digests["joinSetDigest"]) if found else ()
     classes = _classes(findings)
     digests |= bundle_v2(turn, dict(digests), classes)
     return Judgement(findings, MappingProxyType(digests), witness_id(digests, classes), turn)

@@ -96,8 +96,7 @@ def _detail(outcome: Outcome) -> str | None:
 
 def summary_of(said: Sequence[str], outcomes: Sequence[Outcome], tool: str) -> str:
     """What the pack's rules say, at most three sentences of it; else what happened."""
-    text = clean(" ".join(said))
-    if text:
+    if said and (text := clean(" ".join(said))):
         return " ".join(_END.split(text)[:_SENTENCES])
     done = [one.action for one in outcomes if one.kind == "do" and one.status == "done"]
     skipped = sum(one.status == "skipped" for one in outcomes)

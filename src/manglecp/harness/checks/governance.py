@@ -136,14 +136,14 @@ def _stages(gate: _Gate) -> Iterator[Finding]:
 
 def _out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
     """The decisions at a stage that is not known, and those that stand before an earlier or after a later stage."""
-    known = [row for row in decisions if row.stage in STAGES]
+    places = {row.stage: STAGES.index(row.stage) for row in decisions if row.stage in STAGES}
+    known = [(row.sequence, places[row.stage]) for row in decisions if row.stage in places]
     for row in decisions:
-        if row.stage not in STAGES:
+        if row.stage not in places:
             yield row, f"the stage {row.stage} is not known"
-        elif any(
-            (row.sequence - other.sequence) * (STAGES.index(row.stage) - STAGES.index(other.stage)) < 0
-            for other in known
-        ):
+            continue
+        sequence, place_of_stage = row.sequence, places[row.stage]
+        if any((sequence - other) * (place_of_stage - its_place) < 0 for other, its_place in known):
             yield row, f"the stage {row.stage} is out of its order"
 
 
