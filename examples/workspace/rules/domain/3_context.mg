@@ -22,11 +22,16 @@ matches(File, 85, Why) :-
   :string:ends_with(File, End),
   Why = fn:string:concat("is called ", Word).
 matches(File, 60, Why) :-
+  name_like(File, Word, Name),
+  symbol(File, Name, Kind, _, _),
+  Why = fn:string:concat("defines the ", Kind, " ", Name).
+# One name of a file is enough: a short word is in very many of them.
+name_like(File, Word, Name) :-
   intent("explore"),
   topic(Word),
-  symbol(File, Name, Kind, _, _),
-  :string:contains(Name, Word),
-  Why = fn:string:concat("defines the ", Kind, " ", Name).
+  symbol(File, Any, _, _, _),
+  :string:contains(Any, Word)
+  |> do fn:group_by(File, Word), let Name = fn:pick_any(Any).
 matches(File, 50, Why) :-
   intent("explore"),
   topic(Word),
@@ -170,11 +175,7 @@ best(File, Points) :-
   !hushed(File)
   |> do fn:group_by(File), let Points = fn:max(Any).
 fits(File, Word) :- intent("explore"), topic(Word), best(File, _), :string:contains(File, Word).
-fits(File, Word) :-
-  intent("explore"),
-  topic(Word),
-  symbol(File, Name, _, _, _),
-  :string:contains(Name, Word).
+fits(File, Word) :- name_like(File, Word, _).
 extra(File, "words", Points) :- fits(File, Word) |> do fn:group_by(File), let Points = fn:count().
 extra(File, "imported", 3) :- best(File, _), central(File).
 extra(File, "worn", 1) :- best(File, _), worn(File).
