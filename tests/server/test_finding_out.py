@@ -144,15 +144,18 @@ async def test_whoever_changes_something_is_answered_by_it_next(tmp_path: Path) 
 async def test_a_pass_that_fails_keeps_what_was_known_and_is_told(tmp_path: Path) -> None:
     async with core(tmp_path) as opened, Client(opened, "websocket", None) as client:
         (tmp_path / "root/b").write_text("broken")
-        while opened.serving.status != "degraded":
-            await asyncio.sleep(0.02)
+        await stands(opened, "degraded")
         (how,) = opened.serving.troubles.values()
         assert how == "What scan finds out is not up to date; older facts are used"
         assert set(await tools(client)) == {"put_a"}
         (tmp_path / "root/b").write_text("repaired")
         await until(client, {"put_a", "put_b"})
-        while opened.serving.status != "ready":
-            await asyncio.sleep(0.02)
+        await stands(opened, "ready")
+
+
+async def stands(opened: Core, status: str) -> None:
+    while opened.serving.status != status:
+        await asyncio.sleep(0.02)
 
 
 async def test_facts_that_the_rules_cannot_bear_are_left_out(tmp_path: Path) -> None:
