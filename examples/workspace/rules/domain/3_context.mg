@@ -46,7 +46,7 @@ clue(File, 50, Why) :-
   raised_at(File, Line),
   !test_file(File),
   Why = fn:string:concat("the error was raised in line ", Line).
-clue(File, 30, Why) :-
+clue(File, 20, Why) :-
   last_frame(File, Line),
   Why = fn:string:concat("the traceback goes through line ", Line).
 last_frame(File, Line) :-
@@ -58,7 +58,7 @@ clue(File, 60, Why) :-
   distance(File, _),
   syntax_error(File, Line),
   Why = fn:string:concat("cannot be parsed, see line ", Line).
-clue(File, 50, "it has changed since the last commit") :- edited(File).
+clue(File, 70, "it has changed since the last commit") :- edited(File).
 fresh_edit() :- edited(_).
 edited(File) :- distance(File, _), changed(File, _), !test_file(File).
 
