@@ -31,6 +31,7 @@ def drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_tests_of_the_page_pass_and_fire_every_rule(drafts: Path) -> None:
     (command,) = (body for body in fences(PAGE) if "--pack-coverage" in body)
+    assert f"{command.partition(' --')[0]}\n" in fences(PAGE), "the first command is the same without the report"
     ended = run_pytest(drafts, *command.split()[1:])
     assert ended.returncode == 0, ended.stdout
     assert "5 passed" in ended.stdout
