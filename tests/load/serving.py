@@ -48,7 +48,8 @@ class Figures:
     kilobytes: int
     """Of memory that belongs to the process alone; that of its tool hosts is their own business."""
 
-    def no_more_than(self, before: Figures, *, kilobytes: int, descriptors: int = 4, threads: int = 4) -> bool:
+    def no_more_than(self, before: Figures, *, kilobytes: int, descriptors: int = 12, threads: int = 4) -> bool:
+        """Each of four threads has a connection to the store, of three files, from when it is first needed."""
         return (
             self.descriptors <= before.descriptors + descriptors
             and self.threads <= before.threads + threads
