@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from manglecp.intent.domain import Domain
 from manglecp.pack.problems import PackError
+from tests.adversarial.reaching_out import asked
 from tests.intent.packs import action, pack
+
+__all__ = ["asked"]  # a fixture
 
 TOOL = 'macro("see", "See.").\nmacro_step("see", 1, "look").\n'
 LONG = 30.0
@@ -27,29 +27,6 @@ def refused(schema: str) -> str:
     (problem,) = caught.value.problems
     assert problem.place.startswith("rules/domain/domain.mg:3:")
     return problem.message
-
-
-@pytest.fixture
-def asked() -> Iterator[tuple[str, list[str]]]:
-    """The address of a server that notes what it is asked for, and the notes."""
-    notes: list[str] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            notes.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", notes
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef", "$id"])

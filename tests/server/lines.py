@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal, Protocol
@@ -31,12 +32,12 @@ class Line(Protocol):
         """The ids of the tools by their names."""
 
 
-class _Line:
+class _Line(ABC):
     def __init__(self) -> None:
         self.heard: list[bytes] = []
 
-    async def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    async def ask(self, message: Mapping[str, Any]) -> dict[str, Any]: ...
 
     async def tools(self, name: str = "go", **payload: Any) -> dict[str, str]:
         content = {"intent": {"name": name}, **payload}

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.server
 import json
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from manglecp.pack.model import Limits, Pack
 from manglecp.server.settings import ServerSettings
+from tests.adversarial.reaching_out import asked
 from tests.adversarial.test_09_parser_bombs import BOMBS, around
 from tests.intent.packs import action, pack
 from tests.server.desk import PATIENCE, encoded, intent, invoke, plain_pack
@@ -26,6 +25,8 @@ from tests.server.house import JSON, ClientConnection, House, house
 from tests.server.lines import WAYS, Way, line
 
 pytestmark = pytest.mark.no_cover
+
+__all__ = ["asked"]  # a fixture
 
 SETTINGS = ServerSettings(worker=False, peer_rate=None)
 HEAD = b"POST /evaluate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -136,29 +137,6 @@ def taking(schema: Any, **whole: Any) -> Pack:
     look = action("look", params={"v": schema})
     look = replace(look, input_schema={**look.input_schema, **whole})
     return pack(TOOL, actions=(look,), intents=("go",))
-
-
-@pytest.fixture
-def asked() -> Iterator[tuple[str, list[str]]]:
-    """The address of a server that notes what it is asked for, and the notes."""
-    notes: list[str] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            notes.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", notes
-        server.shutdown()
-        thread.join()
 
 
 async def test_an_edition_with_schemas_that_lead_elsewhere_is_never_served(asked: tuple[str, list[str]]) -> None:
