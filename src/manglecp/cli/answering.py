@@ -30,6 +30,8 @@ Engine = Literal["compiled", "naive"]
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[_T]):
+    """What was found in the model, and what it took. ``compiled`` is None where the naive engine answered."""
+
     found: _T
     compiled: CompiledProgram | None
     warnings: tuple[Diagnostic, ...]

@@ -185,12 +185,14 @@ def bold() -> Callable[[str], str]:
 
 
 def refuse_pack(error: PackError) -> NoReturn:
+    """Tell every problem of the pack on standard error, and end the verb with status 1."""
     for problem in error.problems:
         click.echo(problem.render(), err=True)
     raise click.exceptions.Exit(1)
 
 
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
+    """Tell why the request is refused, as an error message or for people, and end the verb with status 1."""
     from manglecp.cli.intent_text import refusal
     from manglecp.mangle.errors import MangleError
     from manglecp.wire.sending import encode

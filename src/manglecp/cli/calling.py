@@ -234,6 +234,8 @@ def _argument(text: str, schema: Any) -> Any:
 
 
 def showing(progress: Progress) -> Callable[[ProgressPayload], None]:
+    """What to call with progress of the server, so that the person who waits sees it."""
+
     def show(payload: ProgressPayload) -> None:
         doing = payload.detail or "finishing"
         progress.doing = f"{doing}, {payload.percent} %"

@@ -20,6 +20,7 @@ __all__ = ["intents", "packs", "verbs"]
 
 
 def verbs(incomplete: str) -> list[CompletionItem]:
+    """The verbs that start so, each with its short help."""
     return [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
 
 

@@ -27,11 +27,14 @@ class Reply:
     answered: bool = True
 
     def show(self, as_json: bool) -> str:
+        """The text to print, which ends with a line break."""
         return json_text(self.document) + "\n" if as_json else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
+    """What is asked of the result, and the fact and the predicate that it is asked about, where it is about one."""
+
     ask: Callable[[Result], Reply]
     fact: str | None = None
     selector: str | None = None

@@ -18,6 +18,7 @@ FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 
 def source_name(file: str) -> str:
+    """How diagnostics name the file."""
     return "<stdin>" if file == STDIN else file
 
 

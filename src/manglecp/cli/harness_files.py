@@ -33,10 +33,12 @@ class Unreadable(Exception):
         self.line = line
 
     def as_json(self) -> dict[str, Any]:
+        """What ``--json`` prints. ``line`` is there only where lines are counted."""
         place = {} if self.line is None else {"line": self.line}
         return {"result": "invalid", **place, "path": self.path, "message": self.message}
 
     def tell(self, *, as_json: bool) -> NoReturn:
+        """Say it on standard error, with ``as_json`` on standard output as well; end the verb with status 2."""
         click.echo(f"error: {self}", err=True)
         if as_json:
             write_lines([json_text(self.as_json())])
@@ -44,6 +46,7 @@ class Unreadable(Exception):
 
 
 def judged(document: Mapping[str, Any], name: str) -> Judgement:
+    """The judgement about this evidence. Raises :class:`Unreadable` where it is no evidence."""
     from manglecp.harness.errors import InvalidEvidence
     from manglecp.harness.judging import judge
 
@@ -54,6 +57,7 @@ def judged(document: Mapping[str, Any], name: str) -> Judgement:
 
 
 def read_object(file: str) -> dict[str, Any]:
+    """The JSON object in a file. Raises :class:`Unreadable` where there is something else in it."""
     from manglecp.wire.decoding import decode
     from manglecp.wire.faults import Fault
 

@@ -118,6 +118,7 @@ def read_sources(names: Iterable[str]) -> list[Source]:
 
 
 def read_fact_files(given: Sequence[FactFile], program: Program, *, check: bool) -> list[Fact]:
+    """The facts in these files. One that cannot be opened is an error of usage."""
     from manglecp.pack.factfiles import read_facts  # as above
 
     try:

@@ -43,6 +43,7 @@ def opened_store(db: str | None, *, create: bool = False) -> Iterator[StoredIssu
 
 @contextmanager
 def opened(db: str | None, *, create: bool = False) -> Iterator[IssueMemory]:
+    """The issue memory of a command, on :func:`opened_store`."""
     from manglecp.store.issues import IssueMemory
 
     with opened_store(db, create=create) as store:

@@ -29,6 +29,7 @@ def write_text(text: str) -> None:
 
 
 def write_lines(lines: Iterable[str]) -> None:
+    """To standard output, each with a line break."""
     _write(f"{line}\n" for line in lines)
 
 
@@ -101,11 +102,13 @@ def report(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def refuse(error: MangleError, warnings: Iterable[Diagnostic] = ()) -> NoReturn:
+    """Report the errors, then the warnings, and end the verb with status 1."""
     report([*error.diagnostics, *warnings])
     raise click.exceptions.Exit(1)
 
 
 def count(number: int, noun: str) -> str:
+    """``1 fact``, ``2 facts``, ``1,000 facts``: for nouns whose plural ends in s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 

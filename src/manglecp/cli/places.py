@@ -24,6 +24,8 @@ __all__ = ["Place", "place_options"]
 
 
 class Place(TypedDict):
+    """What :func:`place_options` hands to a verb. ``where`` and ``key`` are those of the store."""
+
     where: str | None
     key: bytes | None
     params: dict[str, str]

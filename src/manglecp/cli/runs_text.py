@@ -22,10 +22,12 @@ _STEPS: Final = ("STEP", "ACTION", "STATE", "CODE", "BY")
 
 
 def time_text(at_ms: int) -> str:
+    """Milliseconds since 1970 as a time in UTC."""
     return instant_text(at_ms * 1_000_000)
 
 
 def run_document(shown: Shown, *, steps: bool = False) -> dict[str, Any]:
+    """A run as ``--json`` prints it; its steps only if they are asked for."""
     document: dict[str, Any] = {"tool": _tool(shown), **msgspec.to_builtins(shown.run)}
     for name in ("created_ms", "touched_ms", "ended_ms"):
         at_ms = document.pop(name)
@@ -41,6 +43,7 @@ def _step_document(step: Step) -> dict[str, Any]:
 
 
 def table(runs: Sequence[Shown]) -> Iterator[str]:
+    """A heading and a line a run, in columns; a sentence where there are none."""
     if not runs:
         yield "There are no such runs."
         return
@@ -60,6 +63,7 @@ def _about(shown: Shown) -> str:
 
 
 def detail(shown: Shown) -> Iterator[str]:
+    """One run with its steps and, where it waits for a person, what there is to decide."""
     run = shown.run
     yield visible(f"run {run.run_id}: {run.state.value}{f', {run.code}' if run.code else ''}")
     yield visible(f"  {_tool(shown)} for {run.identity}, accepted {time_text(run.created_ms)}")

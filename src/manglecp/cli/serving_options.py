@@ -98,12 +98,14 @@ def log_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def source_of(folder: Path, place: Place) -> Source:
+    """What a server is made of: the folder of the pack, and the options of :func:`place_options`."""
     from manglecp.server.assembly import Source
 
     return Source(folder=folder, **place)
 
 
 def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
+    """Who may ask: anybody where neither is given. Bad tokens or keys are an error of usage."""
     from manglecp.server.who import Who
 
     if tokens is None and jwt is None:
@@ -117,6 +119,8 @@ def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
 
 
 class Limits(TypedDict):
+    """What :func:`limit_options` hands to a verb; :func:`settings_of` reads it."""
+
     config: Path | None
     proxies: tuple[Network, ...]
     drain_seconds: int | None
@@ -179,6 +183,7 @@ def settings_of(limits: Limits, *, processes: int = 1) -> ServerSettings:
 
 
 def started(url: str) -> None:
+    """Say on standard error where the server can be reached."""
     click.echo(f"serving at {url}", err=True)
 
 

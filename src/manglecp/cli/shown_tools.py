@@ -43,6 +43,7 @@ class ShownTool:
 
     @classmethod
     def of_definition(cls, tool: Definition) -> ShownTool:
+        """All of it, out of the pack."""
         return cls(
             name=tool.tool,
             description=tool.description,
@@ -59,6 +60,7 @@ class ShownTool:
 
     @classmethod
     def of_message(cls, tool: MacroTool) -> ShownTool:
+        """As much as the server disclosed."""
         safety, validity, metadata = tool.safety, tool.validity, tool.metadata
         context = tool.context_injection
         skills = () if context is UNSET or context.skills is UNSET else context.skills

@@ -58,6 +58,7 @@ operator_option: Final = click.option(
 
 
 def store_key(file: Path | None) -> bytes | None:
+    """The 32 bytes of the key, raw or as hexadecimal digits in the file. Anything else is an error of usage."""
     if file is None:
         return None
     try:

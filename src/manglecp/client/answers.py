@@ -38,6 +38,7 @@ class Tool:
 
     @property
     def macro_id(self) -> str:
+        """What the server knows the tool by, for as long as the tool is valid."""
         return self.definition.macro_id
 
     @property
@@ -51,6 +52,7 @@ class Tool:
 
     @property
     def level(self) -> Level:
+        """How much of the tool the server shows."""
         return self.definition.disclosure_level
 
     @property
@@ -62,6 +64,7 @@ class Tool:
 
     @property
     def needs_consent(self) -> bool:
+        """Does the server want a person's word before it runs?"""
         return self.definition.safety is not UNSET and self.definition.safety.requires_user_confirmation
 
     @property
@@ -88,6 +91,7 @@ class Evaluation:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
+        """In the order of the server, each with the question that brought it."""
         return tuple(Tool(definition, self.asked) for definition in self.result.macro_tools)
 
     def __iter__(self) -> Iterator[Tool]:
@@ -117,18 +121,22 @@ class Outcome:
 
     @property
     def result(self) -> dict[str, Any]:
+        """What the tool returned."""
         return self.answer.result
 
     @property
     def summary(self) -> str:
+        """What happened, in one sentence of the server."""
         return self.answer.observability.summary
 
     @property
     def suggestions(self) -> tuple[SuggestedIntent, ...]:
+        """Intents that may come next; :meth:`Client.follow` takes one."""
         return self.answer.next.suggested_intents
 
     @property
     def continuation_facts(self) -> tuple[FactObject, ...]:
+        """What the server wants to be told with the next intent."""
         return self.answer.next.continuation_facts
 
     def suggestion(self, which: int | str = 0) -> SuggestedIntent:

@@ -55,20 +55,25 @@ class BlockingClient:
 
     @property
     def manifest(self) -> ManifestPayload:
+        """The newest one."""
         return self._client.manifest
 
     @property
     def identity(self) -> Authenticated | None:
+        """What the server said to the token, on connections that last."""
         return self._client.identity
 
     @property
     def state(self) -> WorkingState:
+        """The facts that evaluations take from, and invocations change."""
         return self._client.state
 
     def ready(self) -> ManifestPayload:
+        """As :meth:`Client.ready`."""
         return self._wait(self._client.ready())
 
     def refresh(self) -> ManifestPayload:
+        """As :meth:`Client.refresh`."""
         return self._wait(self._client.refresh())
 
     def evaluate(
@@ -78,15 +83,19 @@ class BlockingClient:
         facts: Iterable[Mapping[str, Any]] = (),
         **more: Any,
     ) -> Evaluation:
+        """As :meth:`Client.evaluate`, which says what ``more`` may be."""
         return self._wait(self._client.evaluate(intent, params, facts, **more))
 
     def upgrade(self, tool: Tool | str) -> Tool:
+        """As :meth:`Client.upgrade`."""
         return self._wait(self._client.upgrade(tool))
 
     def invoke(self, tool: Tool | str, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
+        """As :meth:`Client.invoke`, which says what ``more`` may be."""
         return self._wait(self._client.invoke(tool, args, **more))
 
     def follow(self, outcome: Outcome, which: int | str | SuggestedIntent = 0, **more: Any) -> Evaluation:
+        """As :meth:`Client.follow`, which says what ``more`` may be."""
         return self._wait(self._client.follow(outcome, which, **more))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

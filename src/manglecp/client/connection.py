@@ -73,12 +73,14 @@ class Connection:
 
     @property
     def manifest(self) -> ManifestPayload:
+        """The newest one. Raises :class:`Refused` before there was any."""
         if self._manifest is None:
             raise Refused("not_connected", "the client is not connected; it is used inside its async with block")
         return self._manifest
 
     @property
     def checks(self) -> FactChecks:
+        """How facts are checked against the newest manifest."""
         assert self._checks is not None, "there is a manifest before anything is checked"
         return self._checks
 
@@ -97,6 +99,7 @@ class Connection:
             await self._connect()
 
     async def close(self) -> None:
+        """End the connection. Nothing but :meth:`open` connects again."""
         self._closed = True
         self.identity = None
         await self._transport.close()

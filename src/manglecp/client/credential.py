@@ -32,6 +32,7 @@ class Credential:
 
     @property
     def renewable(self) -> bool:
+        """Can there be another token, because a function gives them?"""
         return not isinstance(self._source, str)
 
     def forget(self) -> None:
@@ -40,6 +41,7 @@ class Credential:
             self._token = None
 
     async def token(self) -> str:
+        """The token; asked for where there is none, and kept until :meth:`forget`."""
         if self._token is None:
             assert not isinstance(self._source, str)
             given = self._source()

@@ -52,6 +52,7 @@ class ServerError(ClientError):
 
     @classmethod
     def of(cls, payload: ErrorPayload) -> ServerError:
+        """The exception for an error message."""
         return cls(
             payload.code,
             payload.message,
@@ -87,6 +88,7 @@ class Refused(ClientError):
 
     @classmethod
     def of(cls, error: WireError) -> Refused:
+        """What this side found wrong with a message, before it was sent."""
         return cls(error.code, error.message, error.details)
 
     def __str__(self) -> str:

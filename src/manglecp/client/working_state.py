@@ -103,6 +103,7 @@ class WorkingState:
         return self._apply((), patterns).retracted
 
     def clear(self) -> None:
+        """Forget every fact."""
         with self._changing:
             self._facts = {}
 

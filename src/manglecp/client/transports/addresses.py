@@ -69,6 +69,7 @@ def unreached(url: str, error: Exception) -> str:
 
 
 def origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port, so that two addresses of one server compare equal."""
     parts = _split(url)
     return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
 

@@ -46,6 +46,7 @@ class Conversation:
 
     @property
     def ended(self) -> bool:
+        """Will no further message come?"""
         return self._ended is not None
 
     async def manifest(self) -> Manifest:

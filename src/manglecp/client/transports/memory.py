@@ -24,7 +24,8 @@ class ServerSession(Protocol):
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def receive(self, data: bytes, /) -> None: ...
+    async def receive(self, data: bytes, /) -> None:
+        """Take one message. What there is to answer goes to ``send``, maybe after this returns."""
 
 
 class Server(Protocol):
@@ -32,7 +33,8 @@ class Server(Protocol):
 
     def session(
         self, transport: Literal["websocket", "stdio"], /, *, send: Callable[[bytes], Awaitable[None]]
-    ) -> ServerSession: ...
+    ) -> ServerSession:
+        """Open one; the manifest and all answers go to ``send``."""
 
 
 class MemoryTransport(SessionTransport):
