@@ -95,6 +95,21 @@ async def test_undoing_passes_over_what_leaves_nothing() -> None:
         assert [name for name, _ in s.bench.ran] == ["write", "write", "look", "erase"]
     assert error.details is not None
     assert [effect["status"] for effect in error.details["effects"]] == ["undone", "done"]
+    assert error.message == "Step 3 (look) failed; what it had done was undone"
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ('nothing_to_undo("t", 1). nothing_to_undo("t", 2).', "what it had done leaves nothing behind"),
+        ('nothing_to_undo("t", 2).', "1 effect happened and stands"),
+    ],
+)
+async def test_an_effect_that_leaves_nothing_does_not_stand(rules: str, told: str) -> None:
+    async with shop(chain(steps("write", "write", "look"), rules)) as s:
+        s.bench.work["look"] = _fail
+        error = await s.refused("t", {"n": 1}, confirm=True)
+    assert error.message == f"Step 3 (look) failed; {told}"
 
 
 def _fail(_: dict[str, Any]) -> Any:

@@ -93,3 +93,5 @@ class Effect:
     step: int
     action: str
     status: EffectStatus
+    lasting: bool = True
+    """Does it leave anything behind, as far as the pack says?"""

@@ -29,7 +29,12 @@ def effects_of(outcomes: Sequence[Outcome]) -> tuple[Effect, ...]:
     """What happened, or may have, in the order in which it did."""
     undoing = {one.number: one.status for one in outcomes if one.kind == "undo"}
     return tuple(
-        Effect(step=one.number, action=one.action, status=standing(one, undoing.get(one.number)))
+        Effect(
+            step=one.number,
+            action=one.action,
+            status=standing(one, undoing.get(one.number)),
+            lasting=not isinstance(one.call.step, Step) or one.call.step.lasting,
+        )
         for one in outcomes
         if one.kind == "do" and one.call is not None and one.call.is_effect and may_stand(one)
     )

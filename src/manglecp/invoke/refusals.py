@@ -61,9 +61,9 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         return said | more
 
     @property
-    def clean(self) -> bool:
-        """Is everything as it was before?"""
-        return all(effect.status == "undone" for effect in self.effects)
+    def standing(self) -> tuple[Effect, ...]:
+        """Of what happened, or may have: what was not undone and leaves something behind."""
+        return tuple(effect for effect in self.effects if effect.lasting and effect.status != "undone")
 
 
 def failed(culprit: Outcome | None, told: Told, reason: str = "step_failed") -> WireError:
@@ -143,8 +143,9 @@ def result_refused(errors: Sequence[SchemaError], told: Told) -> WireError:
 def _standing(told: Told) -> str:
     if not told.effects:
         return "none of its effects was completed" if told.tried else "nothing was changed"
-    if told.clean:
-        return "what it had done was undone"
-    count = sum(effect.status != "undone" for effect in told.effects)
-    doubt = " or may have happened" if any(effect.status == "unknown" for effect in told.effects) else ""
+    if not told.standing:
+        undone = any(effect.status == "undone" for effect in told.effects)
+        return f"what it had done {'was undone' if undone else 'leaves nothing behind'}"
+    count = len(told.standing)
+    doubt = " or may have happened" if any(effect.status == "unknown" for effect in told.standing) else ""
     return f"{count} effect{'' if count == 1 else 's'} happened{doubt} and stand{'s' if count == 1 else ''}"
