@@ -182,7 +182,13 @@ def test_an_address_is_told_and_never_fetched(outside: Path) -> None:
     assert SECRET not in str(message)
 
 
-@pytest.mark.parametrize("address", ["javascript:alert(1)", "JaVaScRiPt:alert(1)", "vbscript:x", "java\nscript:x"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("javascript:alert(1)", "JaVaScRiPt:alert(1)", "vbscript:x", "java\nscript:x"),
+        *("data:text/html,<script:x>", "Data:image/svg+xml;utf8,<svg script:x>", "data:text/html;base64,script:x"),
+    ],
+)
 def test_code_is_no_address(address: str) -> None:
     (tool,) = answered([address], [address])["payload"]["macro_tools"]
     assert "script:" not in str(tool).lower()

@@ -28,6 +28,14 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")
 _USER: Final = re.compile(r"(?!file:)([a-z][a-z0-9+.-]+://)[^/?#]*@", re.IGNORECASE)
 _CODE: Final = frozenset({"javascript", "vbscript"})
+_DATA: Final = re.compile(r"data:\s*([^;,\s]*)\s*[;,]", re.IGNORECASE)
+_INERT: Final = frozenset(
+    {
+        *("", "text/plain", "text/markdown", "text/csv", "application/json"),
+        *("image/png", "image/jpeg", "image/gif", "image/webp"),
+    }
+)
+"""What an address may hold instead of leading to it: any other kind, HTML and SVG above all, can hold code."""
 _BREAKS: Final = re.compile(r"[\t\r\n]")
 """Whoever opens an address skips these."""
 _SPACES: Final = re.compile(r"\s+")
@@ -87,16 +95,24 @@ def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
 def uri(address: str) -> str | None:
     """An address without a scheme is the path of a file (SKILL-11); one letter and a colon is a drive.
 
-    None for what is no address, or code to be run. Whoever is named in one, with or without a password, is left out.
+    Every scheme is allowed (SKILL-10). None for what is no address, or code to be run, as it stands or as the content
+    of a document. Whoever is named in one, with or without a password, is left out.
     """
     address = _BREAKS.sub("", address).strip()
     if scheme := _SCHEME.match(address):
-        return None if scheme[0][:-1].lower() in _CODE else _USER.sub(r"\1", address, count=1)
+        return None if _is_code(scheme[0][:-1].lower(), address) else _USER.sub(r"\1", address, count=1)
     if not address:
         return None
     drive = _DRIVE.match(address)
     path = address.replace("\\", "/") if drive or ("\\" in address and "/" not in address) else address
     return ("file:///" if drive else "file://") + quote(path, safe="/:@!$&'()*+,;=~")
+
+
+def _is_code(scheme: str, address: str) -> bool:
+    if scheme != "data":
+        return scheme in _CODE
+    content = _DATA.match(address)
+    return content is None or content[1].lower() not in _INERT
 
 
 def one_line(text: str) -> str:
