@@ -1,4 +1,8 @@
-"""The names of metrics, spans and their attributes, in one place: conventions for them are still being made."""
+"""The names of metrics, spans and their attributes, in one place: conventions for them are still being made.
+
+They have the form of those for MCP (``mcp_server_operation_duration_seconds``) and a prefix of their own: a message of
+this protocol is no method of that one, and panels for either should not add up both.
+"""
 
 from __future__ import annotations
 
