@@ -4,8 +4,8 @@ Budgets: a request of 50 facts against a pack of 120 rules and 100,000 base fact
 encoded in at most 2.5 ms median; a request of 10,000 facts decoded, checked for duplicate keys and validated in at
 most 40 ms. Milliseconds are CPU time, of all threads, in one process.
 
-The last table holds the tokens of an answer against those of a list of all tools of the pack, as a server without
-intents sends it.
+Then what it takes to be told why. The last table holds the tokens of an answer, without and with its reasons, against
+those of a list of all tools of the pack, as a server without intents sends it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import random
 import statistics
 import sys
 import time
+from typing import Any
 
 import decoding
 import msgspec
@@ -38,6 +39,7 @@ BASE_FACTS = 100_000
 BUDGET = 2.5
 LARGE_BUDGET = 40.0
 TIMES = 400
+TIMES_WITH_REASONS = 20
 SOMEONE = Identity("bench", frozenset({"weekend"}), "user")
 MOST_BYTES = 1 << 24
 
@@ -104,6 +106,33 @@ def _spread(times: list[float]) -> list[str]:
     return [f"{ms:.3f}" for ms in (min(times), statistics.median(times), statistics.quantiles(times, n=20)[-1])]
 
 
+def reasons(domain: Domain) -> None:
+    """The same request for whoever is told nothing of policy, and asks."""
+    asked: dict[str, dict[str, Any]] = {
+        "nothing": {},
+        "why": {"include_proof_hints": True},
+        "why not": {"x-why_not": [f"tool_{PER_INTENT - 1}"]},
+        "what became of the rules": {"x-rule_coverage": True},
+    }
+    rows = []
+    for question, options in asked.items():
+        data = _asking(options)
+        times = []
+        for _ in range(TIMES_WITH_REASONS):
+            start = time.process_time_ns()
+            answer_bytes(domain, data, SOMEONE, clock)
+            times.append(_milliseconds(start))
+        rows.append([question, *_spread(times)])
+    print()
+    print_table(["also asked", "least ms", "median ms", "p95 ms"], rows)
+
+
+def _asking(options: dict[str, Any]) -> bytes:
+    message = msgspec.json.decode(request_bytes())
+    message["payload"]["options"] = options
+    return msgspec.json.encode(message)
+
+
 def large() -> bool:
     """The request of the benchmark of decoding, which says more about it."""
     data = decoding.message(decoding.facts(random.Random(1)))
@@ -131,8 +160,10 @@ def tokens() -> None:
         answer = answer_bytes(domain, request_bytes(), SOMEONE, clock)
         shown = len(msgspec.json.decode(answer)["payload"]["macro_tools"])
         listed, told = counting.count(_everything(tools)), counting.count(answer)
-        rows.append([f"{tools:,}", f"{listed:,}", f"{shown}", f"{told:,}", f"{listed / told:.1f}"])
-    print_table(["tools of the pack", "a list of all", "tools shown", "the answer", "times"], rows)
+        why = counting.count(answer_bytes(domain, _asking({"include_proof_hints": True}), SOMEONE, clock))
+        rows.append([f"{tools:,}", f"{listed:,}", f"{shown}", f"{told:,}", f"{listed / told:.1f}", f"{why:,}"])
+    headings = ["tools of the pack", "a list of all", "tools shown", "the answer", "times", "with reasons"]
+    print_table(headings, rows)
 
 
 def _everything(tools: int) -> bytes:
@@ -147,6 +178,7 @@ def _everything(tools: int) -> bytes:
 def main() -> int:
     domain = load()
     kept = [small(domain), large()]
+    reasons(domain)
     tokens()
     if not all(kept):
         print(f"\nover budget: {BUDGET} ms for the request, {LARGE_BUDGET} ms to read {decoding.FACTS:,} facts")
