@@ -246,6 +246,39 @@ async def test_an_error_has_all_that_the_server_said() -> None:
     assert len(server.invocations) == 1
 
 
+@pytest.mark.req("ERR-43", "ERR-48")
+@pytest.mark.parametrize(
+    ("details", "told"),
+    [
+        (
+            {"violations": [{"fact_index": 1, "predicate": "p", "issue": "policy_violation", "message": "not yours"}]},
+            " (fact 1, p: not yours)",
+        ),
+        (
+            {
+                "violations": [
+                    {"fact_index": 0, "predicate": "bild", "message": "No 'bild' here", "suggestion": "Say 'build'"},
+                    *({"fact_index": n, "predicate": "p", "message": "\x1b[31mred"} for n in (4, 5)),
+                ],
+                "missing_facts": ["seen"],
+            },
+            " (fact 0: No 'bild' here (Say 'build'); fact 4, p: \\x1b[31mred; fact 5, p: \\x1b[31mred; and 1 more)",
+        ),
+        ({"missing_facts": ["seen"]}, " (Predicate 'seen' is needed)"),
+        ({"schema_errors": [{"path": "/n", "message": "too large"}, {"path": ""}]}, " (/n: too large; /: )"),
+        ({"violations": [{"issue": "odd"}]}, " (fact ?: odd)"),
+        ({"violations": 7, "schema_errors": {"a": 1}, "missing_facts": None}, ""),
+        ({"violations": [7, None, "x"], "schema_errors": [[]]}, ""),
+    ],
+)
+async def test_an_error_names_the_facts_that_are_wrong(details: dict[str, Any], told: str) -> None:
+    server = Scripted(WireError("invalid_facts", "wrong", details))
+    async with server.client() as client:
+        with pytest.raises(ServerError) as raised:
+            await client.evaluate("go")
+    assert str(raised.value) == f"invalid_facts: wrong{told}"
+
+
 @pytest.mark.req("ERR-43", "ERR-44", "ERR-46")
 async def test_what_the_server_says_is_wrong_can_be_put_right() -> None:
     """Whoever asked hears what to change, changes it, and is answered."""

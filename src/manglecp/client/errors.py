@@ -7,12 +7,14 @@
     ├── Unreadable       the server sent something that is no message
     └── Refused          this client does not send that
 
-What a server says is shown with every character in plain sight: it may hold what a terminal would obey.
+As text an error has the first of what is wrong with which facts or arguments, so that whoever sees only that can begin.
+What a server says is shown with every character in plain sight: it may hold what a terminal would obey. It may have any
+shape, too: what cannot be read of its details is passed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from manglecp.wire.errors import WireError
@@ -62,7 +64,7 @@ class ServerError(ClientError):
         )
 
     def __str__(self) -> str:
-        return f"{cut(self.code, 128)}: {cut(self.message, _LONGEST)}"
+        return f"{cut(self.code, 128)}: {cut(self.message, _LONGEST)}{_first_of(self.details)}"
 
 
 class ConnectionLost(ClientError):
@@ -92,8 +94,28 @@ class Refused(ClientError):
         return cls(error.code, error.message, error.details)
 
     def __str__(self) -> str:
-        """With the first of what is wrong, so that whoever sees only this text can begin."""
-        told = [str(one["message"]) for kind in ("violations", "schema_errors") for one in self.details.get(kind, ())]
-        told += [f"Predicate '{name}' is needed" for name in self.details.get("missing_facts", ())]
-        more = f"; and {len(told) - _FIRST} more" if len(told) > _FIRST else ""
-        return f"{self.code}: {self.message}" + (f" ({'; '.join(told[:_FIRST])}{more})" if told else "")
+        return f"{self.code}: {self.message}{_first_of(self.details)}"
+
+
+def _first_of(details: Mapping[str, Any]) -> str:
+    told = list(_wrong(details))
+    more = f"; and {len(told) - _FIRST} more" if len(told) > _FIRST else ""
+    return f" ({'; '.join(cut(one, _LONGEST) for one in told[:_FIRST])}{more})" if told else ""
+
+
+def _wrong(details: Mapping[str, Any]) -> Iterator[str]:
+    for one in _listed(details, "violations"):
+        if isinstance(one, Mapping):
+            said, name = str(one.get("message", one.get("issue", ""))), str(one.get("predicate", ""))
+            about = f", {name}" if name and f"'{name}'" not in said else ""
+            help_ = f" ({one['suggestion']})" if "suggestion" in one else ""
+            yield f"fact {one.get('fact_index', '?')}{about}: {said}{help_}"
+    for one in _listed(details, "schema_errors"):
+        if isinstance(one, Mapping):
+            yield f"{one.get('path') or '/'}: {one.get('message', '')}"
+    yield from (f"Predicate '{name}' is needed" for name in _listed(details, "missing_facts"))
+
+
+def _listed(details: Mapping[str, Any], kind: str) -> list[Any] | tuple[Any, ...]:
+    found = details.get(kind)
+    return found if isinstance(found, list | tuple) else ()
