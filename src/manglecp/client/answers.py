@@ -43,6 +43,7 @@ class Tool:
 
     @property
     def name(self) -> str:
+        """For people and models; two servers may each have one of that name."""
         return self.definition.name
 
     @property

@@ -32,6 +32,7 @@ class RoutedTool:
 
     @property
     def name(self) -> str:
+        """The name of the tool, which another server may use for another tool."""
         return self.tool.name
 
     async def invoke(self, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:

@@ -52,6 +52,8 @@ def _tool_choice(value: Any, limits: Limits) -> ToolChoice | None:
 
 
 class ParallelPolicy(Record, frozen=True):
+    """Whether calls may run side by side, and in how many branches."""
+
     allowed: Flag = None
     max_branches: Whole = None
     expected_branches: Whole = None
@@ -126,6 +128,8 @@ class ProtocolStatePolicy(Record, frozen=True):
 
 
 class CallSpec(Record, frozen=True):
+    """Under what a turn is made. Fields without a default have to be there."""
+
     call_id: RequiredText
     model_ref: RequiredText
     action_mode: RequiredWord

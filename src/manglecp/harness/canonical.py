@@ -40,6 +40,7 @@ class Uncanonical(ValueError):
 
 
 def trim(text: str) -> str:
+    """Without the white space of Unicode at both ends."""
     return text.strip(_SPACES)
 
 

@@ -66,6 +66,7 @@ class FailClass:
 
     @property
     def blocks_join(self) -> bool:
+        """Does it keep a turn from closing, and not only from a mutation?"""
         return self.blocks <= State.JOIN_CLOSED
 
 

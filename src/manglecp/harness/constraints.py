@@ -55,6 +55,8 @@ WordsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(wor
 
 
 class ToolConstraints(Record, frozen=True):
+    """Which tools may be called, by whom, and the digests that their descriptions must have."""
+
     allowed_tools: SomeTexts = None
     schema_digests: Annotated[dict[str, str] | None, Member(by_name(a_text))] = None
     catalog_tools: SomeTexts = None
@@ -70,10 +72,14 @@ class ToolConstraints(Record, frozen=True):
 
 
 class ProtocolConstraints(Record, frozen=True):
+    """What whoever carried the messages knows about their order."""
+
     parallel_transport_order_valid: Flag = None
 
 
 class TruncationConstraints(Record, frozen=True):
+    """Whether long results must be cut, to how much, and how the cut is marked."""
+
     required: Flag = None
     valid: Flag = None
     max_bytes: Whole = None
@@ -82,11 +88,15 @@ class TruncationConstraints(Record, frozen=True):
 
 
 class CompactionTerms(Record, frozen=True):
+    """Whether a conversation may be compacted, and what must not get lost by it."""
+
     enabled: Flag = None
     required_carry_forward_refs: SomeTexts = None
 
 
 class RuntimeConstraints(Record, frozen=True):
+    """Where a shell may work, and how a conversation may be compacted."""
+
     workdir_roots: Texts = ()
     compaction: Annotated[CompactionTerms | None, one(CompactionTerms)] = None
 
@@ -99,6 +109,8 @@ class RoleScope(Record, frozen=True):
 
 
 class ContextConstraints(Record, frozen=True):
+    """Which queues and views the model must have been shown, where, and which role may touch what."""
+
     required_queue_ids: Texts = ()
     required_state_view_ids: Texts = ()
     allowed_injection_points: SomeWords = None
@@ -109,6 +121,8 @@ class ContextConstraints(Record, frozen=True):
 
 
 class DecompositionConstraints(Record, frozen=True):
+    """How work may be split, and how far."""
+
     admissible: Flag = None
     expected_execution_pattern: Word = None
     expected_policy_digest: Text = None
@@ -118,6 +132,8 @@ class DecompositionConstraints(Record, frozen=True):
 
 
 class HandoffConstraints(Record, frozen=True):
+    """To whom work may be handed over, and what the packet has to hold."""
+
     required_artifact_refs: SomeTexts = None
     allowed_targets: SomeTexts = None
     require_return_path: Flag = None
@@ -185,6 +201,8 @@ class SelfEvolution(Record, frozen=True):
 
 
 class GovernanceProfile(Record, frozen=True):
+    """What is claimed about governance, with what there is to show for it."""
+
     claim_id: Text = None
     claimed: Flag = None
     policy_provenance: Annotated[PolicyProvenance | None, one(PolicyProvenance)] = None
@@ -199,6 +217,8 @@ class GovernanceProfile(Record, frozen=True):
 
 
 class RedTeamTerms(Record, frozen=True):
+    """What an attack on the policy must have covered, and how many failures are too many."""
+
     required_plugins: SomeTexts = None
     required_strategies: SomeTexts = None
     min_probes: Whole = None
@@ -206,6 +226,8 @@ class RedTeamTerms(Record, frozen=True):
 
 
 class GovernanceConstraints(Record, frozen=True):
+    """Which controls are demanded, and what they have to show."""
+
     required_controls: Texts = ()
     required_guardrail_stages: SomeWords = None
     eval_thresholds: Numbers = None
@@ -218,6 +240,8 @@ class GovernanceConstraints(Record, frozen=True):
 
 
 class MutationConstraints(Record, frozen=True):
+    """Under which policy a mutation has to stand, and with which claims."""
+
     active_policy_digest: Text = None
     required_capability_claims: SomeTexts = None
 

@@ -21,6 +21,8 @@ _NO_CODE: Final = "unknown_error"
 
 
 class ErrorEnvelope(Record, frozen=True):
+    """The error of a result. One with ``gaps`` has its normal form, and is no typed error."""
+
     error_code: str
     retryable: bool
     error_message_digest: str

@@ -36,6 +36,7 @@ class Finding:
 
     @property
     def id(self) -> str:
+        """The same for the same class, law and row of the same turn, whatever the words."""
         key = {
             "schema": 1,
             "class": self.failure.name,
@@ -47,6 +48,7 @@ class Finding:
         return f"w1_{hashed.decode().rstrip('=').lower()}"
 
     def as_json(self) -> dict[str, Any]:
+        """As it stands in the JSON of a judgement, with the remedy of its class."""
         return {
             "id": self.id,
             "class": self.failure.name,

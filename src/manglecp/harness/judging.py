@@ -57,10 +57,12 @@ class Judgement:
 
     @property
     def result(self) -> Literal["accepted", "rejected"]:
+        """``rejected`` if there is any finding."""
         return "rejected" if self.findings else "accepted"
 
     @property
     def failure_classes(self) -> tuple[str, ...]:
+        """The names of the classes of its findings, each once."""
         return _classes(self.findings)
 
     @property
@@ -86,6 +88,7 @@ class Judgement:
         return rows
 
     def as_json(self) -> dict[str, Any]:
+        """What ``manglecp harness check`` prints."""
         return {
             "result": self.result,
             "failureClasses": list(self.failure_classes),

@@ -31,4 +31,5 @@ class Obstacle:
 
 
 def obstacle(failure_class: str, reason: str) -> Obstacle:
+    """Of the class with this name, which has to be one of the table."""
     return Obstacle(CLASSES[failure_class], reason)

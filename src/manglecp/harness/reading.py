@@ -115,6 +115,7 @@ def _no_container(value: Any, wanted: str) -> None:
 
 
 def a_text(value: Any, limits: Limits) -> str | None:
+    """A text without the white space around it. A blank one counts as not given; one too long is refused."""
     if type(value) is not str:
         _no_container(value, "a text")
         return None
@@ -129,11 +130,13 @@ def a_text(value: Any, limits: Limits) -> str | None:
 
 
 def a_word(value: Any, limits: Limits) -> str | None:
+    """A text that is one of a set of words: in lower case as well."""
     text = a_text(value, limits)
     return None if text is None else word(text)
 
 
 def a_flag(value: Any, _: Limits) -> bool | None:
+    """True or false; numbers and texts count as not given."""
     if type(value) is not bool:
         _no_container(value, "true or false")
         return None
@@ -141,6 +144,7 @@ def a_flag(value: Any, _: Limits) -> bool | None:
 
 
 def a_whole(value: Any, _: Limits) -> int | None:
+    """A whole number of 64 bits; what is larger counts as not given."""
     if type(value) is not int:
         _no_container(value, "a number")
         return None
@@ -157,6 +161,7 @@ def _a_number(value: Any, limits: Limits) -> float | None:
 
 
 def entries(value: Any, limits: Limits) -> list[Any] | tuple[Any, ...]:
+    """The list itself. Raises :class:`InvalidEvidence` for anything else, and for too many entries."""
     if not isinstance(value, (list, tuple)):
         raise InvalidEvidence("", "a list is expected")
     if len(value) > limits.rows:

@@ -86,6 +86,8 @@ _STEPS: Final = {Retry.EVIDENCE: Next.SAME_TURN, Retry.TURN: Next.NEW_TURN}
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """What to do next, and what is left of the attempts."""
+
     next: Next
     decided_by: str
     """The class whose rule it is."""

@@ -105,6 +105,8 @@ def _form_of(row: dict[str, Any], name: str, limits: Limits) -> bytes:
 
 
 class ToolRequest(Record, frozen=True):
+    """A call that the model made. Its arguments are kept as a digest."""
+
     tool_call_id: RequiredText
     tool_name: RequiredText
     tool_kind: Word = "function"
@@ -197,6 +199,8 @@ class CallerEdge(Record, frozen=True):
 
 
 class TokenUsage(Record, frozen=True):
+    """What filtering a result saved, in tokens."""
+
     unfiltered_tokens: Whole = None
     filtered_tokens: Whole = None
     delta_tokens: Whole = None
@@ -204,6 +208,8 @@ class TokenUsage(Record, frozen=True):
 
 
 class Truncation(Record, frozen=True):
+    """How a long result was cut."""
+
     truncated: Flag = None
     strategy: Word = None
     marker: Text = None
@@ -215,6 +221,8 @@ class Truncation(Record, frozen=True):
 
 
 class Shell(Record, frozen=True):
+    """Where and in what a command ran, how it ended, and which files it changed."""
+
     workdir: Text = None
     sandbox_ref: Text = None
     command_digest: Text = None
@@ -223,6 +231,8 @@ class Shell(Record, frozen=True):
 
 
 class ToolResult(Record, frozen=True):
+    """What came back from a call. Its payload is kept as a digest and a size."""
+
     tool_call_id: RequiredText
     status: Annotated[Status, Computed(_status)]
     result_digest: Annotated[str | None, Computed(_result_digest)] = None
@@ -239,6 +249,7 @@ class ToolResult(Record, frozen=True):
 
     @property
     def terminal(self) -> bool:
+        """Is this the last word about the call, and no status on the way?"""
         return self.status in ("ok", "error")
 
 
@@ -268,6 +279,8 @@ def _reason(row: dict[str, Any], limits: Limits) -> str | None:
 
 
 class ToolUse(Record, frozen=True):
+    """What became of a result: used, only seen, left aside, or to be fetched again."""
+
     tool_call_id: RequiredText
     disposition: Annotated[Disposition, Computed(_disposition)]
     result_digest: Text = None
@@ -279,6 +292,7 @@ class ToolUse(Record, frozen=True):
 
     @property
     def consumed(self) -> bool:
+        """Was the result used for something?"""
         return self.disposition == "consumed"
 
     @property
@@ -292,6 +306,8 @@ class ToolUse(Record, frozen=True):
 
 
 class ToolRender(Record, frozen=True):
+    """How a result was shown: to the operator and, as a reminder, to the model."""
+
     tool_call_id: RequiredText
     operator_payload_digest: RequiredText
     reminder_render_digest: RequiredText
@@ -313,6 +329,8 @@ def _queue_entries(value: Any, limits: Limits) -> tuple[QueueEntry, ...]:
 
 
 class ReminderQueue(Record, frozen=True):
+    """A queue of reminders as it was after reducing it."""
+
     queue_id: RequiredText
     reduced_digest: RequiredText
     policy_digest: RequiredText
@@ -320,6 +338,8 @@ class ReminderQueue(Record, frozen=True):
 
 
 class StateView(Record, frozen=True):
+    """A view of the state that decisions were made on, and what it was made from."""
+
     view_id: RequiredText
     view_digest: RequiredText
     policy_digest: RequiredText
@@ -337,6 +357,8 @@ def _required_whole(row: dict[str, Any], limits: Limits) -> int:
 
 
 class GuardrailDecision(Record, frozen=True):
+    """What a guardrail said at its stage, in the order of ``sequence``."""
+
     stage: RequiredWord
     sequence: Annotated[int, Computed(_required_whole)]
     guardrail_id: Text = None
@@ -349,6 +371,8 @@ class GuardrailDecision(Record, frozen=True):
 
 
 class Artifact(Record, frozen=True):
+    """Something that the turn refers to or wrote, and whether it is there."""
+
     ref: RequiredText
     path: Text = None
     digest: Text = None
@@ -360,22 +384,30 @@ class Artifact(Record, frozen=True):
 
 
 class ContextAccess(Record, frozen=True):
+    """What a role read or wrote."""
+
     ref: RequiredText
     access: Word = "read"
     role: Word = None
 
 
 class TraceExport(Record, frozen=True):
+    """Where traces of the turn were sent."""
+
     sink: Text = None
 
 
 class BranchJoin(Record, frozen=True):
+    """Whether a branch of the turn has closed itself."""
+
     branch_id: Text = None
     join_closed: Flag = None
     join_digest: Text = None
 
 
 class ProtocolState(Record, frozen=True):
+    """Why the model stopped, and whether it may go on."""
+
     stop_reason: RequiredWord
     continuation_allowed: Flag = False
     turn_index: Whole = None
@@ -384,6 +416,8 @@ class ProtocolState(Record, frozen=True):
 
 
 class Handoff(Record, frozen=True):
+    """To whom work was handed over, and with what."""
+
     target: RequiredText
     required_artifact_refs: Texts = ()
     return_path_ref: Text = None
@@ -393,6 +427,8 @@ class Handoff(Record, frozen=True):
 
 
 class Decomposition(Record, frozen=True):
+    """How the work was split."""
+
     mode: Word = None
     fan_out: Whole = None
     workers: Listing = ()
@@ -400,10 +436,13 @@ class Decomposition(Record, frozen=True):
 
     @property
     def width(self) -> int:
+        """Into how many parts: as many as declared, or as there are workers if those are more."""
         return max(self.fan_out or 0, len(self.workers))
 
 
 class Compaction(Record, frozen=True):
+    """What became of a conversation that grew too long: what was carried on, and what was dropped."""
+
     invoked: Flag = True
     policy_digest: Text = None
     summary_digest: Text = None
@@ -413,6 +452,8 @@ class Compaction(Record, frozen=True):
 
 
 class Continuity(Record, frozen=True):
+    """What the turn goes on from: nothing, a handoff, or a compaction."""
+
     mode: Word = None
     handoff_ref: Text = None
     artifact_refs: Texts = ()
@@ -439,6 +480,8 @@ def _named_calls(value: Any, limits: Limits) -> tuple[NamedCall, ...]:
 
 
 class Mutation(Record, frozen=True):
+    """What the turn wants to change, on which grounds."""
+
     kind: Word = None
     action: Text = None
     input_refs: Texts = ()

@@ -93,6 +93,7 @@ class Session:
 
     @property
     def ref(self) -> str:
+        """How other records name the session."""
         return f"session://{self.id}"
 
     def __enter__(self) -> Self:

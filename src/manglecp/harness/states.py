@@ -289,6 +289,7 @@ class JoinClosed(_Stage):
 
     @property
     def judgement(self) -> Judgement:
+        """The one that closed the turn. Findings in it, if any, forbid only a mutation."""
         return _judged(self, JoinClosed)
 
     def authorize(self, mutation: Row | None = None, constraints: Row = _NOTHING) -> MutationReady:
@@ -325,6 +326,7 @@ class MutationReady(_Stage):
 
     @property
     def judgement(self) -> Judgement:
+        """The one that authorised the mutation. It has no findings."""
         return _judged(self, MutationReady)
 
     @property

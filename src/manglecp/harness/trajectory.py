@@ -20,7 +20,8 @@ START: Final = digest([])
 class Journal(Protocol):
     """Where rows go. Whoever has a store passes one in."""
 
-    def append(self, row: Mapping[str, Any], /) -> object: ...
+    def append(self, row: Mapping[str, Any], /) -> object:
+        """Take the next row, or raise: then the row is not part of the trajectory."""
 
 
 class Trajectory:
@@ -33,9 +34,11 @@ class Trajectory:
         self._count = 0
 
     def ref(self, number: int) -> str:
+        """How other records name the row with this number."""
         return f"trajectory://{self.session_id}/{number}"
 
     def append(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        """Complete a row with its number and hashes, give it to the journal, and return it."""
         row = {**members, "sessionId": self.session_id, "sequence": self._count, "prevHash": self._last}
         row["rowHash"] = digest(row)
         self._journal.append(row)

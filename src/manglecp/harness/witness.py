@@ -56,9 +56,11 @@ class Verification:
 
     @property
     def holds(self) -> bool:
+        """Did judging again come to the same?"""
         return not self.differences
 
     def as_json(self) -> dict[str, Any]:
+        """What ``manglecp harness verify`` prints."""
         return {
             "holds": self.holds,
             "witnessId": self.judgement.witness_id,
@@ -89,6 +91,7 @@ class Witness(Mapping[str, Any]):
 
     @property
     def id(self) -> str:
+        """Made of what was judged: the same evidence has the same id."""
         return self._judgement.witness_id
 
     @cached_property

@@ -40,6 +40,7 @@ class Stream:
         self._pieces: dict[tuple[int, str], list[str]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
+        """Add one event. Raises :class:`Fault` where it does not follow from those before it."""
         kind = kind_of(event)
         if kind == "message_start":
             if self._message is not None:

@@ -185,6 +185,7 @@ class Dialogue:
         yield from self._told(self._loose, message)
 
     def finish(self) -> Iterator[Event]:
+        """The log has ended, and with it what was said outside of exchanges."""
         if self._loose is not None:
             yield from self._ended(self._loose)
 

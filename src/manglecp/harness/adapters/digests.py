@@ -26,6 +26,7 @@ def carried(value: JSON) -> JSON:
 
 
 def canonical_bytes(value: JSON) -> bytes:
+    """The canonical JSON of the value, or of its text if it has none."""
     try:
         return canonical(value)
     except Uncanonical:
@@ -33,6 +34,7 @@ def canonical_bytes(value: JSON) -> bytes:
 
 
 def digest_of(value: JSON) -> str:
+    """``sha256:`` and the hash of :func:`canonical_bytes`."""
     return digest_bytes(canonical_bytes(value))
 
 
@@ -44,12 +46,14 @@ class RunningDigest:
         self._empty = True
 
     def append(self, item: JSON) -> None:
+        """Hash one more item."""
         if not self._empty:
             self._hash.update(b",")
         self._hash.update(canonical_bytes(item))
         self._empty = False
 
     def digest(self) -> str:
+        """That of the list so far; it may go on growing."""
         whole = self._hash.copy()
         whole.update(b"]")
         return "sha256:" + whole.hexdigest()

@@ -54,6 +54,7 @@ _MESSAGES: Final = ("errorMessage", "error_message", "message")
 
 
 def retryable(code: str | None) -> bool | None:
+    """Whether trying again can help, or None where the code does not say."""
     return None if code is None else RETRYABLE.get(word(code))
 
 

@@ -78,6 +78,7 @@ class TurnEvidence:
     watched: list[int] = field(default_factory=list)
 
     def answer(self, reply: Reply) -> None:
+        """Take what a reply says of the turn. The last reply says how it stopped."""
         self.model = reply.model or self.model
         self.offer = reply.offer or (self.prompt.offer if self.prompt else None)
         self.stop = reply.stop
@@ -85,6 +86,7 @@ class TurnEvidence:
         self.continues = False
 
     def request(self, call: Call, search: Search | None) -> None:
+        """Add a call of the model, with the search that found its tool."""
         self.requests.append(_Request(call, search, self.iterations))
 
     def follow(self, prompt: Prompt) -> None:
@@ -94,6 +96,7 @@ class TurnEvidence:
         self.rendered = len(self.results)
 
     def has_open_served_calls(self) -> bool:
+        """Is there a call that the provider itself carries out, and that has no result yet?"""
         answered = {result.id for result in self.results}
         return any(one.call.served and one.call.id not in answered for one in self.requests)
 

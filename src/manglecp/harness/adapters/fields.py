@@ -38,11 +38,13 @@ def unwrapped(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def mapping(holder: dict[str, Any], key: str) -> dict[str, Any] | None:
+    """The object under this key, None if there is none."""
     value = holder.get(key)
     return None if value is None else entry(value, key)
 
 
 def array(holder: dict[str, Any], key: str) -> list[Any]:
+    """The list under this key, empty if there is none."""
     value = holder.get(key)
     if value is None:
         return []
@@ -72,6 +74,7 @@ def kind_of(holder: dict[str, Any], key: str = "type") -> str | None:
 
 
 def optional_text(holder: dict[str, Any], key: str) -> str | None:
+    """The text under this key, None if there is none."""
     value = holder.get(key)
     if value is not None and type(value) is not str:
         raise Fault("a text belongs here").inside(key)

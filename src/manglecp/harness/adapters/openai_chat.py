@@ -88,9 +88,11 @@ class Chunks:
         self._finish: str | None = None
 
     def is_of_another(self, chunk: dict[str, Any]) -> bool:
+        """Does this chunk belong to another completion than those before it?"""
         return self._first is not None and chunk.get("id") != self._first.get("id")
 
     def take(self, chunk: dict[str, Any]) -> None:
+        """Add one chunk. Only the first choice is read; calls in another one are a :class:`Fault`."""
         self._first = self._first or chunk
         for i, choice in each_object(chunk, "choices"):
             if choice.get("index", 0) != 0:
@@ -152,6 +154,7 @@ def finished(choice: dict[str, Any]) -> str | None:
 
 
 def parts_of_choice(choice: dict[str, Any]) -> list[Part]:
+    """What the model said and called in one choice of a completion."""
     return list(ChatMessages().parts(entry(choice.get("message"), "message")))
 
 

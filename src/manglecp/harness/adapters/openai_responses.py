@@ -102,6 +102,7 @@ class ItemStream:
         self._items: dict[int, dict[str, Any]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
+        """Add one event. Events of other kinds than whole items and whole responses are passed over."""
         kind = kind_of(event)
         if (response := mapping(event, "response")) is not None:
             self._response = response
@@ -132,6 +133,7 @@ def stop_of_response(response: dict[str, Any]) -> str | None:
 
 
 def parts_of_output(items: list[Any]) -> list[Part]:
+    """What the model said and called. A :class:`Fault` leads to the item that cannot be read."""
     found: list[Part] = []
     for i, item in enumerate(items):
         try:

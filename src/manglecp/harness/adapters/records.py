@@ -38,6 +38,7 @@ class LogError(ValueError):
 
     @classmethod
     def at(cls, line: int, fault: Fault) -> LogError:
+        """What is wrong with the record on this line."""
         return cls(line, fault.path, fault.message)
 
 

@@ -44,16 +44,19 @@ class History:
             self._queue.append(text)
 
     def append(self, message: JSON, queued: Iterable[str]) -> None:
+        """One more message, and the texts in it that belong to the reminder queue."""
         self._messages.append(message)
         for text in queued:
             self._queue.append(text)
 
     @property
     def view(self) -> str:
+        """The digest of the messages so far."""
         return self._messages.digest()
 
     @property
     def queue(self) -> str:
+        """The digest of the system and reminder texts so far."""
         return self._queue.digest()
 
 
@@ -99,6 +102,7 @@ class Threads:
         return thread, known
 
     def name(self, name: str, thread: Thread) -> None:
+        """Let :meth:`named` find the thread under this name, too."""
         self._keep(canonical_bytes(name), thread)
 
     def _keep(self, key: bytes, thread: Thread) -> None:

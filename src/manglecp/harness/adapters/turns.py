@@ -57,6 +57,7 @@ class Turns:
         self._results: dict[int, tuple[TurnEvidence, str]] = {}
 
     def take(self, event: Event) -> Iterator[dict[str, Any]]:
+        """Add one event; gives the oldest turns once more are waiting than the horizon lets wait."""
         thread = self._threads.get(event.thread)
         if thread is None:
             thread = self._threads[event.thread] = _Thread(Traces(self._limits.searched))

@@ -51,6 +51,7 @@ class PolicyPackage:
 
     @property
     def ref(self) -> str:
+        """``name@version``, for people; a digest is what binds."""
         return f"{self.name}@{self.version}"
 
     @property
@@ -60,10 +61,12 @@ class PolicyPackage:
 
     @property
     def retry(self) -> RetryPolicy:
+        """What this package says about trying again; the table of classes where it is silent."""
         return RetryPolicy(self.contents.get("retry"))
 
     @property
     def may_mutate(self) -> bool:
+        """Is it more than a package that only observes?"""
         return bool(self.contents["mutation"]["mode"] != "observe_only")
 
     def call_spec(

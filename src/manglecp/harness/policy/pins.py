@@ -139,6 +139,7 @@ class Pin:
         return Pin(package, (*self.history, _row(len(self.history), self.head, row)))
 
     def as_json(self) -> dict[str, Any]:
+        """All that is pinned, which :func:`read_pin` reads again."""
         documents = {
             kind: {"digest": self.package.digests[kind], "content": self.package.contents[kind]}
             for kind in self.package.digests

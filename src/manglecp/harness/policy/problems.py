@@ -25,6 +25,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
+    """One thing that is wrong. They sort by file and place."""
+
     place: Place
     message: str
 
@@ -50,6 +52,7 @@ class Problems:
         return iter(sorted(self._found))
 
     def add(self, place: Place, message: str) -> None:
+        """One more thing that is wrong, at this place."""
         self._found.append(Problem(place, message))
 
     def unknown(self, place: Place, what: str, name: str, known: Iterable[str]) -> None:

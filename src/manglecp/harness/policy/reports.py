@@ -95,12 +95,14 @@ class Reports:
 
     @property
     def instruction_ref(self) -> str | None:
+        """How the evidence of a promotion names the instruction: by its hash. None where there is none."""
         if self.instruction is None:
             return None
         return "instr1_" + hashlib.sha256(canonical(self.instruction)).hexdigest()
 
     @property
     def approval_ref(self) -> str | None:
+        """How the approval is named: by its digest. None where nobody approved."""
         return None if self.approval is None else f"approval://{digest(self.approval)}"
 
 

@@ -46,12 +46,15 @@ def text(value: Any, place: Place, problems: Problems) -> Any:
 
 
 def flag(value: Any, place: Place, problems: Problems) -> Any:
+    """True or false, and nothing that counts as one of them."""
     if not isinstance(value, bool):
         problems.add(place, f"true or false belongs here, not {_kind(value)}")
     return value
 
 
 def integer(least: int) -> Shape:
+    """A whole number of at least this."""
+
     def read(value: Any, place: Place, problems: Problems) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
             problems.add(place, f"a whole number belongs here, not {_kind(value)}")
@@ -63,6 +66,8 @@ def integer(least: int) -> Shape:
 
 
 def number(least: float, most: float) -> Shape:
+    """A number from ``least`` to ``most``, both included."""
+
     def read(value: Any, place: Place, problems: Problems) -> Any:
         if not isinstance(value, int | float) or isinstance(value, bool):
             problems.add(place, f"a number belongs here, not {_kind(value)}")
@@ -121,6 +126,7 @@ def sequence(shape: Shape) -> Shape:
 
 
 def words(vocabulary: Collection[str], *, least: int = 0) -> Shape:
+    """A list of words of the vocabulary, at least so many."""
     return items(one_of(vocabulary), least=least)
 
 
