@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SETS: dict[str, list[str]] = {
-    "run": ["--extra", "server", "--extra", "client"],
+    "run": ["--extra", "server", "--extra", "client", "--extra", "testing"],
     "dev": ["--extra", "dev"],
     "bench": ["--extra", "dev", "--extra", "mcp"],  # and the peers that benchmarks measure in the same run
 }

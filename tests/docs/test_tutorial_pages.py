@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +14,7 @@ import pytest
 
 from manglecp.pack.reading import read_pack
 from manglecp.testing import load_pack
-from tests.docs.snippets import ROOT, blocks
+from tests.docs.snippets import PAGES, ROOT, blocks, commands
 from tests.docs.walking import Pasting, comparable, follow
 from tests.testing.test_plugin import run_pytest
 
@@ -107,3 +109,15 @@ def test_working_on_a_repository(tmp_path: Path) -> None:
     for shown, said in printed:
         assert comparable(shown) == comparable(said)
     assert len(printed) == 7
+
+
+def test_what_tutorials_type_is_there_after_the_demo() -> None:
+    pinned = re.findall(r"^([\w.-]+)==", (ROOT / "requirements" / "run.txt").read_text("utf-8"), re.MULTILINE)
+    everywhere = {"cat", "echo", "head", "kill", "mkdir", "rm", "sed", "sleep"}
+    typed = set()
+    for page in PAGES:
+        for block in blocks(page) if page.startswith("docs/tutorial/") else ():
+            body = re.sub(r" <<'EOF'\n.*?^EOF$", "", block.body, flags=re.DOTALL | re.MULTILINE)
+            typed |= {line.split()[0] for line in commands(replace(block, body=body))}
+    assert {"manglecp", "pytest"} <= typed
+    assert typed <= {"manglecp", "python", *pinned} | everywhere
