@@ -84,6 +84,7 @@ def fit(
 
 
 def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
+    """The answer as it is, and what it costs; nothing is left out to make it fit."""
     shown = tuple(tools)
     rendered = tuple(render(tool, skills) for tool in shown)
     required = required_skills(shown, skills)

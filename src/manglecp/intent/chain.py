@@ -51,6 +51,8 @@ _ON_ERROR: Final = ("stop", "continue", "undo")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
+    """The part of a definition that decides what runs. ``results`` are as in :class:`.Definition`."""
+
     macro_id: str
     steps: tuple[Step, ...]
     ordered: bool

@@ -89,6 +89,7 @@ class Composer:
         self._selected: dict[str, Selected] = {one.tool: one for one in evaluation.selected}
 
     def compose(self, tool: str) -> Definition:
+        """The definition of a selected tool; a :class:`Flaw` if what the rules say makes none."""
         selected = self._selected[tool]
         find = self._find
         # The facts as they are found, in whatever order: another order only costs another entry. Those of predicates

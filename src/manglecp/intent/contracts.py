@@ -36,6 +36,8 @@ class Said:
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> Said:
+        """Read off the result with no help from the code that selects."""
+
         def rows(predicate: str, arity: int) -> list[tuple[str, ...]]:
             return all_rows(evaluation.result, (predicate, arity))
 

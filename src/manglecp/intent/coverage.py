@@ -21,6 +21,7 @@ __all__ = ["rule_coverage"]
 
 
 def rule_coverage(evaluation: Evaluation) -> RuleCoverage:
+    """Counts of all rules, and details of the dormant ones that whoever asks may know about."""
     coverage = evaluation.result.coverage(selector="intent")
     sight = Sight(evaluation.domain, evaluation.identity)
     details = [_dormant(rule, sight) for rule in coverage.rules if _is_told(rule, sight)]

@@ -46,6 +46,8 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """One call of an action, and what has to happen before it and when it fails."""
+
     number: int
     action: str
     arguments: tuple[Argument, ...] = ()
@@ -59,6 +61,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafetyData:
+    """What a client has to know before it invokes: consent, effects, whether it can be taken back or repeated."""
+
     requires_user_confirmation: bool
     side_effects: tuple[str, ...]
     reversible: bool = False
@@ -67,6 +71,8 @@ class SafetyData:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
+    """Something that a client should read before it uses the tool."""
+
     uri: str
     relevance: str
     priority: int
@@ -74,6 +80,8 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
+    """All that an answer, an invocation or an explanation needs of a tool."""
+
     tool: str
     macro_id: str
     description: str

@@ -27,13 +27,20 @@ class Ranked(Protocol):
     """What is known of a tool that was selected. A definition is one."""
 
     @property
-    def tool(self) -> str: ...
+    def tool(self) -> str:
+        """Its name."""
+
     @property
-    def macro_id(self) -> str: ...
+    def macro_id(self) -> str:
+        """What a client asks for to see more of it."""
+
     @property
-    def score(self) -> int: ...
+    def score(self) -> int:
+        """From 0 to 100; it decides the level."""
+
     @property
-    def requires(self) -> Sequence[str]: ...
+    def requires(self) -> Sequence[str]:
+        """The names of the tools that have to be shown with it."""
 
 
 T = TypeVar("T", bound=Ranked)

@@ -86,6 +86,7 @@ class Evaluation:
 
     @property
     def eval_time_used(self) -> str:
+        """The time that the rules saw as now, as text."""
         return instant_text(self.now)
 
     @property

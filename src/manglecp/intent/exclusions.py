@@ -60,6 +60,7 @@ class Exclusions:
         return not self.sight.explains_policy and self.barred_by_policy(tool)
 
     def barred_by_policy(self, tool: str) -> bool:
+        """Would policy exclude it, whatever speaks for it?"""
         return bool(self.policy_reasons(tool))
 
     def policy_reasons(self, tool: str) -> list[str]:

@@ -16,6 +16,7 @@ class Identity(NamedTuple):
 
     @property
     def anonymous(self) -> bool:
+        """Did nobody say who asks?"""
         return self.trust == "anonymous"
 
 

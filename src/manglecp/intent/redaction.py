@@ -183,6 +183,7 @@ class Sight:
         return key in self._policy or (clause is not None and trust_of(clause) is Trust.POLICY)
 
     def shows_arguments(self, predicate: str) -> bool:
+        """May the arguments of such facts be told: are they published, or about selection itself?"""
         return predicate in self._published or predicate in SELECTION
 
     # --- texts -----------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 
 
 def check_references(pack: Pack, statements: Statements, complaints: Complaints) -> None:
+    """Complain about whatever is referred to and not there."""
     check = _Check(pack, statements, complaints)
     check.steps()
     check.pointers()
@@ -42,6 +43,7 @@ def check_references(pack: Pack, statements: Statements, complaints: Complaints)
 
 
 def may_have_step(statements: Statements, tool: str, number: int) -> bool:
+    """Could the tool have a step of this number? Yes, unless all its steps are known and none has it."""
     steps = statements.of(tool, "macro_step", 3)
     return not statements.complete or any(one.args[1] in (number, None) for one in steps)
 

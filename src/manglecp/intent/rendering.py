@@ -52,6 +52,7 @@ class Shown:
     """How many, best first."""
 
     def changed(self, **changes: object) -> Shown:
+        """A copy in which these members are others."""
         return replace(self, **changes)  # type: ignore[arg-type]  # members of this class
 
     @property

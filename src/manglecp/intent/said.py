@@ -44,6 +44,7 @@ class Said:
 
     @property
     def premises(self) -> frozenset[Premise]:
+        """What it depends on; nothing, if it is a fact."""
         return frozenset() if self.clause is None else frozenset(self.clause.premises)
 
 
@@ -64,11 +65,13 @@ class Statements:
                 self.add(fact.key, Said(fact.args, None, file))
 
     def add(self, key: Key, said: Said) -> None:
+        """One more statement about this predicate."""
         self._by_key.setdefault(key, []).append(said)
         if said.args:
             self._by_tool.setdefault(key, {}).setdefault(said.args[0], []).append(said)
 
     def each(self, predicate: str, arity: int) -> list[Said]:
+        """All that is said with this predicate, whichever tool it is about."""
         return self._by_key.get((predicate, arity), [])
 
     def of(self, tool: str, predicate: str, arity: int) -> list[Said]:
@@ -77,6 +80,7 @@ class Statements:
         return [*known.get(tool, ()), *known.get(None, ())]
 
     def could_be(self, tool: str, predicate: str, arity: int) -> bool:
+        """Does anything say it of this tool, or might something that cannot be read?"""
         return not self.complete or bool(self.of(tool, predicate, arity))
 
 
@@ -88,6 +92,7 @@ class Complaints:
         self._of_files: Counter[tuple[str, str]] = Counter()
 
     def say(self, said: Said, column: int | None, message: str, fix: str | None, *, error: bool = True) -> None:
+        """A problem at this statement, at an argument of it if ``column`` says which."""
         severity: Literal["error", "warning"] = "error" if error else "warning"
         if said.clause is not None:
             head = said.clause.head
@@ -101,6 +106,7 @@ class Complaints:
                 self.add(problem)
 
     def add(self, problem: Problem) -> None:
+        """A problem, kept once however often it is found."""
         self._found[problem] = None
 
     @property

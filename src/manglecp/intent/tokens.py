@@ -22,7 +22,8 @@ class Counter(Protocol):
     """Counts tokens. ``by`` names who does."""
 
     @property
-    def by(self) -> str: ...
+    def by(self) -> str:
+        """The name of the vocabulary, or ``estimate``."""
 
     def count(self, text: bytes) -> int:
         """Of UTF-8 text."""
@@ -30,6 +31,8 @@ class Counter(Protocol):
 
 
 class Estimate:
+    """A count without a vocabulary: pieces of about the size of a token."""
+
     by: Final = "estimate"
     _pieces: Final = re.compile(rb"[A-Za-z]{1,9}|[0-9]{1,3}|[^A-Za-z0-9\s\x80-\xff]{1,4}|[\x80-\xff]{1,4}|\s{16,64}")
 

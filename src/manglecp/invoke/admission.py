@@ -17,6 +17,8 @@ __all__ = ["Admission", "chain_digest"]
 
 @dataclass(frozen=True, kw_only=True)
 class Admission:
+    """What was accepted, as names and digests."""
+
     run: str
     identity: str
     macro_id: str
@@ -34,6 +36,7 @@ class Admission:
 
     @cached_property
     def digest(self) -> str:
+        """What the turns of the run name it by."""
         return digest(self.record())
 
     def record(self) -> dict[str, Any]:

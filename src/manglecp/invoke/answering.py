@@ -46,6 +46,7 @@ class Answering:
     rules: RunRules
 
     def answer(self, ended: Ended, duration_ms: int) -> InvokeResult | WireError:
+        """The result, or an error that says what stands all the same."""
         if ended.reason is not None:
             return self._failure(ended)
         result = result_of(self.definition, ended.outcomes)

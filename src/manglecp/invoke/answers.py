@@ -26,6 +26,7 @@ _decoder = msgspec.json.Decoder(_Kept)
 
 
 def encoded(answer: Answer) -> bytes:
+    """The bytes that :func:`decoded` reads."""
     if isinstance(answer, InvokeResult):
         return msgspec.json.encode(_Kept(result=answer))
     details = None if answer.details is None else dict(answer.details)
@@ -35,6 +36,7 @@ def encoded(answer: Answer) -> bytes:
 
 
 def decoded(kept: bytes) -> Answer:
+    """The answer as it was first given."""
     found = _decoder.decode(kept)
     if found.result is not None:
         return found.result

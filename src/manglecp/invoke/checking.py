@@ -44,6 +44,7 @@ class Checked:
 
     @property
     def definition(self) -> Definition:
+        """The tool, as it was proven."""
         return self.proven.definition
 
 
@@ -100,6 +101,7 @@ class Checks:
 
 
 def not_found() -> WireError:
+    """For a tool that never was, has expired, or is somebody else's: nobody learns which."""
     return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
 
 

@@ -45,9 +45,11 @@ class Claim:
         return self._until
 
     def renewed(self, since: float) -> None:
+        """The store agreed; it holds for the usual time since ``since``, on the monotonic clock."""
         self._until = since + self._seconds
 
     def drop(self) -> None:
+        """The run is not this process's any more: :meth:`sure` raises from now on."""
         self._over = True
 
     async def sure(self) -> None:
@@ -59,6 +61,8 @@ class Claim:
 
 
 class Claims:
+    """All claims of this process. Used from one event loop, between :meth:`begin` and :meth:`end`."""
+
     def __init__(self, store: Store, claim_ms: int) -> None:
         self.owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
         """One process in one life."""
@@ -70,9 +74,11 @@ class Claims:
         self._beating: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
+        """Let the heart beat."""
         self._beating = asyncio.create_task(self._beat())
 
     async def end(self) -> None:
+        """No claim is renewed any more. Those that were not given back lapse."""
         if self._beating is not None:
             self._beating.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -84,9 +90,11 @@ class Claims:
         self._held[run] = Claim(run, fence, self.claim_ms / 1_000, since)
 
     def of(self, run: str) -> Claim | None:
+        """The claim on this run, if this process has it."""
         return self._held.get(run)
 
     def drop(self, run: str) -> None:
+        """Forget the run, if it was held; whoever carries it out finds that out at the next step."""
         if (claim := self._held.pop(run, None)) is not None:
             claim.drop()
 

@@ -56,6 +56,7 @@ class Secrets:
     """The secret of this machine's user; each identity without its own has one derived from it."""
 
     def of(self, identity: str) -> bytes | None:
+        """Their own one, or one that is derived where everybody is local; None if they cannot confirm."""
         if identity in self.own:
             return self.own[identity]
         if self.local is None:

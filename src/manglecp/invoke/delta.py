@@ -43,6 +43,7 @@ Said = Mapping[str, Sequence[tuple[Value, ...]]]
 
 
 def state_delta(said: Said, domain: Domain, most: int = MOST_FACTS) -> StateDelta:
+    """What to assert and to retract. More than ``most`` of either are rolled up."""
     asserted = list(_asserted(said, domain))
     retracted = list(_retracted(said, domain))
     return StateDelta(

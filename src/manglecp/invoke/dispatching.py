@@ -64,6 +64,7 @@ class Dispatched:
         return _not_done(call, answer, took), slots
 
     def give_up(self, call: Call) -> None:
+        """Let whoever waits for the call have an error now; an action may go on for a while."""
         self._dispatcher.cancel(call.call_id)
 
 

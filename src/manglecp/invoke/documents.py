@@ -39,6 +39,7 @@ class Proven:
 
     @cached_property
     def chain_digest(self) -> str:
+        """What the admission of a run records of the chain."""
         return chain_digest(self.definition)
 
 
@@ -70,6 +71,7 @@ class Documents:
         self.read: Callable[[bytes], Proven] = lru_cache(_MOST)(self._read)
 
     def write(self, proven: Proven) -> bytes:
+        """The document. Values of secret settings are blanks in it."""
         blanks: list[_Blank] = []
         definition = msgspec.to_builtins(proven.definition)
         if self._secret is not None:

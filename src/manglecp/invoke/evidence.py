@@ -45,6 +45,7 @@ _CODE: Final = re.compile(r"[a-z][a-z0-9_.\-]{0,63}")
 
 
 def admission_request(run: str, turn: int, position: int) -> Row:
+    """The call that reads the admission, which every first step rests on."""
     return {
         "toolCallId": f"{run}/admit/{turn}",
         "toolName": ADMIT,
@@ -83,6 +84,7 @@ def request_row(call: Call, frame: Frame, position: int, group: str, *, branch: 
 
 
 def admission_result(call_id: str, admission_digest: str, sequence: int) -> Row:
+    """That the admission was found, by its digest."""
     return {
         "toolCallId": call_id,
         "status": "ok",

@@ -38,6 +38,7 @@ class Following:
         """Does nobody wait here any more?"""
 
     async def by_key(self, identity: Identity, key: str) -> Run | None:
+        """The run that this identity asked for with this request key."""
         return await self._threads.run(self._by_key, identity, key)
 
     def _by_key(self, identity: Identity, key: str) -> Run | None:

@@ -47,14 +47,17 @@ class Happened:
 
     @property
     def name(self) -> str:
+        """The id of the call."""
         return str(self.request["toolCallId"])
 
     @property
     def done(self) -> bool:
+        """Was it a step, and did it succeed?"""
         return self.kind == "do" and self.outcome is not None and self.outcome.status == "done"
 
     @property
     def failed(self) -> bool:
+        """Was it a step that failed, or ended nobody knows how, and that is not tried again?"""
         return (
             self.kind == "do"
             and self.retry is None
@@ -113,6 +116,7 @@ class Happenings:
         self._ungated.append(call.call_id)
 
     def answer(self, outcomes: Iterable[Outcome]) -> None:
+        """Match outcomes to calls. One that belongs to no open call is kept as a stray."""
         for outcome in outcomes:
             if outcome.call is None:
                 continue  # it was skipped, or failed before there was a call
@@ -137,10 +141,12 @@ class Happenings:
 
     @property
     def calls(self) -> Iterable[Happened]:
+        """In the order of their requests."""
         return self._calls.values()
 
     @property
     def results(self) -> list[evidence.Result]:
+        """One for each call that has one, then the strays."""
         answered = [(one.result, one.action, one.outcome) for one in self.calls if one.result is not None]
         return answered + self._stray
 

@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 
 class Tidied(NamedTuple):
+    """How many of each were forgotten."""
+
     tools: int
     nonces: int
     runs: int
@@ -62,9 +64,11 @@ class Housekeeping:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
+        """Start the rounds."""
         self._task = asyncio.create_task(self._rounds())
 
     async def end(self) -> None:
+        """Stop the rounds."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -227,6 +227,7 @@ async def _kept(store: Store, threads: Threads, identity: str, run: str, name: s
 
 
 def slots_bytes(slots: Slots) -> bytes | None:
+    """The slots as they are kept with a run; None if there are none."""
     return msgspec.json.encode(state.full(slots)) if slots else None
 
 

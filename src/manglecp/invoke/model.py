@@ -46,6 +46,7 @@ class Call:
 
     @property
     def call_id(self) -> str:
+        """The same for the same attempt, in whichever process."""
         return f"{self.run}/{'s' if self.kind == 'do' else 'u'}{self.number}/{self.attempt}"
 
     @property
@@ -55,6 +56,7 @@ class Call:
 
     @property
     def is_effect(self) -> bool:
+        """Does it do more than read?"""
         return self.action.tier > 0
 
 

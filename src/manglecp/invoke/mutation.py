@@ -29,6 +29,7 @@ class Past:
     """The turn that holds the result of each step."""
 
     def add(self, witness: str, happened: Iterable[Happened]) -> None:
+        """One more closed turn, and which results it holds."""
         self.witnesses.append(witness)
         for one in happened:
             if one.kind == "admission":
@@ -41,6 +42,7 @@ class Past:
         return [self.steps[number]] if number in self.steps else list(self.witnesses)
 
     def of_admission(self) -> list[str]:
+        """As :meth:`of_step`, for the admission."""
         return list(self.witnesses) if self.admission is None else [self.admission]
 
 
@@ -78,6 +80,7 @@ def rests_on(calls: Sequence[Call], happened: Happenings, past: Past) -> tuple[l
 def mutation_of(
     terms: RunTerms, calls: Sequence[Call], claims: Iterable[str], inputs: Iterable[str], witnesses: Sequence[str]
 ) -> dict[str, Any]:
+    """The row ``mutation`` of the turn: it names each call by its id, its tool and the digest of its input."""
     return {
         "kind": "effect",
         "action": "+".join(sorted({call.action.aid for call in calls})),

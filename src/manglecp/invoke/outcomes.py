@@ -41,6 +41,7 @@ def effects_of(outcomes: Sequence[Outcome]) -> tuple[Effect, ...]:
 
 
 def may_stand(outcome: Outcome) -> bool:
+    """Did it happen, or might it have?"""
     return outcome.status in ("done", "unknown") or outcome.happened
 
 
@@ -56,10 +57,12 @@ def states_of(outcomes: Sequence[Outcome]) -> dict[str, str]:
 
 
 def skipped(step: Step, why: str) -> Outcome:
+    """Of a step that is left out, and why."""
     return Outcome(call=None, number=step.number, action=step.action, status="skipped", why=why)
 
 
 def no_call(number: int, kind: Literal["do", "undo"], action: str, trouble: NoCall) -> Outcome:
+    """Of a step for which no call could be made."""
     return Outcome(
         call=None, number=number, kind=kind, action=action, status="failed", code=trouble.code, detail=str(trouble)
     )
@@ -72,10 +75,12 @@ def stuck_at(plan: Plan, outcomes: Sequence[Outcome], code: str) -> Outcome:
 
 
 def secret_lost(step: Step) -> Outcome:
+    """Of a step that needs a secret which went with the process that had it."""
     return Outcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
 
 
 def in_doubt(call: Call) -> Outcome:
+    """Of a call that was sent by a process that is gone."""
     return Outcome(
         call=call,
         number=call.number,
@@ -88,6 +93,7 @@ def in_doubt(call: Call) -> Outcome:
 
 
 def refused(gate: GateRefused, outcomes: Sequence[Outcome]) -> Outcome:
+    """The failure after which the gate let nothing more through."""
     return at_last(outcomes, "gate_refused", ", ".join(gate.classes))
 
 

@@ -27,12 +27,15 @@ class Unplannable(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """A chain and its actions. Steps of one round do not wait for each other."""
+
     definition: Definition
     actions: Mapping[str, ActionDescription]
     """Those of the chain, its undo actions included, by name."""
 
     @classmethod
     def of(cls, definition: Definition, actions: Mapping[str, ActionDescription]) -> Plan:
+        """Raises :class:`Unplannable` where an action is not there any more."""
         undoing = [step.undo.action for step in definition.steps if step.undo is not None]
         names = dict.fromkeys((*(step.action for step in definition.steps), *undoing))
         missing = [name for name in names if name not in actions]
@@ -41,25 +44,31 @@ class Plan:
         return cls(definition, {name: actions[name] for name in names})
 
     def action(self, step: Step) -> ActionDescription:
+        """What the step calls."""
         return self.actions[step.action]
 
     def is_effect(self, step: Step) -> bool:
+        """Does the step do more than read?"""
         return self.action(step).tier > 0
 
     @property
     def has_effects(self) -> bool:
+        """Does any step do more than read?"""
         return any(map(self.is_effect, self.definition.steps))
 
     @property
     def tier(self) -> int:
+        """The highest of all actions, those that undo included."""
         return max((action.tier for action in self.actions.values()), default=0)
 
     @property
     def risk_tier(self) -> RiskTier:
+        """The same in the words of the harness."""
         return _RISK[min(self.tier, len(_RISK) - 1)]
 
     @property
     def pattern(self) -> Literal["single", "chain", "parallel"]:
+        """How the harness calls the shape of the chain."""
         if any(len(together) > 1 for together in self.rounds()):
             return "parallel"
         return "single" if len(self.definition.steps) == 1 else "chain"
@@ -70,6 +79,7 @@ class Plan:
         return sum(self.is_effect(together[0]) for together in self.rounds())
 
     def rounds(self) -> Iterator[tuple[Step, ...]]:
+        """The steps that may run together, round after round, if all goes well."""
         settled: set[int] = set()
         while together := self.ready(settled):
             yield together
@@ -85,4 +95,5 @@ class Plan:
         return reads or tuple(free)
 
     def step(self, number: int) -> Step:
+        """The step of this number, which has to be there."""
         return next(step for step in self.definition.steps if step.number == number)

@@ -49,6 +49,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """Was an effect sent? An action that reports an error may have changed something before that."""
 
     def details(self, reason: str, culprit: Outcome | None = None, **more: Any) -> dict[str, Any]:
+        """The details of the error; ``culprit`` is the step that is to blame, if one is."""
         said: dict[str, Any] = {"reason": reason}
         if culprit is not None:
             said |= {"step": culprit.number, "action": culprit.action, "code": culprit.code}
@@ -94,10 +95,12 @@ def _before_any_effect(culprit: Outcome) -> WireError | None:
 
 
 def cancelled(told: Told) -> WireError:
+    """Somebody wanted no more of it. What had happened by then stands."""
     return WireError("cancelled", f"The run was cancelled; {_standing(told)}", told.details("cancelled"))
 
 
 def needs_decision(culprit: Outcome, told: Told) -> WireError:
+    """A person has to say how a step ended before the run can go on."""
     message = (
         f"Nobody but a person can say how step {culprit.number} ({culprit.action}) ended; see the run {told.run_id}"
     )

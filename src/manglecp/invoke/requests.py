@@ -27,6 +27,7 @@ def checked_key(key: str | None) -> str | None:
 
 
 def conflict() -> WireError:
+    """For a request key that comes again with something else."""
     return WireError("x-request_key_conflict", "The request key was used for another macro-tool or other arguments")
 
 

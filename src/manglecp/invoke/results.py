@@ -24,6 +24,7 @@ REDACTED: Final = "[redacted]"
 
 
 def result_of(definition: Definition, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Out of the steps that are done. What is not there is left out; the schema says whether it has to be."""
     outputs = {one.number: one.output for one in outcomes if one.kind == "do" and one.status == "done"}
     if not definition.results:
         last = max(outputs, default=None)

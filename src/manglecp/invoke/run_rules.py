@@ -57,6 +57,7 @@ class Spoken:
 
     @staticmethod
     def of(domain: Domain) -> Spoken:
+        """Found once for a pack, so that runs do not ask what no rule answers."""
         heads = {rule.head.predicate for rule in domain.program.rules}
         heads |= {fact.key[0] for fact in domain.program.facts}
         read = {atom for rule in domain.program.rules for atom in _premises(rule)}

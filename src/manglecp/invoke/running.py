@@ -112,6 +112,7 @@ class Execution:
         return known or bool(self._doubted) or any(one.kind == "undo" for one in self._outcomes)
 
     async def go(self) -> Ended:
+        """Carry it out until it ends, or until only a person can say how it goes on."""
         stopping = asyncio.create_task(self._give_up_when_cancelled())
         try:
             self._turn = self._open(first=True)

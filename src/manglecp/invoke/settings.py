@@ -9,6 +9,8 @@ __all__ = ["InvokeSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvokeSettings:
+    """For one server; the defaults suit processes that share a store."""
+
     claim_ms: int = 15_000
     """For how long a run belongs to a process that does not say that it is still there."""
     most_takeovers: int = 5

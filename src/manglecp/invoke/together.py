@@ -33,6 +33,7 @@ class Together(Generic[A, R]):
         self._under_way = False
 
     def ask(self, one: A) -> asyncio.Future[R]:
+        """The result for this one. What is asked for meanwhile is done together, next time."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, future))
         if not self._under_way:

@@ -18,6 +18,7 @@ __all__ = ["default_governance"]
 
 @cache
 def default_governance() -> PolicyPackage:
+    """The same package every time; its digest is part of the evidence of runs."""
     return package_of(
         {"name": "manglecp-default", "version": "1.0.0", "description": "Proven chains, one gate before each effect."},
         {

@@ -57,13 +57,16 @@ class Listed:
             self.complain("a listed function has no name and id")
 
     def complain(self, message: str, fix: str | None = None) -> None:
+        """Note a problem with this tool, which is not sound from then on."""
         self.sound = False
         self._problems.add(self._file, f"{self.name}: {message}" if self.name else message, fix=fix)
 
     def member(self, key: str) -> Any:
+        """Whatever stands under this key, unchecked; None if nothing does."""
         return self._tool.get(key)
 
     def description(self) -> str:
+        """The text, empty after a complaint: too long, no text, or with characters that nobody sees."""
         text = self._tool.get("description")
         if not isinstance(text, str) or len(text) > _LONGEST:
             self.complain(f"its description is no text of at most {_LONGEST:,} characters")
@@ -73,6 +76,7 @@ class Listed:
         return text
 
     def texts(self, value: object, what: str) -> tuple[str, ...]:
+        """The words of a list, none after a complaint. ``what`` names them in it."""
         if isinstance(value, list) and all(isinstance(item, str) and item and unseen(item) is None for item in value):
             return tuple(value)
         self.complain(f"its {what} are no list of words")
@@ -84,6 +88,7 @@ class Listed:
         return value if isinstance(value, bool) else careful
 
     def schema(self, key: str) -> dict[str, Any]:
+        """The JSON Schema under this key, empty after a complaint."""
         schema = self._tool.get(key)
         reason = _refused(schema)
         if reason is None:

@@ -50,6 +50,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillText:
+    """A skill with its whole text, as clients may be told it."""
+
     skill_id: str
     name: str
     description: str
@@ -148,6 +150,7 @@ class Pack:
 
     @property
     def name(self) -> str:
+        """What ``pack.toml`` calls it."""
         return self.settings.name
 
     @property

@@ -63,9 +63,11 @@ class Problem:
 
     @property
     def place(self) -> str:
+        """``file:line:column``, as much of it as is known."""
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part not in (None, ""))
 
     def render(self) -> str:
+        """Severity, place and message, then the line of the file and what would fix it, where they are known."""
         lines = [f"{self.severity}: {self.place + ': ' if self.place else ''}{self.message}"]
         if self.excerpt is not None:
             lines.append(self.excerpt)
@@ -95,9 +97,11 @@ class Problems:
     def add(
         self, file: str, message: str, *, line: int | None = None, column: int | None = None, fix: str | None = None
     ) -> None:
+        """One more error."""
         self._found.append(Problem(file, message, line, column, fix))
 
     def warn(self, file: str, message: str, *, line: int | None = None, fix: str | None = None) -> None:
+        """Something that does not keep the pack from loading."""
         self._found.append(Problem(file, message, line, None, fix, "warning"))
 
     def note(self, diagnostics: Iterable[Diagnostic]) -> None:
@@ -106,6 +110,7 @@ class Problems:
 
     @property
     def any_error(self) -> bool:
+        """Is there more than warnings?"""
         return any(problem.severity == "error" for problem in self._found)
 
     def sound(self, file: str) -> bool:
@@ -114,6 +119,7 @@ class Problems:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
+        """In the order of files and lines."""
         return tuple(problem for problem in self._sorted() if problem.severity == "warning")
 
     def refuse(self, partial: Pack | None = None) -> None:

@@ -72,6 +72,7 @@ class Section:
         return self._places.of(self._path)[0]
 
     def complain(self, key: str | None, message: str, fix: str | None = None) -> None:
+        """Note a problem at this key, or at the table as a whole."""
         path = self._path if key is None else (*self._path, key)
         line, column = self._places.of(path)
         self._problems.add(self._file, f"{_shown(path)}: {message}", line=line, column=column, fix=fix)
@@ -104,6 +105,7 @@ class Section:
         return default
 
     def choice(self, key: str, default: _DEFAULT, known: Collection[str]) -> str | _DEFAULT:
+        """One of the known words; the default after a complaint."""
         value = self._typed(key, str)
         if value is None:
             return default
@@ -113,10 +115,12 @@ class Section:
         return str(value)
 
     def flag(self, key: str, default: _DEFAULT) -> bool | _DEFAULT:
+        """True or false; the default after a complaint."""
         value = self._typed(key, bool)
         return default if value is None else bool(value)
 
     def number(self, key: str, default: int, least: int, most: int) -> int:
+        """A whole number within these bounds; the default after a complaint."""
         value = self._typed(key, int)
         if value is None:
             return default

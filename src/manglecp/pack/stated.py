@@ -31,6 +31,8 @@ Profile = Literal["none", "standard", "spawn", "strict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainSettings:
+    """What the manifest says the pack is for; clients choose servers by it."""
+
     id: str
     description: str = ""
     categories: tuple[str, ...] = ()
@@ -39,6 +41,8 @@ class DomainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentSettings:
+    """An intent that the manifest lists, and the facts it wants to be told."""
+
     name: str
     description: str
     required_facts: tuple[str, ...] = ()
@@ -90,6 +94,8 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
+    """What the manifest says about credentials."""
+
     required: bool = False
     schemes: tuple[str, ...] = ()
     token_url: str | None = None
@@ -109,6 +115,7 @@ class Param:
 
     @property
     def required(self) -> bool:
+        """Does the pack not load without it?"""
         return self.default is None
 
 

@@ -66,6 +66,7 @@ class Actions:
         self.called: list[Called] = []
 
     async def call(self, aid: str, **asked: Any) -> Answer | DispatchError:
+        """Answer with the function for this action, or with a host where there is none."""
         action = self._actions[aid]
         if action.name in self._functions:
             answer = await self._function(action, self._functions[action.name], **asked)

@@ -39,14 +39,17 @@ class OfferedTool:
 
     @property
     def name(self) -> str:
+        """As in the rules and on the wire."""
         return self.definition.tool
 
     @property
     def description(self) -> str:
+        """In full, however little of it a client is shown."""
         return self.definition.description
 
     @property
     def score(self) -> int:
+        """From 0 to 100."""
         return self.definition.score
 
     @property
@@ -56,14 +59,17 @@ class OfferedTool:
 
     @property
     def effects(self) -> tuple[str, ...]:
+        """The side effects of all its steps."""
         return self.definition.safety.side_effects
 
     @property
     def needs_confirmation(self) -> bool:
+        """Would a person be asked before it runs?"""
         return self.definition.safety.requires_user_confirmation
 
     @property
     def reversible(self) -> bool:
+        """Can what it does be taken back?"""
         return self.definition.safety.reversible
 
     @property
@@ -74,6 +80,7 @@ class OfferedTool:
 
     @property
     def required(self) -> tuple[str, ...]:
+        """The arguments that an invocation has to give."""
         return tuple(self.definition.input_schema.get("required", ()))
 
     @property
@@ -83,6 +90,7 @@ class OfferedTool:
 
     @property
     def skills(self) -> tuple[str, ...]:
+        """The ids of the skills that go with it."""
         return self.definition.skills
 
     @property
@@ -92,10 +100,12 @@ class OfferedTool:
 
     @property
     def instructions(self) -> str:
+        """What the rules tell a model about its use; empty if nothing."""
         return self.definition.instructions
 
     @property
     def expires_at(self) -> str | None:
+        """When the tool stops being valid, as text; None if never."""
         return None if self.definition.expires_at is None else instant_text(self.definition.expires_at)
 
 
@@ -118,6 +128,7 @@ class Proof:
 
     @property
     def tree(self) -> ProofTree | None:
+        """The proof as a tree; None where it is not told."""
         return None if self.derivation.tree is UNSET else self.derivation.tree
 
     def uses(self, fact: str) -> bool:
@@ -146,6 +157,7 @@ class Answer:
 
     @property
     def intent(self) -> str:
+        """The name that was asked with."""
         return self.request.payload.intent.name
 
     @property
@@ -156,6 +168,7 @@ class Answer:
 
     @property
     def names(self) -> list[str]:
+        """Of the tools, in the order of the answer."""
         return [tool.name for tool in self.tools]
 
     def __iter__(self) -> Iterator[OfferedTool]:

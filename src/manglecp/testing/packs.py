@@ -99,10 +99,12 @@ class Pack:
 
     @property
     def name(self) -> str:
+        """What ``pack.toml`` calls it."""
         return self.domain.pack.name
 
     @property
     def folder(self) -> Path:
+        """Where it was loaded from."""
         return Path(self.domain.pack.folder)
 
     # --- what a test changes ---------------------------------------------------------------------------------------
@@ -204,6 +206,7 @@ class Pack:
         return stage
 
     def close(self) -> None:
+        """End the hosts that tests started."""
         self.hosts.close()
 
     def __enter__(self) -> Self:

@@ -70,6 +70,7 @@ _PACKS: Final = pytest.StashKey[_Packs]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options ``--pack…`` and their settings."""
     group = parser.getgroup("manglecp", "packs")
     group.addoption("--pack", metavar="DIR", help="the pack that the fixture `pack` is")
     group.addoption(
@@ -90,6 +91,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Read the options once, for all tests of the session."""
     watch = config.getoption("--pack-coverage") or config.getoption("--pack-coverage-fail-under") is not None
     here = Path(config.invocation_params.dir).resolve()
     given = [*config.getini("manglecp_set"), *config.getoption("--pack-set")]
@@ -131,6 +133,7 @@ def _folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what packs started; workers tell their coverage, and the session fails where it is too low."""
     packs = session.config.stash[_PACKS]
     packs.close()
     worker: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
@@ -149,6 +152,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The section ``pack coverage``, where coverage was asked for."""
     from manglecp.intent.visible import shown
 
     seen = config.stash[_PACKS].coverage

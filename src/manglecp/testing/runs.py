@@ -75,15 +75,18 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any]:
+        """What the tool returned."""
         return self.answer.result
 
     @property
     def delta(self) -> Delta:
+        """The facts that came and went."""
         delta: StateDelta = self.answer.state_delta
         return Delta(delta.asserts, delta.retract)
 
     @property
     def summary(self) -> str:
+        """The sentence that says what happened."""
         return self.answer.observability.summary
 
     @property
@@ -93,6 +96,7 @@ class Run:
 
     @property
     def continuation_facts(self) -> tuple[FactObject, ...]:
+        """What a client should send along with the next intent."""
         return self.answer.next.continuation_facts
 
     def suggests(self, intent: str, **params: Any) -> SuggestedIntent:

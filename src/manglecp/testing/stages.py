@@ -63,6 +63,7 @@ class Stage:
             raise
 
     def close(self) -> None:
+        """May be called again."""
         if self._loop.is_closed():
             return
         try:

@@ -30,6 +30,7 @@ class RuleSeen:
     missing: tuple[str, ...] | None = None
 
     def take(self, fired: bool, missing: tuple[str, ...] | None) -> None:
+        """What one evaluation showed: did it fire, and what did it miss?"""
         self.fired = self.fired or fired
         if missing is not None and (self.missing is None or len(missing) < len(self.missing)):
             self.missing = missing
@@ -44,6 +45,7 @@ class PackCoverage:
 
     @property
     def fired(self) -> int:
+        """How many rules fired at least once."""
         return sum(rule.fired for rule in self.rules.values())
 
     @property
@@ -52,9 +54,11 @@ class PackCoverage:
         return 100 * self.fired // len(self.rules) if self.rules else 100
 
     def never(self) -> Iterator[RuleSeen]:
+        """The rules that no test ever fired."""
         return (rule for rule in self.rules.values() if not rule.fired)
 
     def take(self, result: Result) -> None:
+        """Count the rules of the pack, not the kernel's, that fired for this result."""
         for covered in result.coverage().rules:
             if trust_of(covered.rule.clause) is not Trust.KERNEL:
                 key = (covered.rule.place, covered.rule.text)
@@ -68,12 +72,14 @@ class PackCoverage:
         ]
 
     def add(self, rules: list[Mapping[str, Any]]) -> None:
+        """What another process counted, as :meth:`as_json` tells it."""
         for rule in rules:
             missing = None if rule["missing"] is None else tuple(rule["missing"])
             key = (str(rule["place"]), str(rule["text"]))
             self.rules.setdefault(key, RuleSeen(*key)).take(bool(rule["fired"]), missing)
 
     def lines(self) -> Iterator[str]:
+        """The report: how many fired, then each rule that never did and what it missed."""
         yield f"{self.pack}: {self.fired} of {len(self.rules)} rules fired ({self.percent} %)"
         for rule in self.never():
             yield f"  never fired: {rule.place}"
