@@ -33,7 +33,7 @@ def served(*options: str) -> Iterator[str]:
         try:
             assert process.stderr is not None
             for line in process.stderr:
-                if found := re.search(r"serving at (\S+)", line):
+                if found := re.search(r'serving at ([^\s"]+)', line):
                     break
             else:
                 raise AssertionError("the server ended")

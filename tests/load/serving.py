@@ -177,7 +177,7 @@ def serve(
     try:
         if not stdio:
             server.until(lambda: "serving at " in server.said())
-            server.port = int(server.said().split("serving at ")[1].split()[0].rpartition(":")[2])
+            server.port = int(server.said().split("serving at ")[1].split('"')[0].rpartition(":")[2])
             server.until(lambda: _ready(server))
         yield server
     finally:

@@ -91,7 +91,7 @@ class Replica:
 
     def listening(self) -> None:
         self.until(lambda: "serving at " in self.said())
-        self.port = int(self.said().split("serving at ")[1].split()[0].rpartition(":")[2])
+        self.port = int(self.said().split("serving at ")[1].split('"')[0].rpartition(":")[2])
 
     def ready(self) -> None:
         self.until(lambda: self.status() == 200)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
+import re
 import resource
 import signal
 import socket
@@ -23,6 +25,8 @@ from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives import serialization
 
 from manglecp.cli import cli
+from manglecp.cli.serving_options import started_in
+from manglecp.server.logs import configure
 from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, encoded, intent, invoke
 
@@ -40,6 +44,13 @@ def pack(tmp_path: Path) -> Path:
     )
     (folder / "rules" / "a.mg").write_text("seen(X) :- intent(X).\n")
     return folder
+
+
+def served_at(said: str) -> str:
+    """The address that a server names, in a line or in a record."""
+    found = re.search(r'serving at ([^\s"]+)', said)
+    assert found is not None, said
+    return found[1]
 
 
 class Process:
@@ -65,7 +76,7 @@ class Process:
     def url(self) -> str:
         """Once it serves."""
         self.until(lambda: "serving at " in self.said())
-        url = self.said().split("serving at ")[1].split()[0]
+        url = served_at(self.said())
 
         def ready() -> bool:
             with contextlib.suppress(httpx.TransportError):
@@ -133,6 +144,29 @@ def test_a_server_on_this_machine_until_a_signal(pack: Path, tmp_path: Path) -> 
         ]
         assert logged["milliseconds"] > 0
         assert p.lines()[-1]["message"] == "drained"
+        assert len(p.lines()) == len(p.said().splitlines())
+        assert [one["url"] for one in p.lines() if "url" in one] == [url]
+
+
+@pytest.mark.parametrize(
+    ("form", "terminal", "as_record"), [("json", False, True), ("json", True, False), ("text", False, False)]
+)
+def test_where_it_serves_is_said_as_everything_else_is(
+    form: str, terminal: bool, as_record: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
+    monkeypatch.setattr(logging.getLogger("manglecp"), "level", logging.NOTSET)
+    configure("error", as_json=form == "json")
+    started_in(form)("http://127.0.0.1:1")
+    said = capsys.readouterr().err
+    if as_record:
+        record = json.loads(said)
+        assert (record["level"], record["message"]) == ("info", "serving at http://127.0.0.1:1")
+        assert record["url"] == "http://127.0.0.1:1"
+    else:
+        assert said == "serving at http://127.0.0.1:1\n"
 
 
 @pytest.mark.req("SEC-08", "MANI-25", "MANI-26")
@@ -422,7 +456,7 @@ def test_tls_from_the_command_line(pack: Path, tmp_path: Path) -> None:
     args = ("--http", "127.0.0.1:0", "--tls-cert", str(certified), "--tls-key", str(key), "--store", ":memory:")
     with process(tmp_path, "serve", str(pack), *args) as p:
         p.until(lambda: "serving at https://" in p.said())
-        url = p.said().split("serving at ")[1].split()[0]
+        url = served_at(p.said())
 
         def reached() -> bool:
             """With the certificate that is in the file now."""

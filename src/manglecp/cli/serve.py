@@ -22,7 +22,7 @@ from manglecp.cli.serving_options import (
     settings_of,
     shared_figures,
     source_of,
-    started,
+    started_in,
     status_of,
     who_of,
 )
@@ -104,7 +104,7 @@ def command(
         from manglecp.server.logs import configure
 
         configure(log_level, as_json=log_format == "json")
-        answering(lambda: _listen(folder, place, listening, workers, tokens, jwt, limits))
+        answering(lambda: _listen(folder, place, listening, workers, tokens, jwt, limits, log_format))
 
 
 def _jwt(
@@ -126,6 +126,7 @@ def _listen(
     tokens: Path | None,
     jwt: dict[str, object] | None,
     limits: Limits,
+    log_format: str,
 ) -> None:
     refuse_open(listening, auth=tokens is not None or jwt is not None)
     if listening.certificate is not None:
@@ -140,7 +141,7 @@ def _listen(
         from manglecp.server.running import serve_http
 
         source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(limits, processes=workers)
-        uvloop.run(serve_http(source, listening, who, bound, settings=settings, started=started))
+        uvloop.run(serve_http(source, listening, who, bound, settings=settings, started=started_in(log_format)))
 
     if workers == 1:
         with bound:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
@@ -37,6 +38,7 @@ __all__ = [
     "shared_figures",
     "source_of",
     "started",
+    "started_in",
     "status_of",
     "who_of",
 ]
@@ -185,6 +187,22 @@ def settings_of(limits: Limits, *, processes: int = 1) -> ServerSettings:
 def started(url: str) -> None:
     """Say on standard error where the server can be reached."""
     click.echo(f"serving at {url}", err=True)
+
+
+def started_in(log_format: str) -> Callable[[str], None]:
+    """A line among lines, and a record among records, at every level: whoever reads logs reads all of them.
+
+    Somebody at a terminal gets the line.
+    """
+    at_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return _logged if log_format == "json" and not at_terminal else started
+
+
+def _logged(url: str) -> None:
+    import logging
+
+    at = ("manglecp.server", logging.INFO, "", 0, "serving at %s", (url,), None)
+    logging.getLogger("manglecp.server").handle(logging.getLogger().makeRecord(*at, extra={"url": url}))
 
 
 def answering(work: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 __all__ = ["JsonLines", "configure"]
 
 FIELDS: Final = (
-    *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds", "run_id", "action"),
+    *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds", "run_id", "action", "url"),
 )
 _LONGEST: Final = 4_096
 
