@@ -34,7 +34,7 @@ def test_checking_a_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             Path("turn.json").write_text(Path("turns.jsonl").read_text().splitlines()[0])
             continue
         result = CliRunner().invoke(cli, shlex.split(command)[2:])
-        assert re.sub("jw1_[0-9a-f]+", "jw1_…", result.stdout) == expected, command
+        assert re.sub("jw1_[0-9a-f]+", "jw1_…", result.stdout + result.stderr) == expected, command
         assert result.exit_code == ("rejected" in expected), command
         commands += 1
     assert commands == 5

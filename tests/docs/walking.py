@@ -8,15 +8,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Final
-
-from click.testing import CliRunner
 
 from manglecp.cli import cli
 
@@ -70,8 +70,7 @@ def follow(page: str) -> int:
 def _typed(command: str) -> str:
     words = shlex.split(command)
     if words[0] == "manglecp" and not _PIPE.search(re.sub(r"'[^']*'", "", command)):
-        done = CliRunner().invoke(cli, words[1:], catch_exceptions=False)
-        return done.stderr + done.stdout
+        return _printed(words[1:])
     ran = subprocess.run(
         ["bash", "-c", command],
         env={**os.environ, "PATH": f"{_BIN}:{os.environ['PATH']}"},
@@ -82,6 +81,15 @@ def _typed(command: str) -> str:
         timeout=_PATIENCE,
     )
     return ran.stdout
+
+
+def _printed(words: list[str]) -> str:
+    """Both streams in the order in which a terminal shows them."""
+    both = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    with redirect_stdout(both), redirect_stderr(both), suppress(SystemExit):
+        cli(words, prog_name="manglecp")
+    both.seek(0)
+    return both.read()
 
 
 class Pasting:
