@@ -34,9 +34,11 @@ PATIENCE: Final = 5.0
 class Rows(Protocol):
     """What a statement gave."""
 
-    def fetchone(self) -> Any: ...
+    def fetchone(self) -> Any:
+        """The next row, None after the last."""
 
-    def fetchall(self) -> list[Any]: ...
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -50,11 +52,14 @@ class Transaction(Protocol):
     """Valid inside its block only, and for one thread."""
 
     @property
-    def dialect(self) -> Dialect: ...
+    def dialect(self) -> Dialect:
+        """Which SQL it speaks, for the few statements that differ."""
 
-    def execute(self, sql: str, params: Sequence[Any] = (), /) -> Rows: ...
+    def execute(self, sql: str, params: Sequence[Any] = (), /) -> Rows:
+        """One statement; ``?`` stands for a value in either dialect."""
 
-    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> object: ...
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> object:
+        """The same statement for each row of values."""
 
     def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:
         """A SELECT whose rows stay as they are until the transaction ends.
@@ -72,21 +77,26 @@ class Database(Protocol):
     """An open database. Threads may share it."""
 
     @property
-    def dialect(self) -> Dialect: ...
+    def dialect(self) -> Dialect:
+        """As that of its transactions."""
 
     @property
     def name(self) -> str:
         """Where it is, as people may read it: never with a password."""
         ...
 
-    def writing(self) -> AbstractContextManager[Transaction]: ...
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """A transaction. It commits when its block ends well, and leaves nothing behind when it raises."""
 
-    def reading(self) -> AbstractContextManager[Transaction]: ...
+    def reading(self) -> AbstractContextManager[Transaction]:
+        """A transaction that goes on seeing what there was at its first question."""
 
-    def glancing(self) -> AbstractContextManager[Transaction]: ...
+    def glancing(self) -> AbstractContextManager[Transaction]:
+        """As :meth:`reading`, for a single question; it costs less."""
 
     def damage(self) -> list[str]:
         """What the database itself finds wrong with its files."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End all connections. Transactions must be over."""

@@ -24,14 +24,17 @@ def system_clock() -> datetime:
 
 
 def stamp(moment: datetime) -> Instant:
+    """The moment as it is stored. One without a zone is taken for local time."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def later(instant: Instant, seconds: int) -> Instant:
+    """So many seconds after it."""
     return stamp(datetime.fromisoformat(instant) + timedelta(seconds=seconds))
 
 
 def is_instant(text: str) -> bool:
+    """Is it a time that exists, in exactly the stored form?"""
     if _FORM.fullmatch(text) is None:
         return False
     try:

@@ -34,6 +34,8 @@ _BURN: Final = "INSERT INTO nonce (identity, nonce, expires_ms) VALUES (?, ?, ?)
 
 
 class Nonces:
+    """Used ones are kept until they expire; nobody can use them after that anyway."""
+
     __slots__ = ()
 
     def burn(self, tx: Transaction, identity: str, nonce: str, expires_ms: int) -> bool:

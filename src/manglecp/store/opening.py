@@ -48,21 +48,27 @@ class Store:
     seals: Seals
 
     def writing(self) -> AbstractContextManager[Transaction]:
+        """As :meth:`Database.writing`."""
         return self.database.writing()
 
     def reading(self) -> AbstractContextManager[Transaction]:
+        """As :meth:`Database.reading`."""
         return self.database.reading()
 
     def glancing(self) -> AbstractContextManager[Transaction]:
+        """As :meth:`Database.glancing`."""
         return self.database.glancing()
 
     def seal(self, value: bytes, *place: str) -> bytes:
+        """As :meth:`Seals.seal`."""
         return self.seals.seal(value, *place)
 
     def unseal(self, sealed: bytes, *place: str) -> bytes:
+        """As :meth:`Seals.unseal`."""
         return self.seals.unseal(sealed, *place)
 
     def close(self) -> None:
+        """Close the database."""
         self.database.close()
 
 

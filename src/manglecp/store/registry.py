@@ -117,6 +117,8 @@ class Kept(NamedTuple):
 
 
 class Swept(NamedTuple):
+    """How many tools were forgotten, and why."""
+
     dropped: int
     """Past their retention."""
     evicted: int

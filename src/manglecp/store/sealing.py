@@ -53,6 +53,7 @@ class Seals:
 
     @property
     def encrypts(self) -> bool:
+        """Is there a key?"""
         return self._cipher is not None
 
     def seal(self, value: bytes, *place: str) -> bytes:
@@ -63,6 +64,7 @@ class Seals:
         return _SEALED + self._key_id + nonce + self._cipher.encrypt(nonce, value, canonical(place))
 
     def unseal(self, sealed: bytes, *place: str) -> bytes:
+        """The value that was sealed for this place. :class:`Unusable` says why it does not open."""
         where = "/".join(place)
         match sealed[:1]:
             case b"\0" if self._cipher is None:

@@ -20,6 +20,7 @@ _PLACE: Final = re.compile(rf"(?:(?P<user>[^:@]*)(?::[^@]*)?@)?(?P<hosts>{_HOST}
 
 
 def is_postgres(where: str) -> bool:
+    """Is it the address of a server, and not the path of a file?"""
     return where.startswith(_SCHEMES)
 
 

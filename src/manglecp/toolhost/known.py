@@ -35,6 +35,7 @@ class Change(NamedTuple):
 
     @property
     def empty(self) -> bool:
+        """Did the other pass say the same?"""
         return not (self.added or self.removed)
 
 

@@ -50,7 +50,8 @@ class Host(Protocol):
     def end(self) -> None:
         """The next question begins another one, which remembers nothing."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the process for good."""
 
 
 class NoFacts(Exception):
@@ -83,10 +84,12 @@ class Looked(NamedTuple):
 
     @property
     def added(self) -> Sequence[Fact]:
+        """Facts that were not known before."""
         return self.change.added
 
     @property
     def removed(self) -> Sequence[Fact]:
+        """Facts that were known, and were not said again."""
         return self.change.removed
 
 
@@ -162,6 +165,7 @@ class Generated:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Of the generators, in the order of the pack."""
         return tuple(self._of)
 
     def next(self) -> tuple[str, float]:

@@ -52,6 +52,7 @@ def derivation_lines(name: str, derivation: Derivation) -> Iterator[str]:
 
 
 def why_not_lines(blocked: WhyNot) -> Iterator[str]:
+    """What stops the tool, and which facts would bring it."""
     yield Heading(f"why not {blocked.tool}")
     if not blocked.known:
         yield "  no tool of this name could serve this intent"
@@ -73,6 +74,7 @@ def why_not_lines(blocked: WhyNot) -> Iterator[str]:
 
 
 def coverage_lines(coverage: RuleCoverage) -> Iterator[str]:
+    """How many rules fired, then each dormant rule that may be told."""
     yield Heading(
         f"rules: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
         f"{coverage.rules_inapplicable} for other intents"

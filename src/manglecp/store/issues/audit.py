@@ -24,6 +24,8 @@ __all__ = ["Audit", "audit", "fold"]
 
 
 class Audit(NamedTuple):
+    """What was found, how many issues there are, and after which event."""
+
     head: Head
     issues: int
     findings: list[str]

@@ -69,11 +69,15 @@ class Claim(_Change, frozen=True, kw_only=True, tag="issue.claim"):
 
 
 class Renew(_Change, frozen=True, kw_only=True, tag="issue.renew"):
+    """The lease lasts longer. ``fence`` proves that it is still the actor's."""
+
     fence: int
     ttl: int
 
 
 class Release(_Change, frozen=True, kw_only=True, tag="issue.release"):
+    """The lease is given back, and the issue is open again."""
+
     fence: int
 
 
@@ -109,6 +113,8 @@ class Close(_Change, frozen=True, kw_only=True, tag="issue.close"):
 
 
 class AddDependency(_Change, frozen=True, kw_only=True, tag="dep.add"):
+    """The issue waits for, or is related to, another."""
+
     edge: str
     """The type of the edge; ``type`` says what kind of change this is."""
     depends_on: str
@@ -116,6 +122,8 @@ class AddDependency(_Change, frozen=True, kw_only=True, tag="dep.add"):
 
 
 class RemoveDependency(_Change, frozen=True, kw_only=True, tag="dep.remove"):
+    """That is so no more."""
+
     edge: str
     depends_on: str
     fence: int | None = None
@@ -131,6 +139,8 @@ Change: TypeAlias = FreeChange | GatedChange
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row of the log. Its hash covers all of it, the hash of the row before included."""
+
     schema: Literal["manglecp.issue_event.v1"] = SCHEMA
     seq: int
     """1, 2, 3 and so on."""
@@ -146,6 +156,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def following(
         head: Head, *, at: Instant, actor: str, issue: str, change: Change, mutation: Mutation | None
     ) -> Event:
+        """The next row after ``head``, with its number and hashes."""
         event = Event(
             seq=head.seq + 1,
             at=at,
@@ -165,19 +176,23 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def head(self) -> Head:
+        """What the next row follows."""
         return Head(self.seq, self.row_hash)
 
     def computed_hash(self) -> str:
+        """What ``row_hash`` has to be."""
         return row_hash(msgspec.to_builtins(self))
 
 
 def action_of(change: Change) -> str:
+    """``issue.close``, ``dep.add``: the tag, which is also the action that a right has to name."""
     tag = change.__struct_config__.tag
     assert isinstance(tag, str)
     return tag
 
 
 def write_event(event: Event) -> bytes:
+    """The canonical JSON of the row, without a line break."""
     return canonical(msgspec.to_builtins(event))
 
 

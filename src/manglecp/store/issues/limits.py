@@ -45,11 +45,13 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 
 
 def check_id(text: str, field: str = "id") -> None:
+    """Raises :class:`Invalid` for what is no id of an issue."""
     if _ID.fullmatch(text) is None:
         raise Invalid(field, "an id is 1 to 64 letters, digits, dots, underscores and hyphens; the first no sign")
 
 
 def check_title(text: str) -> None:
+    """Raises :class:`Invalid` for an empty title, a long one, and more than one line."""
     if not text.strip():
         raise Invalid("title", "it is empty")
     if len(text) > LONGEST_TITLE:
@@ -58,6 +60,7 @@ def check_title(text: str) -> None:
 
 
 def check_text(text: str, field: str) -> None:
+    """Raises :class:`Invalid` for a long text and for control characters."""
     if len(text) > LONGEST_TEXT:
         raise Invalid(field, f"it has {len(text):,} characters, and {LONGEST_TEXT:,} are allowed")
     if any(unicodedata.category(sign) in ("Cc", "Cs") for sign in set(text) - {"\n", "\t"}):
@@ -72,6 +75,7 @@ def check_name(text: str, field: str) -> None:
 
 
 def check_labels(labels: Sequence[str]) -> None:
+    """Raises :class:`Invalid` for too many, malformed, unsorted or repeated labels."""
     if len(labels) > MOST_LABELS:
         raise Invalid("labels", f"there are {len(labels):,}, and {MOST_LABELS} are allowed")
     if any(_LABEL.fullmatch(label) is None for label in labels):
@@ -81,11 +85,13 @@ def check_labels(labels: Sequence[str]) -> None:
 
 
 def check_priority(priority: int) -> None:
+    """Raises :class:`Invalid` outside of the scale."""
     if not 0 <= priority <= LOWEST_PRIORITY:
         raise Invalid("priority", f"it is a number from 0, the most urgent, to {LOWEST_PRIORITY}")
 
 
 def check_ttl(seconds: int) -> None:
+    """Raises :class:`Invalid` for a lease that is too short or too long."""
     if not SHORTEST_TTL <= seconds <= LONGEST_TTL:
         raise Invalid("ttl", f"a lease lasts from {SHORTEST_TTL} to {LONGEST_TTL:,} seconds")
 

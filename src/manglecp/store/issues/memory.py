@@ -80,6 +80,7 @@ class IssueMemory:
             return self._lease(tables, issue.id)
 
     def renew(self, actor: str, issue: str, fence: int, ttl: int = DEFAULT_TTL) -> Lease:
+        """The lease, from now on for ``ttl`` seconds. Refused if the fence is not the current one."""
         with self._store.writing() as tables:
             self._record(tables, actor, issue, Renew(fence=fence, ttl=ttl))
             return self._lease(tables, issue)
@@ -93,6 +94,7 @@ class IssueMemory:
     # --- what needs a right -------------------------------------------------------------------------------------------
 
     def update(self, ready: MutationReady, actor: str, issue: str, change: Update) -> Issue:
+        """The issue as it is then. ``ready`` is spent by it."""
         return self._mutate(ready, actor, issue, change)
 
     def discover(self, ready: MutationReady, actor: str, change: Discover, issue: str | None = None) -> Issue:
@@ -100,12 +102,15 @@ class IssueMemory:
         return self._mutate(ready, actor, issue, change)
 
     def close(self, ready: MutationReady, actor: str, issue: str, change: Close) -> Issue:
+        """The closed issue. ``ready`` is spent by it."""
         return self._mutate(ready, actor, issue, change)
 
     def add_dependency(self, ready: MutationReady, actor: str, issue: str, change: AddDependency) -> Issue:
+        """The issue as it is then. Refused if the edge would close a circle. ``ready`` is spent by it."""
         return self._mutate(ready, actor, issue, change)
 
     def remove_dependency(self, ready: MutationReady, actor: str, issue: str, change: RemoveDependency) -> Issue:
+        """The issue as it is then. ``ready`` is spent by it."""
         return self._mutate(ready, actor, issue, change)
 
     def _mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:

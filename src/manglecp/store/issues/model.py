@@ -14,6 +14,8 @@ __all__ = ["BLOCKING", "EDGE_TYPES", "Edge", "Issue", "Lease", "Mutation", "Stat
 
 
 class Status(StrEnum):
+    """Where an issue stands."""
+
     OPEN = "open"
     IN_PROGRESS = "in_progress"
     """Somebody holds a lease. This is the only status with a lease, and a claim the only way into it."""
@@ -29,6 +31,8 @@ EDGE_TYPES: Final = BLOCKING | {"related", "discovered-from", "relates-to", "dup
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work, as the events up to now have made it."""
+
     id: str
     title: str
     description: str = ""
@@ -55,6 +59,7 @@ class Edge(msgspec.Struct, frozen=True, order=True):
 
     @property
     def blocking(self) -> bool:
+        """Does the issue have to wait until the other one is closed?"""
         return self.type in BLOCKING
 
 
@@ -71,9 +76,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lease_id(self) -> str:
+        """Made of the issue and the fence; a later lease on the same issue has another one."""
         return f"lease1_{self.issue}_{self.fence}"
 
     def is_live(self, now: Instant) -> bool:
+        """Has it not run out by then?"""
         return now < self.expires_at
 
 

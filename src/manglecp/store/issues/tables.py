@@ -35,15 +35,20 @@ class IssueTables(Protocol):
 
     # --- what is the case ---
 
-    def issue(self, issue: str) -> Issue | None: ...
+    def issue(self, issue: str) -> Issue | None:
+        """None if there is none of this id."""
 
-    def put_issue(self, issue: Issue) -> None: ...
+    def put_issue(self, issue: Issue) -> None:
+        """Write it, whether it was there before or not."""
 
-    def lease(self, issue: str) -> Lease | None: ...
+    def lease(self, issue: str) -> Lease | None:
+        """The one on this issue, which may have run out; None if there is none."""
 
-    def put_lease(self, lease: Lease) -> None: ...
+    def put_lease(self, lease: Lease) -> None:
+        """Write it in place of any other on this issue."""
 
-    def drop_lease(self, issue: str) -> None: ...
+    def drop_lease(self, issue: str) -> None:
+        """Nothing happens if there is none."""
 
     def edges_from(self, issue: str) -> list[Edge]:
         """What the issue depends on, sorted."""
@@ -53,15 +58,18 @@ class IssueTables(Protocol):
         """What depends on the issue, sorted."""
         ...
 
-    def put_edge(self, edge: Edge) -> None: ...
+    def put_edge(self, edge: Edge) -> None:
+        """Write one that is not there yet."""
 
-    def drop_edge(self, edge: Edge) -> None: ...
+    def drop_edge(self, edge: Edge) -> None:
+        """Nothing happens if it is not there."""
 
     def is_spent(self, witness_id: str, call_id: str | msgspec.UnsetType) -> bool:
         """Whether this evidence, or the same turn told otherwise, has mutated something."""
         ...
 
-    def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None: ...
+    def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None:
+        """Remember that this evidence is spent, and on what."""
 
     def mutations(self) -> Iterable[tuple[int, str, Mutation]]:
         """With the number of the event and the issue, in their order."""
@@ -69,9 +77,11 @@ class IssueTables(Protocol):
 
     # --- what happened ---
 
-    def head(self) -> Head: ...
+    def head(self) -> Head:
+        """Of the last event; of an empty log before the first."""
 
-    def append(self, event: Event) -> None: ...
+    def append(self, event: Event) -> None:
+        """Add a row to the log, which follows the head."""
 
     def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterable[Line]:
         """The rows of the log in their order, of one issue or of all, as they were written."""
@@ -107,4 +117,5 @@ class IssueStore(Protocol):
         """What the database itself finds wrong with its files."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End what connects to the database."""

@@ -85,6 +85,7 @@ def apply(tables: IssueTables, step: Step) -> None:
 
 
 def found(tables: IssueTables, issue: str) -> Issue:
+    """The issue, or a refusal if there is none of this id."""
     limits.check_id(issue)
     one = tables.issue(issue)
     if one is None:

@@ -43,6 +43,7 @@ class View:
         self.now = now
 
     def head(self) -> Head:
+        """The event after which this is so."""
         return self._tables.head()
 
     def ready(self) -> Iterable[Issue]:
@@ -70,6 +71,7 @@ class View:
         ]
 
     def show(self, issue: str) -> Detail:
+        """One issue and what surrounds it; a refusal if there is none of this id."""
         one = found(self._tables, issue)
         digest = snapshot(self._tables, issue)
         assert digest is not None  # it was found

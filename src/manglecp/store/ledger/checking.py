@@ -22,6 +22,8 @@ MOST_FINDINGS: Final = 100
 
 
 class Verified(NamedTuple):
+    """What was looked at, and what is wrong with it."""
+
     head: Head
     """Of the last entry."""
     entries: int
@@ -30,6 +32,7 @@ class Verified(NamedTuple):
 
     @property
     def sound(self) -> bool:
+        """Was nothing found?"""
         return not self.findings
 
 

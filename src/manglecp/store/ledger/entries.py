@@ -49,9 +49,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def head(self) -> Head:
+        """What the next entry follows."""
         return Head(self.seq, self.row_hash)
 
     def computed_hash(self) -> str:
+        """What ``row_hash`` has to be."""
         return row_hash(msgspec.structs.asdict(self))
 
 
@@ -87,6 +89,7 @@ def read_row(row: Sequence[Any]) -> Entry:
 
 
 def write_line(entry: Entry) -> bytes:
+    """The canonical JSON of the entry, without a line break."""
     return canonical(msgspec.structs.asdict(entry))
 
 

@@ -66,6 +66,8 @@ _AT_ONCE: Final = 500
 
 
 class Ledger:
+    """Append, read, verify. It has no state: the database has."""
+
     __slots__ = ()
 
     def append(
@@ -104,9 +106,11 @@ class Ledger:
         return head
 
     def head(self, tx: Transaction) -> Head:
+        """Of the last entry."""
         return Head(*tx.execute("SELECT seq, row_hash FROM ledger_head WHERE one = 1").fetchone())
 
     def entry(self, tx: Transaction, seq: int) -> Entry | None:
+        """The one with this number, None if there is none."""
         row = tx.execute(f"{_SELECT} WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else read_row(row)
 

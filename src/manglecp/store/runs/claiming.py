@@ -72,6 +72,7 @@ def claim(
     run_id: str | None,
     on_poisoned: OnPoisoned | None,
 ) -> Claimed | None:
+    """The next run of these packs that nobody carries out, now the owner's; None if there is none."""
     if not pack_digests:
         return None
     unreadable: dict[str, Unusable] = {}
@@ -127,6 +128,7 @@ def renew(tx: Transaction, owner: str, runs: Mapping[str, int], claim_ms: int) -
 
 
 def release(tx: Transaction, run_id: str, fence: int, after_ms: int) -> None:
+    """Give a run back, for others to claim after so long. :class:`Fenced` if it is not the caller's any more."""
     now_ms = tx.now_ms()
     if tx.execute(_RELEASE, (now_ms + after_ms, now_ms, run_id, fence)).rowcount != 1:
         raise Fenced(run_id, fence)

@@ -42,6 +42,7 @@ _GO_ON: Final = """
 
 
 def lock_undecided(tx: Transaction, run_id: str, now_ms: int) -> None:
+    """Keep others from deciding at the same time. :class:`NotOpen` if there is nothing to decide."""
     if tx.execute(_LOCK, (now_ms, run_id)).rowcount == 1:
         return
     row = tx.execute("SELECT state FROM runs WHERE run_id = ?", (run_id,)).fetchone()
@@ -51,6 +52,7 @@ def lock_undecided(tx: Transaction, run_id: str, now_ms: int) -> None:
 
 
 def decide_on_step(tx: Transaction, seals: ValueSeals, run_id: str, decision: Decision, by: str) -> None:
+    """Write down what a person says about a step whose outcome nobody knew."""
     if decision.step is None:
         raise Invalid("step", f"{decision.verdict} is about a step: say which")
     row = tx.execute(_LAST_ATTEMPT, (run_id, decision.kind, decision.step)).fetchone()

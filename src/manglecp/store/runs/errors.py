@@ -36,11 +36,15 @@ class KeyTaken(Refused):
 
 
 class NoRun(Refused):
+    """There is no run of this id, or it was forgotten."""
+
     def __init__(self, run_id: str) -> None:
         super().__init__("no_run", f"there is no run {run_id}")
         self.run_id = run_id
 
 
 class NotOpen(Refused):
+    """The run is not in a state in which this can be said about it."""
+
     def __init__(self, message: str) -> None:
         super().__init__("not_open", message)

@@ -36,6 +36,8 @@ _HOLD: Final[dict[Dialect, str]] = {
 
 
 class Held(NamedTuple):
+    """The run as its holder finds it: whether somebody wants it cancelled, the time, and the new revision."""
+
     cancel: bool
     now_ms: int
     revision: int

@@ -255,6 +255,7 @@ class Runs:
         return keeping.kept(tx, self._seals, identity, run_id, name)
 
     def show(self, tx: Transaction, run_id: str) -> Shown | None:
+        """A run with its steps, without their values; None if there is none."""
         return reading.show(tx, run_id)
 
     def load(self, tx: Transaction, run_id: str) -> Claimed:

@@ -26,10 +26,12 @@ _KEPT: Final = """
 
 
 def keep(tx: Transaction, seals: ValueSeals, run_id: str, values: Mapping[str, bytes]) -> None:
+    """Seal these values and keep them under their names, for later runs of the same identity."""
     for name, value in values.items():
         tx.execute(_KEEP, (run_id, name, seals.seal_kept(value, run_id, name)))
 
 
 def kept(tx: Transaction, seals: ValueSeals, identity: str, run_id: str, name: str) -> bytes | None:
+    """The value that this run of the identity left; None if there is none, or no longer."""
     row = tx.execute(_KEPT, (run_id, name, identity)).fetchone()
     return None if row is None else seals.open_kept(row[0], run_id, name)

@@ -42,6 +42,8 @@ Verdict: TypeAlias = Literal["happened", "did_not", "resume", "abort"]
 
 
 class RunState(StrEnum):
+    """Where a run stands. Only one that is running is carried out."""
+
     RUNNING = "running"
     NEEDS_DECISION = "needs_decision"
     SUCCEEDED = "succeeded"
@@ -53,6 +55,8 @@ ENDS = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
 
 
 class StepState(StrEnum):
+    """Where one attempt at a step stands."""
+
     STARTED = "started"
     DONE = "done"
     FAILED = "failed"

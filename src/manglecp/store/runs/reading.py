@@ -26,16 +26,19 @@ _SELECT_STEPS_WITH_VALUES: Final = (
 
 
 def find_run(tx: Transaction, run_id: str) -> Run | None:
+    """The run of this id, None if there is none."""
     row = tx.execute(f"{_SELECT_RUN} WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else _run(row)
 
 
 def find_by_key(tx: Transaction, identity: str, request_key: str) -> Run | None:
+    """The run that this identity asked for with this key, None if there is none."""
     row = tx.execute(f"{_SELECT_RUN} WHERE identity = ? AND request_key = ?", (identity, request_key)).fetchone()
     return None if row is None else _run(row)
 
 
 def show(tx: Transaction, run_id: str) -> Shown | None:
+    """A run with its admission and its steps, without their values; None if there is none."""
     run = find_run(tx, run_id)
     if run is None:
         return None

@@ -52,6 +52,7 @@ def start(seals: ValueSeals, run_id: str, one: StepStart, later: int) -> Stateme
 
 
 def settle(seals: ValueSeals, run_id: str, one: StepSettled, later: int) -> Statement:
+    """A row for a step that begins and ends at once: it read, failed before it began, or was skipped."""
     if one.state == StepState.DONE and one.tier > 0:
         raise Invalid("state", "an effect is done only after it was started")
     place = (run_id, one.kind, one.number, one.attempt)
@@ -66,6 +67,7 @@ def settle(seals: ValueSeals, run_id: str, one: StepSettled, later: int) -> Stat
 
 
 def finish(seals: ValueSeals, run_id: str, one: StepEnd) -> Statement:
+    """The end of a step that was started."""
     place = (run_id, one.kind, one.number, one.attempt)
     output = seals.seal_step(one.output, *place, "output")
     note = seals.seal_step(one.note, *place, "note")

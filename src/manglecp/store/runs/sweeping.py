@@ -23,6 +23,7 @@ class Swept(NamedTuple):
 
 
 def sweep(tx: Transaction, retention: Retention, limit: int) -> Swept:
+    """Forget up to ``limit`` answers and ``limit`` runs that are older than ``retention`` says."""
     now_ms = tx.now_ms()
     runs = tx.locked(_OLD_RUNS, (now_ms - retention.runs_ms, limit)).fetchall()
     if runs:

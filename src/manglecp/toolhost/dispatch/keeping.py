@@ -40,6 +40,7 @@ class Keepers:
         self._partings: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
+        """Start a host in every place, and replace those that end."""
         self._tasks = [self._loop.create_task(self._keep(place)) for place in self._line.places]
 
     async def close(self) -> None:

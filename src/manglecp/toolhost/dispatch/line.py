@@ -46,6 +46,7 @@ class Place:
         self.changed = asyncio.Event()
 
     def has_room(self, *, exclusive: bool, pipelined: int) -> bool:
+        """Can a call go to this host now? One that is ``exclusive`` wants the host for itself."""
         if self.host is None or not self.host.alive or self.retiring or self.exclusive:
             return False
         return self.load == 0 and self.host.idle if exclusive else self.load < pipelined
@@ -57,6 +58,7 @@ class Place:
             self.replace()
 
     def has_grown(self, limits: Limits) -> bool:
+        """Does the host take up more memory than the limits let it grow by?"""
         return self.host is not None and self.host.resident_bytes() - self.first_size > limits.growth
 
     def replace(self) -> None:

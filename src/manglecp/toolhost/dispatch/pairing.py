@@ -115,6 +115,7 @@ class Pairing:
         return any(other is not request and not other.answer.done() for other in self._waiting)
 
     def add(self, request: Request) -> None:
+        """One more request that was sent; its answer comes after those of the others."""
         self._waiting.append(request)
 
     def withdraw(self, request: Request) -> None:

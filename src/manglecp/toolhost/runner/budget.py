@@ -22,6 +22,8 @@ VISITS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Budget:
+    """The most that a run may use. ValueError for one that would let nothing happen."""
+
     steps: int = STEPS
     invalid_picks: int = INVALID_PICKS
     visits: int = VISITS

@@ -29,6 +29,8 @@ __all__ = ["Choice", "ControlMode", "Selector", "Situation", "choose"]
 
 
 class ControlMode(StrEnum):
+    """One of the rows of the table above."""
+
     FALLBACK_ONLY = "FALLBACK_ONLY"
     SHADOW_POLICY = "SHADOW_POLICY"
     BLENDED = "BLENDED"

@@ -40,7 +40,8 @@ _HASHES: Final = 161
 class Sink(Protocol):
     """Where a run tells what happens."""
 
-    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None: ...
+    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
+        """Called for each thing in turn, when it has happened."""
 
 
 class RunLog:
@@ -93,6 +94,7 @@ class RunLog:
         self.head = digest
 
     def close(self) -> None:
+        """Bring all of it to the disk. May be called again."""
         if self._stream.closed:
             return
         try:
@@ -112,6 +114,8 @@ class RunLog:
 
 @dataclass(frozen=True, slots=True)
 class Record:
+    """One thing that happened, without the hashes around it."""
+
     event: str
     step: int
     payload: Mapping[str, Any]

@@ -130,9 +130,11 @@ class Menu:
         )
 
     def get(self, sid: str) -> Offer | None:
+        """What stands under this SID, None if nothing does."""
         return next((entry.offer for entry in self.entries if entry.sid == sid), None)
 
     def members(self) -> list[dict[str, Any]]:
+        """As it is logged; :meth:`read` reads it again."""
         return [entry.members() for entry in self.entries]
 
     @property

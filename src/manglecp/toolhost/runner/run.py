@@ -59,6 +59,7 @@ class EndReason(StrEnum):
 
     @property
     def exit_code(self) -> int:
+        """That of a process that ended so: 0 where the run ended as it should."""
         return 0 if self in (EndReason.GOAL_DONE, EndReason.NOOP, EndReason.ASK_SUP) else 1
 
 
@@ -72,6 +73,7 @@ class Result:
     state: Slots
 
     def members(self) -> dict[str, Any]:
+        """As it is logged: inputs and state as digests."""
         return {
             "reason": self.reason.value,
             "steps": self.steps,

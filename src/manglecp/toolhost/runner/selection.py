@@ -39,6 +39,8 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Kind(StrEnum):
+    """What a selection counts as. Whatever cannot be read, or is not on the menu, is ``INVALID``."""
+
     PICK = "PICK"
     ASK_SUP = "ASK_SUP"
     NOOP = "NOOP"

@@ -40,6 +40,8 @@ class Constraints(Part, frozen=True, kw_only=True):
 
 
 class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "rule_coverage": "x-rule_coverage"}):
+    """What the answer should hold besides the tools, and how much of each tool."""
+
     include_proof_hints: bool = False
     disclosure_preference: Literal["full", "condensed", "minimal", "adaptive"] = "adaptive"
     why_not: tuple[str, ...] = ()
@@ -57,6 +59,8 @@ class IntentPayload(Part, frozen=True, kw_only=True):
 
 
 class IntentRequest(Message, frozen=True, kw_only=True, tag="intent_request"):
+    """Which tools fit this intent, given these facts?"""
+
     id: RequestId
     payload: IntentPayload
 
@@ -65,12 +69,16 @@ class IntentRequest(Message, frozen=True, kw_only=True, tag="intent_request"):
 
 
 class ProofTree(Part, frozen=True, kw_only=True):
+    """A fact, and the facts that it follows from."""
+
     fact: str
     type: Literal["server", "session", "derived", "external", "absent"]
     children: tuple[ProofTree, ...] = ()
 
 
 class Derivation(Part, frozen=True, kw_only=True):
+    """Why a tool is in the answer."""
+
     macro_id: str
     selected_by: Literal["skeleton", "flesh", "dependency"]
     score: int | float
@@ -80,12 +88,16 @@ class Derivation(Part, frozen=True, kw_only=True):
 
 
 class Exclusion(Part, frozen=True, kw_only=True):
+    """A tool that spoke to the intent and is not in the answer, and why."""
+
     candidate: str
     excluded_by: str
     reason: str
 
 
 class UnmatchedFact(Part, frozen=True, kw_only=True):
+    """A fact of the request that no rule could use."""
+
     pred: str
     reason: str
 
@@ -101,6 +113,8 @@ class WhyNot(Part, frozen=True, kw_only=True):
 
 
 class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"}):
+    """Why the answer is what it is, as far as the client may know."""
+
     derivations: tuple[Derivation, ...]
     excluded: tuple[Exclusion, ...]
     unmatched_facts: tuple[UnmatchedFact, ...]
@@ -108,12 +122,16 @@ class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"
 
 
 class DormantRule(Part, frozen=True, kw_only=True):
+    """A rule that did not fire for this request, and what it missed."""
+
     rule: str
     missing_predicates: tuple[str, ...]
     status: Literal["partially_alive", "dead"]
 
 
 class RuleCoverage(Part, frozen=True, kw_only=True):
+    """What became of the rules, for whoever writes the pack."""
+
     total_rules: Count
     rules_fired: Count
     rules_dormant: Count
@@ -127,6 +145,8 @@ class Diagnostics(
     kw_only=True,
     rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven", "facts_version": "x-facts_version"},
 ):
+    """What the evaluation took, in numbers."""
+
     facts_evaluated: Count
     facts_derived: Count
     rules_fired: Count
@@ -141,6 +161,8 @@ class Diagnostics(
 
 
 class IntentResult(Part, frozen=True, kw_only=True):
+    """The tools that were proven for the intent, as of `eval_time_used`."""
+
     eval_time_used: str
     eval_duration_ms: Count = 0
     macro_tools: tuple[MacroTool, ...]
@@ -150,6 +172,8 @@ class IntentResult(Part, frozen=True, kw_only=True):
 
 
 class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
+    """The answer to an `intent_request`."""
+
     id: RequestId
     payload: IntentResult
 

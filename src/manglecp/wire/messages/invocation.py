@@ -19,6 +19,8 @@ from manglecp.wire.messages.envelope import (
 
 
 class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+    """A tool of an earlier answer, with arguments. The same `x-request_key` again brings the same run."""
+
     macro_id: str
     args: Object
     eval_time: Time | None = None
@@ -27,16 +29,22 @@ class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-r
 
 
 class InvokeRequest(Message, frozen=True, kw_only=True, tag="invoke_request"):
+    """Run this tool."""
+
     id: RequestId
     payload: InvokePayload
 
 
 class StateDelta(Part, frozen=True, kw_only=True, rename={"asserts": "assert"}):
+    """Facts that hold from now on, and facts that do not hold any more."""
+
     asserts: tuple[FactObject, ...] = ()
     retract: tuple[FactObject, ...] = ()
 
 
 class Event(Part, frozen=True, kw_only=True):
+    """What became of one step."""
+
     action: str
     status: Literal["success", "failure", "skipped"]
     duration_ms: Count | UnsetType = UNSET
@@ -44,18 +52,24 @@ class Event(Part, frozen=True, kw_only=True):
 
 
 class Observability(Part, frozen=True, kw_only=True):
+    """What happened, for people and logs."""
+
     summary: str = ""
     events: tuple[Event, ...] = ()
     duration_ms: Count = 0
 
 
 class SuggestedIntent(Part, frozen=True, kw_only=True):
+    """An intent that may come next. Nothing follows if the client does not ask for it."""
+
     name: str
     params: Object | UnsetType = UNSET
     description: str | UnsetType = UNSET
 
 
 class Next(Part, frozen=True, kw_only=True):
+    """What the client may do after this."""
+
     suggested_intents: tuple[SuggestedIntent, ...] = ()
     continuation_facts: tuple[FactObject, ...] = ()
 
@@ -70,17 +84,23 @@ class InvokeResult(Part, frozen=True, kw_only=True):
 
 
 class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
+    """The answer to an `invoke_request` whose run succeeded."""
+
     id: RequestId
     payload: InvokeResult
 
 
 class ProgressPayload(Part, frozen=True, kw_only=True):
+    """How far the run is; nobody has to say."""
+
     status: Literal["started", "running", "finalizing"]
     detail: str | None = None
     percent: Percent | None = None
 
 
 class Progress(Message, frozen=True, kw_only=True, tag="progress"):
+    """Comes any number of times before the answer, and never after it."""
+
     id: RequestId
     payload: ProgressPayload
 

@@ -48,12 +48,16 @@ Status = Literal["ready", "booting", "degraded", "draining"]
 
 
 class Protocol(Part, frozen=True, kw_only=True):
+    """Which versions the server speaks, and how much of the protocol."""
+
     manglecp: str = VERSION
     conformance_level: Literal[1, 2, 3] = 3
     supported_versions: tuple[str, ...] = SUPPORTED_VERSIONS
 
 
 class Domain(Part, frozen=True, kw_only=True):
+    """What the server is for. Affinities say how well it suits a category, from 0 to 100."""
+
     id: str
     description: str
     categories: tuple[Category, ...] | UnsetType = UNSET
@@ -68,6 +72,8 @@ class Endpoints(Part, frozen=True, kw_only=True):
 
 
 class IntentDescription(Part, frozen=True, kw_only=True):
+    """An intent that can be asked for, and the facts that it wants to be told."""
+
     name: str
     description: str
     required_facts: tuple[str, ...] | UnsetType = UNSET
@@ -75,6 +81,8 @@ class IntentDescription(Part, frozen=True, kw_only=True):
 
 
 class PredicateSchema(Part, frozen=True, kw_only=True):
+    """A predicate that facts of requests or answers may have."""
+
     predicate: str
     arity: Count
     arg_types: tuple[ArgType, ...] = ()
@@ -85,12 +93,16 @@ class PredicateSchema(Part, frozen=True, kw_only=True):
 
 
 class FactsProfile(Part, frozen=True, kw_only=True):
+    """Which facts the server takes, and how times are written in them."""
+
     time_formats: TimeFormats
     predicates: tuple[PredicateSchema, ...] = ()
     schema_uri: str | None = None
 
 
 class ExternalPredicate(Part, frozen=True, kw_only=True, rename={"mode": "x-mangle-mode"}):
+    """A predicate that is answered by a function of the server, while rules are evaluated."""
+
     predicate: str
     arity: Count
     description: str
@@ -99,6 +111,8 @@ class ExternalPredicate(Part, frozen=True, kw_only=True, rename={"mode": "x-mang
 
 
 class Capabilities(Part, frozen=True, kw_only=True):
+    """Which optional parts of the protocol the server has."""
+
     temporal: bool
     aggregation: bool = True
     named_args: bool = True
@@ -108,6 +122,8 @@ class Capabilities(Part, frozen=True, kw_only=True):
 
 
 class ServerLimits(Part, frozen=True, kw_only=True):
+    """What the server refuses to go beyond, in any request."""
+
     max_message_bytes: Annotated[int, Meta(ge=MIN_MESSAGE_BYTES)]
     max_facts_per_request: Count
     max_derived_facts: Count
@@ -124,6 +140,8 @@ class Auth(Part, frozen=True, kw_only=True):
 
 
 class ManifestPayload(Part, frozen=True, kw_only=True):
+    """What a client has to know before it asks."""
+
     server_name: str
     server_version: str
     protocol: Protocol
@@ -139,6 +157,8 @@ class ManifestPayload(Part, frozen=True, kw_only=True):
 
 
 class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
+    """Sent by the server first and whenever it changes; its id is null."""
+
     id: None = None
     payload: ManifestPayload
 

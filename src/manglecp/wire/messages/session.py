@@ -8,6 +8,8 @@ from manglecp.wire.messages.envelope import UNSET, Count, Message, Object, Part,
 
 
 class ErrorPayload(Part, frozen=True, kw_only=True):
+    """What went wrong. Only if it is `recoverable` can it help to ask again."""
+
     code: str
     message: str
     details: Object | UnsetType = UNSET
@@ -16,11 +18,15 @@ class ErrorPayload(Part, frozen=True, kw_only=True):
 
 
 class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
+    """The last word about a request; the id is null if it could not be read."""
+
     id: RequestId | None
     payload: ErrorPayload
 
 
 class CancelPayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+    """The request that is not wanted any more."""
+
     request_id: RequestId
     request_key: str | None = None
     """Of the invocation, wherever and by whomever it is carried out."""
@@ -34,6 +40,8 @@ class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
 
 
 class AuthenticatePayload(Part, frozen=True, kw_only=True):
+    """A credential, and how it is to be understood."""
+
     scheme: Literal["bearer", "oauth2", "api_key"]
     token: str
 
@@ -43,11 +51,15 @@ class AuthenticatePayload(Part, frozen=True, kw_only=True):
 
 
 class Authenticate(Message, frozen=True, kw_only=True, tag="authenticate"):
+    """Who speaks in this session, from now on."""
+
     id: RequestId
     payload: AuthenticatePayload
 
 
 class Authenticated(Part, frozen=True, kw_only=True):
+    """Whom the server takes the client for, and what they may do."""
+
     status: Literal["authenticated"]
     identity: str
     permissions: tuple[str, ...]
@@ -56,6 +68,8 @@ class Authenticated(Part, frozen=True, kw_only=True):
 
 
 class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate_response"):
+    """The answer to an `authenticate` whose credential holds."""
+
     id: RequestId
     payload: Authenticated
 

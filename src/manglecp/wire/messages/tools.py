@@ -46,18 +46,24 @@ class SkillReference(Part, frozen=True, kw_only=True):
 
 
 class ContextResource(Part, frozen=True, kw_only=True):
+    """Something to read before the tool is used."""
+
     uri: str
     relevance: str | UnsetType = UNSET
     priority: Percent | UnsetType = UNSET
 
 
 class ContextInjection(Part, frozen=True, kw_only=True):
+    """What goes into the context of a model together with the tool."""
+
     instructions: str | UnsetType = UNSET
     skills: tuple[SkillReference, ...] | UnsetType = UNSET
     context_resources: tuple[ContextResource, ...] | UnsetType = UNSET
 
 
 class Safety(Part, frozen=True, kw_only=True):
+    """What a person may have to agree to before the tool runs."""
+
     requires_user_confirmation: bool
     side_effects: tuple[SideEffect, ...]
     reversible: bool | UnsetType = UNSET
@@ -65,11 +71,15 @@ class Safety(Part, frozen=True, kw_only=True):
 
 
 class Validity(Part, frozen=True, kw_only=True):
+    """When the tool can be invoked. A bound that is absent is open."""
+
     not_before: str | UnsetType = UNSET
     expires_at: str | UnsetType = UNSET
 
 
 class Metadata(Part, frozen=True, kw_only=True):
+    """How the tool came to be in the answer."""
+
     selection_phase: str | UnsetType = UNSET
     score: int | float | UnsetType = UNSET
     source_rules: tuple[str, ...] | UnsetType = UNSET
@@ -91,12 +101,16 @@ class MacroTool(Part, frozen=True, kw_only=True):
 
 
 class SkillResource(Part, frozen=True, kw_only=True):
+    """Something that a skill refers to."""
+
     uri: str
     type: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
 
 
 class Skill(Part, frozen=True, kw_only=True):
+    """A text that teaches a model how to use tools of this answer."""
+
     skill_id: str
     name: str
     description: str
