@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -43,50 +44,54 @@ class Cancellation:
 
 
 class Watchdog:
-    """One thread for all deadlines of the process; it sleeps while there are none."""
+    """One thread for all deadlines of the process. It sleeps until the first of them, dropped or not: nearly all are
+    dropped soon, and whoever sets one need not wake it."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._earlier = threading.Condition(self._lock)
         self._deadlines: list[tuple[float, int]] = []
         self._stops: dict[int, Stop] = {}  # of the deadlines that still matter
         self._numbers = itertools.count()
+        self._wakes = math.inf
+        """When the thread looks again by itself."""
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
         return len(self._stops)
 
     def after(self, seconds: float, stop: Stop) -> int:
-        with self._condition:
+        deadline = time.monotonic() + seconds
+        with self._lock:
             number = next(self._numbers)
             self._stops[number] = stop
             if len(self._deadlines) > 2 * len(self._stops) + 64:  # most are dropped: do not wait until they pass
                 self._deadlines = sorted(entry for entry in self._deadlines if entry[1] in self._stops)
-            heapq.heappush(self._deadlines, (time.monotonic() + seconds, number))
+            heapq.heappush(self._deadlines, (deadline, number))
             if self._thread is None or not self._thread.is_alive():
+                self._wakes = math.inf
                 self._thread = threading.Thread(target=self._run, daemon=True, name="mangle deadlines")
                 self._thread.start()
-            if self._deadlines[0][1] == number:
-                self._condition.notify()
+            if deadline < self._wakes:
+                self._earlier.notify()
         return number
 
     def drop(self, number: int) -> None:
         """The deadline no longer matters, and what it would stop is not held any more."""
-        with self._condition:
+        with self._lock:
             self._stops.pop(number, None)
 
     def _run(self) -> None:
-        with self._condition:
+        with self._lock:
             while True:
-                while self._deadlines and self._deadlines[0][1] not in self._stops:
-                    heapq.heappop(self._deadlines)
-                if not self._deadlines:
-                    self._condition.wait()
-                    continue
-                rest = self._deadlines[0][0] - time.monotonic()
+                self._wakes = self._deadlines[0][0] if self._deadlines else math.inf
+                rest = self._wakes - time.monotonic()
                 if rest > 0:
-                    self._condition.wait(rest)
+                    self._earlier.wait(min(rest, threading.TIMEOUT_MAX))
                     continue
-                self._stops.pop(heapq.heappop(self._deadlines)[1])()
+                stop = self._stops.pop(heapq.heappop(self._deadlines)[1], None)
+                if stop is not None:
+                    stop()
 
 
 watchdog = Watchdog()
