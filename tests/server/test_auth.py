@@ -298,6 +298,39 @@ async def test_strangers_keep_nobody_waiting_while_keys_are_fetched_for_them() -
     assert await new is not None, "whoever has a token of a new key waits for it"
 
 
+async def test_a_known_key_holds_at_once_while_keys_are_fetched_again() -> None:
+    now, fetching, answered = [1_000_000.0], threading.Event(), threading.Event()
+
+    def fetch(_: str) -> bytes:
+        if now[0] == 1_000_000.0:
+            return keys(a=RSA)
+        fetching.set()
+        assert answered.wait(PATIENCE)
+        return keys(b=EC)  # the other one was withdrawn
+
+    auth, good = JwtAuth(settings(), fetch=fetch, clock=lambda: now[0]), token(exp=1_009_999)
+    assert await auth.identify("bearer", good) is not None
+    now[0] += 301
+    try:
+        async with asyncio.timeout(PATIENCE / 2):
+            assert await auth.identify("bearer", good) is not None
+        assert await asyncio.to_thread(fetching.wait, PATIENCE)
+    finally:
+        answered.set()
+    async with asyncio.timeout(PATIENCE):
+        while await auth.identify("bearer", good) is not None:
+            await asyncio.sleep(0.01)
+
+
+async def test_keys_that_nobody_looked_at_for_long_are_fetched_first() -> None:
+    now, current = [1_000_000.0], [keys(a=RSA)]
+    auth = JwtAuth(settings(), fetch=lambda _: current[0], clock=lambda: now[0])
+    assert await auth.identify("bearer", token(exp=now[0] + 9_999)) is not None
+    current[0] = keys(b=EC)
+    now[0] += 3_601
+    assert await auth.identify("bearer", token(exp=now[0] + 9_999)) is None
+
+
 async def test_keys_that_cannot_be_fetched_let_nobody_in() -> None:
     for answer in (b"{", b"[]", b'{"keys": [{"kty": "oct", "k": "AAAA", "kid": "a"}]}', b'{"keys": 3}'):
         auth = JwtAuth(settings(), fetch=lambda _, answer=answer: answer)  # type: ignore[misc]

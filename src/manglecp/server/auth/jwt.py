@@ -4,8 +4,10 @@ A token holds if it is signed with a key of the issuer by an algorithm that the 
 resource (``aud``), comes from exactly this issuer, and has not expired. Nothing that a token says decides how it is
 checked: addresses of keys in it are not followed, and its ``alg`` is only compared. Tokens are never passed on.
 
-Keys are fetched in a thread, kept, and fetched again when a token names one that is unknown, though not more often than
-every half minute, however many such tokens come. Whoever has a token of a known key does not wait for that.
+Keys are fetched in a thread, kept, and fetched again after five minutes and when a token names one that is unknown,
+though not more often than every half minute, however many such tokens come. Whoever has a token of a known key does not
+wait for that, unless nobody has looked for an hour. A token that held by keys that are being fetched again is looked at
+again next time: its key may have been withdrawn.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _OURS: Final = frozenset({"anonymous", "local"})
 _LEEWAY: Final = 30
 _FRESH: Final = 300.0
+_OLD: Final = 3_600.0
+"""Seconds after which known keys are not relied on before they were asked for again."""
 _PAUSE: Final = 30.0
 _FETCH_SECONDS: Final = 5.0
 _PATIENCE: Final = 10.0
@@ -128,9 +132,11 @@ class JwtAuth:
         found = None if key is None else await asyncio.to_thread(self._check, credential, key)
         if found is None:
             return None
-        self._known[digest] = found
-        if len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        fresh = self._clock() - self._fetched_at < _FRESH
+        if fresh and key in self._keys.values():  # others may have come while it was looked at
+            self._known[digest] = found
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
         return self._free(found[1])
 
     def _free(self, identity: Identity) -> Identity | None:
@@ -183,12 +189,12 @@ class JwtAuth:
         if kid is not None and not isinstance(kid, str):
             return None
         now = self._clock()
-        if kid not in self._keys or now - self._fetched_at >= _FRESH:
-            if now - self._tried_at >= _PAUSE:
-                self._tried_at = now
-                self._renewing = asyncio.create_task(asyncio.to_thread(self._renew, now))
-            if self._renewing is not None and not self._renewing.done():
-                await asyncio.wait((self._renewing,), timeout=_PATIENCE)
+        age, unknown = now - self._fetched_at, kid not in self._keys
+        if (unknown or age >= _FRESH) and now - self._tried_at >= _PAUSE:
+            self._tried_at = now
+            self._renewing = asyncio.create_task(asyncio.to_thread(self._renew, now))
+        if (unknown or age >= _OLD) and self._renewing is not None and not self._renewing.done():
+            await asyncio.wait((self._renewing,), timeout=_PATIENCE)
         return self._keys.get(kid)
 
     def _renew(self, now: float) -> None:
