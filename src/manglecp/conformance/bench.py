@@ -39,10 +39,13 @@ def message(type_: str, payload: Mapping[str, Any] | None = None, /, **changes: 
 
 
 def dumped(given: Mapping[str, Any]) -> bytes:
+    """The JSON of a message, as UTF-8."""
     return json.dumps(given, ensure_ascii=False).encode()
 
 
 class Bench:
+    """One run of the checks against one server."""
+
     def __init__(self, target: Target, plan: Plan, report: Report, watcher: Watcher, now: float) -> None:
         self.plan = plan
         self.report = report
@@ -67,6 +70,7 @@ class Bench:
         return HttpLine(self._target, self.watcher, self.plan.credentials.headers if known else {})
 
     async def line(self) -> Line:
+        """The line that checks share; opened, and authenticated where the server wants that, when first asked for."""
         if self._line is None:
             line = self.new_line()
             self._line = line
@@ -76,31 +80,37 @@ class Bench:
         return self._line
 
     async def http(self) -> HttpLine:
+        """The same, for checks that run on HTTP only."""
         line = await self.line()
         assert isinstance(line, HttpLine)
         return line
 
     async def session(self) -> SessionLine:
+        """The same, for checks that run only where a connection lasts."""
         line = await self.line()
         assert isinstance(line, SessionLine)
         return line
 
     async def drop(self) -> None:
+        """Close the shared line. The next check that wants one gets another."""
         line, self._line = self._line, None
         if line is not None:
             await line.close()
 
     @property
     def opened(self) -> Line | None:
+        """The shared line, if there is one now."""
         return self._line
 
     async def authenticate(self, line: SessionLine, token: str | None = None) -> Answer:
+        """The answer to this token, or to that of the plan."""
         credentials = self.plan.credentials
         payload = {"scheme": credentials.scheme, "token": token or credentials.token}
         return await line.ask(dumped(message("authenticate", payload)))
 
     @property
     def auth_required(self) -> bool:
+        """Does the manifest say so?"""
         auth = self.manifest.get("auth")
         return isinstance(auth, dict) and auth.get("required") is True
 
@@ -137,6 +147,7 @@ class Bench:
         return answer
 
     async def state(self, stated: Stated, **changes: Any) -> Answer:
+        """Whatever answers this intent; ``changes`` replace members of the payload."""
         return await self.ask(message("intent_request", stated.payload(**changes)))
 
     async def tools(self, stated: Stated, **changes: Any) -> list[dict[str, Any]]:
@@ -144,6 +155,7 @@ class Bench:
         return tools_of(await self.answered(stated, **changes))
 
     async def answered(self, stated: Stated, **changes: Any) -> Answer:
+        """The answer to this intent. :class:`Untested` if it is an error."""
         answer = await self.state(stated, **changes)
         if answer.type != "intent_response":
             raise Untested(f"the intent {stated.label} is answered with {answer.code}")
@@ -194,12 +206,14 @@ class Bench:
         return [one for one in found if isinstance(one, dict) and {"predicate", "arity"} <= set(one)]
 
     def invocations(self, fits: Callable[[Invocation], bool]) -> list[Invocation]:
+        """Those of the plan that fit. :class:`Untested` if there are none."""
         found = [one for one in self.plan.invocations if fits(one)]
         if not found:
             raise Untested("the plan names no tool for it")
         return found
 
     async def macro_id(self, invocation: Invocation) -> str:
+        """The id of its tool, by asking for its intent. :class:`Untested` if the tool is not offered."""
         tools = await self.tools(invocation.intent)
         for tool in tools:
             if tool.get("name") == invocation.tool and isinstance(tool.get("macro_id"), str):
@@ -207,9 +221,11 @@ class Bench:
         raise Untested(f"the intent {invocation.intent.label} brings no tool {invocation.tool}")
 
     async def invoke(self, macro_id: str, args: Any, **more: Any) -> Answer:
+        """Whatever answers this invocation; ``more`` are members of the payload."""
         return await self.ask(message("invoke_request", {"macro_id": macro_id, "args": args, **more}), "invoke")
 
     def limit(self, name: str) -> int:
+        """What the manifest says. :class:`Untested` if it says nothing."""
         limits = self.manifest.get("limits")
         value = limits.get(name) if isinstance(limits, dict) else None
         if type(value) is not int:
@@ -218,5 +234,6 @@ class Bench:
 
 
 def tools_of(answer: Answer) -> list[dict[str, Any]]:
+    """The tools of an answer, as far as they are objects."""
     tools = answer.payload.get("macro_tools")
     return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []

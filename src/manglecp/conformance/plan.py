@@ -48,6 +48,8 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
+    """Whom the checks speak as. ``secret`` makes confirmation tokens for ``identity``."""
+
     token: str | None = field(default=None, repr=False)
     scheme: str = "bearer"
     identity: str = "anonymous"
@@ -55,6 +57,7 @@ class Credentials:
 
     @property
     def headers(self) -> dict[str, str]:
+        """Those that say so on HTTP; none without a token."""
         if self.token is None:
             return {}
         if self.scheme == "api_key":
@@ -81,6 +84,7 @@ class Stated:
     no_skills: tuple[str, ...] = ()
 
     def payload(self, **changes: Any) -> dict[str, Any]:
+        """Of an ``intent_request``. A member that is changed to ``...`` is left out."""
         intent: dict[str, Any] = {"name": self.name}
         if self.params is not None:
             intent["params"] = self.params
@@ -125,6 +129,8 @@ class Denied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
+    """Without one (``given`` is false) only what the manifest tells is asked for."""
+
     credentials: Credentials = Credentials()
     intents: tuple[Stated, ...] = ()
     invocations: tuple[Invocation, ...] = ()
@@ -134,6 +140,7 @@ class Plan:
 
 
 def instant(seconds: float) -> str:
+    """Seconds since 1970 as RFC 3339 text in UTC, without fractions."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

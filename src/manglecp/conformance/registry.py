@@ -23,6 +23,8 @@ Run = Callable[["Bench"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """One check, with what it needs before it can run."""
+
     run: Run
     rows: tuple[str, ...]
     level: int
@@ -34,6 +36,7 @@ class Check:
 
     @property
     def name(self) -> str:
+        """The first line of its docstring."""
         return (self.run.__doc__ or "").partition("\n")[0].rstrip(".")
 
 

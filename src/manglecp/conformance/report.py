@@ -43,6 +43,7 @@ _MOST: Final = 5
 
 
 def shortened(value: object, longest: int = _LONGEST) -> str:
+    """The value as text, cut where it is too long for a report."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
@@ -58,6 +59,8 @@ class Found:
 
 @dataclass(slots=True)
 class Row:
+    """What was found about one requirement."""
+
     id: str
     held: int = 0
     found: list[Found] = field(default_factory=list)
@@ -67,12 +70,15 @@ class Row:
 
     @property
     def outcome(self) -> Outcome:
+        """A recommendation that is not followed is ``advice``, and no failure."""
         if self.wrong:
             return "advice" if self.id in RECOMMENDED else "failed"
         return "passed" if self.held else "not tested"
 
 
 class Report:
+    """Everything that was found, to be shown by requirement."""
+
     def __init__(self, target: str, transport: str, level: int) -> None:
         self.target = target
         self.transport = transport
@@ -80,6 +86,7 @@ class Report:
         self._rows: dict[str, Row] = {}
 
     def note(self, id_: str, held: bool, expected: str, seen: object, check: str) -> None:
+        """One observation. Of those that do not hold, some are kept to be shown, and all are counted."""
         row = self._row(id_)
         if held:
             row.held += 1
@@ -90,6 +97,7 @@ class Report:
             row.found.append(found)
 
     def leave(self, ids: Iterable[str], reason: str) -> None:
+        """Say why these requirements, or parts of them, were not tested."""
         for id_ in ids:
             reasons = self._row(id_).reasons
             if reason not in reasons:
@@ -106,13 +114,16 @@ class Report:
 
     @property
     def rows(self) -> list[Row]:
+        """By area and number."""
         return sorted(self._rows.values(), key=lambda row: _order(row.id))
 
     def of(self, outcome: Outcome) -> list[str]:
+        """The ids of the requirements that came out like this."""
         return [row.id for row in self.rows if row.outcome == outcome]
 
     @property
     def conforms(self) -> bool:
+        """Did no requirement fail? Those that were not tested do not count."""
         return not self.of("failed")
 
     def counts(self, category: str | None = None) -> dict[Outcome, int]:

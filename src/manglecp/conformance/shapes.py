@@ -141,12 +141,15 @@ _PRESENCE: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-
 
 
 class Misfit(NamedTuple):
+    """Where a message does not fit its schema, and the requirements that say so."""
+
     rows: tuple[str, ...]
     where: str
     what: str
 
 
 def misfits(type_: str, message: dict[str, Any]) -> Iterator[Misfit]:
+    """All misfits of one message."""
     for error in _validator(type_).iter_errors(message):
         yield from _found(type_, message, error)
 

@@ -57,6 +57,8 @@ Note = tuple[str, bool, str, object]
 
 
 class Watcher:
+    """Called with every message that comes, whichever check it is for."""
+
     def __init__(self, report: Report) -> None:
         self._report = report
         self.secrets: list[str] = []

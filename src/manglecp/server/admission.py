@@ -92,14 +92,17 @@ class Admission:
 
     @property
     def evaluating(self) -> int:
+        """How many evaluations are under way."""
         return self._evaluating
 
     @property
     def invoking(self) -> int:
+        """How many invocations are under way."""
         return self._invoking
 
     @property
     def waiting(self) -> int:
+        """How many evaluations wait for their turn."""
         return len(self._queue)
 
     def evaluation(self) -> _Evaluation:
@@ -108,6 +111,7 @@ class Admission:
 
     @contextmanager
     def invocation(self) -> Iterator[None]:
+        """For as long as an invocation takes. Raises ``rate_limited`` instead of waiting."""
         if self._invoking >= self._settings.invocations:
             raise _limited("Too many invocations are running", 1.0)
         self._invoking += 1
@@ -122,6 +126,7 @@ class Admission:
         return self._clock()
 
     def end(self, began: float) -> None:
+        """The turn that began then is over, and the next one in the queue has it."""
         self._typical += 0.1 * (self._clock() - began - self._typical)
         self._evaluating -= 1
         self._hand_on()

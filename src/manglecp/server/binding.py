@@ -25,6 +25,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
+    """Where, by which names, and with which certificate."""
+
     host: str = "127.0.0.1"
     port: int = 8_000
     hosts: Sequence[str] = ()

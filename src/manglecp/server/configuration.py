@@ -43,6 +43,7 @@ def load_server_settings(path: Path) -> ServerSettings:
 
 
 def read_server_settings(file: str, text: str, problems: Problems) -> ServerSettings:
+    """What the text says, with defaults for what it does not say. What is wrong goes to ``problems``."""
     default = ServerSettings()
     whole = read_toml(file, text, problems)
     rates, load, sessions = whole.section("rates"), whole.section("load"), whole.section("sessions")

@@ -101,15 +101,18 @@ class Core:
         return Session(self, transport, peer, send, f"{transport}-{next(self._numbers)}")
 
     def manifest(self, *, http: bool = False) -> Document:
+        """As it is now; on HTTP it says where to ask."""
         return self._manifests.document(http=http)
 
     @property
     def max_message_bytes(self) -> int:
+        """Of the pack that is served; before one is, of what is known about it."""
         edition = self.serving.edition
         return (self.serving.outline if edition is None else edition.domain.pack.settings).limits.max_message_bytes
 
     @property
     def structured_facts(self) -> bool:
+        """Does the pack that is served take facts that are written as clauses?"""
         edition = self.serving.edition
         return edition is not None and edition.domain.pack.settings.structured_facts
 
@@ -167,12 +170,15 @@ class Core:
     # --- for sessions ------------------------------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
+        """One more session that lasts: it is told new manifests and closed at the end."""
         self._sessions.add(session)
 
     def closed(self, session: Session) -> None:
+        """That session is over."""
         self._sessions.discard(session)
 
     def begin(self, pending: Pending, work: Coroutine[Any, Any, None]) -> None:
+        """Work on a request in the background, known as pending until it is answered."""
         task = pending.task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -187,6 +193,7 @@ class Core:
         reply: Reply,
         tool: str | None = None,
     ) -> None:
+        """Tell the log and the metrics about a request that is answered."""
         who = session.identity
         request = None if message is None or message.id is None else message.id[:_LONGEST_ID]
         event = Handled(

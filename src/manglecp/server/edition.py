@@ -29,6 +29,8 @@ __all__ = ["Edition", "open_edition"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edition:
+    """The pack as it was at one moment, ready to answer."""
+
     domain: Domain
     """As it was opened; that of the invoker may know more."""
     invoker: Invoker

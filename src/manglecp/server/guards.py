@@ -33,6 +33,8 @@ _HEADERS: Final = b"Accept, Authorization, Content-Type, If-None-Match, X-Mangle
 
 
 class Guards:
+    """Says of each request whether its Host and Origin are let in."""
+
     def __init__(
         self,
         bound: str = "127.0.0.1",
@@ -79,6 +81,7 @@ class Guards:
 
     @staticmethod
     def preflight() -> list[tuple[bytes, bytes]]:
+        """The headers that answer a browser which asks before it sends."""
         return [
             (b"access-control-allow-methods", _METHODS),
             (b"access-control-allow-headers", _HEADERS),

@@ -69,6 +69,8 @@ class _Request:
 
 
 class Http:
+    """An ASGI application for everything but WebSocket."""
+
     def __init__(
         self,
         core: Core,

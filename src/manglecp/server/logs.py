@@ -20,7 +20,10 @@ _LONGEST: Final = 4_096
 
 
 class JsonLines(logging.Formatter):
+    """Formats records as JSON. Messages and traces are cut where they are too long."""
+
     def format(self, record: logging.LogRecord) -> str:
+        """One line without a line break; only known fields of the record, and only ASCII."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

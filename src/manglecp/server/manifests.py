@@ -23,6 +23,8 @@ __all__ = ["Document", "Manifests"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
+    """A manifest as it is sent, and the state of the server that it tells of."""
+
     data: bytes
     etag: str
     """With its quotation marks, as in a header."""
@@ -30,6 +32,8 @@ class Document:
 
 
 class Manifests:
+    """Written once for each state of the server, however often they are asked for."""
+
     def __init__(self, serving: Serving, auth: Auth) -> None:
         self._serving = serving
         self._auth = auth

@@ -48,6 +48,7 @@ class Outbox:
         self._task = asyncio.create_task(self._run())
 
     def put(self, data: bytes, kind: Kind = "answer") -> None:
+        """Add a message. Progress is dropped where there is no room, a manifest replaces one that waits."""
         if self.broken.is_set() or self._closing or (kind == "progress" and not self._room.is_set()):
             return
         if kind == "manifest":

@@ -15,6 +15,8 @@ __all__ = ["Pending"]
 
 
 class Pending:
+    """A request from its arrival to its answer."""
+
     def __init__(
         self, message: IntentRequest | InvokeRequest, answered: Callable[[Pending, Reply], None], began_ns: int
     ) -> None:
@@ -32,6 +34,7 @@ class Pending:
 
     @property
     def id(self) -> str:
+        """That of the request, which its answer repeats."""
         assert self.message.id is not None  # requests have one (WIRE-03)
         return self.message.id
 
@@ -41,9 +44,11 @@ class Pending:
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
 
     def named(self, tool: str) -> None:
+        """Which tool is invoked, as is known by now."""
         self.tool = tool
 
     def finish(self, reply: Reply) -> None:
+        """Answer it, unless it is answered."""
         if not self.answer.done():
             self.answer.set_result(reply)
             self._answered(self, reply)

@@ -39,11 +39,14 @@ class _Flow(FlowControl):
 
 
 class HttpProtocol(HttpToolsProtocol):
+    """Ends connections whose request does not begin, takes too long to begin, or begins at too great a length."""
+
     _late: asyncio.TimerHandle | None = None
     _length = 0
 
     @property
     def write_paused(self) -> bool:
+        """Does the client not read what it is sent?"""
         return self.flow.write_paused
 
     def connection_made(self, transport: Any) -> None:
@@ -74,6 +77,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """An error message as the body, then the end of the connection."""
         body = failure(malformed("This is no HTTP request", "$"), None).data
         head = (b"HTTP/1.1 400 Bad Request", b"content-type: application/json", b"connection: close")
         self.transport.write(b"\r\n".join((*head, b"content-length: %d" % len(body), b"", body)))
@@ -118,6 +122,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.handshake_complete = True
 
     def handle_text(self, event: Frame) -> None:
+        """Hand on a message that came in one frame; what is no UTF-8 ends the connection."""
         if not event.fin:
             return
         data, event.data = event.data, b""  # the parser keeps the last frame until the next one comes
@@ -134,6 +139,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._hand_over({"type": "websocket.receive", "bytes": bytes(event.data)})
 
     def handle_cont(self, event: Frame) -> None:
+        """Of a message in several frames, only its end is handed on, without the text."""
         if event.fin:
             self._hand_over({"type": "websocket.receive", SPLIT: True})
 
@@ -147,6 +153,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     @property
     def write_paused(self) -> bool:
+        """Does the client not read what it is sent?"""
         return not self.writable.is_set()
 
     def pause_writing(self) -> None:
@@ -158,6 +165,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._go_on()
 
     async def receive(self) -> Any:
+        """The next event for the application, which makes room for others."""
         event = await self.queue.get()
         self._go_on()
         return event

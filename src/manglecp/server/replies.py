@@ -13,6 +13,8 @@ __all__ = ["Reply", "failure", "success"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
+    """A terminal message, ready to be sent."""
+
     data: bytes
     status: int = 200
     """Of HTTP."""
@@ -22,6 +24,7 @@ class Reply:
 
 
 def success(message: Message) -> Reply:
+    """The reply that holds this message."""
     return Reply(encode(message))
 
 

@@ -160,6 +160,7 @@ class Serving:
 
     @property
     def status(self) -> Status:
+        """As the manifest says it."""
         if self._draining:
             return "draining"
         if self._current is None:
@@ -172,6 +173,7 @@ class Serving:
         return MappingProxyType(self._troubles)
 
     def degrade(self, what: str, how: str) -> None:
+        """Something that the server can go on without does not work. ``what`` is its name, ``how`` is told."""
         if self._troubles.get(what) != how:
             self._troubles[what] = how
             _log.warning("degraded: %s", how)
@@ -183,6 +185,7 @@ class Serving:
             self.degrade(STORE, _STORE_FAILS)
 
     def restore(self, what: str) -> None:
+        """It works again."""
         if self._troubles.pop(what, None) is not None:
             _log.info("no longer degraded: %s", what)
             self._tell()
@@ -215,6 +218,7 @@ class Serving:
             yield edition
 
     def not_ready(self) -> WireError:
+        """The refusal of requests while there is no edition, or no longer."""
         doing = "is shutting down" if self._draining else "is still starting"
         return WireError("server_not_ready", f"The server {doing}", retry_after_ms=self.settings.retry_after_ms)
 

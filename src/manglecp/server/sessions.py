@@ -127,6 +127,7 @@ class Session:
 
     @property
     def identity(self) -> Identity | None:
+        """Who speaks; None until that is known."""
         return self._identity
 
     async def who(self) -> Identity:

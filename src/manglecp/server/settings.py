@@ -17,11 +17,14 @@ class Rate:
     burst: int
 
     def part(self, processes: int) -> Rate:
+        """What each of so many processes may grant of it."""
         return Rate(self.per_second / processes, math.ceil(self.burst / processes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
+    """Limits and times of one process, with defaults for a small machine."""
+
     # --- how often ---------------------------------------------------------------------------------------------------
     identity_rate: Rate | None = Rate(200, 400)
     """For each authenticated client. None: no limit."""

@@ -14,6 +14,8 @@ __all__ = ["Tls"]
 
 
 class Tls:
+    """The two files, and what is made of them."""
+
     def __init__(self, certificate: Path, key: Path) -> None:
         self.certificate = certificate
         self.key = key

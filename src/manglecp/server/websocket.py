@@ -37,6 +37,8 @@ _LAST_WORDS: Final = 5.0
 
 
 class WebSocket:
+    """An ASGI application for WebSocket connections."""
+
     def __init__(self, core: Core, guards: Guards, *, most: int = 1_024) -> None:
         """``most`` connections at once; others are told to come back later."""
         self._core = core

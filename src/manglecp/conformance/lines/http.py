@@ -19,6 +19,8 @@ _MEMBERS: Final[Mapping[End, str]] = {"evaluate": "intent_eval", "invoke": "macr
 
 
 class HttpLine:
+    """A line (:class:`.Line`) without a session: each question is a request of its own."""
+
     transport: Transport = "http"
 
     def __init__(self, url: str, watch: Watch, credentials: Mapping[str, str] | None = None) -> None:
@@ -58,6 +60,7 @@ class HttpLine:
     async def request(
         self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
+        """The response, whatever it is. :class:`Closed` if there is none."""
         try:
             return await self._client.request(method, url, content=content, headers=dict(headers or {}))
         except (httpx.HTTPError, httpx.InvalidURL) as error:

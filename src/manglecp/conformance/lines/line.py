@@ -40,19 +40,23 @@ class Answer:
 
     @property
     def type(self) -> Any:
+        """What the message says; any JSON at all."""
         return self.message.get("type")
 
     @property
     def payload(self) -> dict[str, Any]:
+        """Empty if it is no object."""
         payload = self.message.get("payload")
         return payload if isinstance(payload, dict) else {}
 
     @property
     def code(self) -> Any:
+        """Of an error; None for other messages."""
         return self.payload.get("code") if self.type == "error" else None
 
     @property
     def details(self) -> dict[str, Any]:
+        """Of an error; empty if there are none."""
         details = self.payload.get("details")
         return details if isinstance(details, dict) else {}
 
@@ -68,6 +72,8 @@ Watch = Callable[[Answer], None]
 
 
 class Line(Protocol):
+    """One way to one server. Where it ends, whoever waits gets :class:`Closed`."""
+
     transport: Transport
 
     async def open(self) -> Answer:
@@ -76,7 +82,8 @@ class Line(Protocol):
     async def ask(self, data: bytes, end: End = "evaluate") -> Answer:
         """Send these bytes, and the terminal message that follows. Nothing else may be under way."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the connection, and a process that was started for it."""
 
 
 def read_message(data: bytes) -> dict[str, Any]:

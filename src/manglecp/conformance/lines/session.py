@@ -15,6 +15,8 @@ __all__ = ["SessionLine"]
 
 
 class SessionLine(ABC):
+    """A line (:class:`.Line`) whose connection lasts. It notes what no question waits for."""
+
     transport: Transport
 
     def __init__(self, watch: Watch) -> None:
@@ -77,6 +79,7 @@ class SessionLine(ABC):
 
     @property
     def unread(self) -> list[Answer]:
+        """Terminal messages that nobody has taken."""
         return list(self._inbox)
 
     async def close(self) -> None:

@@ -20,6 +20,8 @@ _LEAVE: Final = 2.0
 
 
 class StdioLine(SessionLine):
+    """A line to a process that is started for it."""
+
     transport: Transport = "stdio"
 
     def __init__(self, command: Sequence[str], watch: Watch) -> None:
@@ -65,11 +67,13 @@ class StdioLine(SessionLine):
             raise Closed("the server closed its input") from None
 
     def end_input(self) -> None:
+        """Close its standard input, which tells a server to end."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     async def exit_status(self) -> int:
+        """Wait for its end."""
         assert self._process is not None
         return await self._process.wait()
 

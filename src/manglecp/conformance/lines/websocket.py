@@ -14,6 +14,8 @@ __all__ = ["WebSocketLine"]
 
 
 class WebSocketLine(SessionLine):
+    """A line over one WebSocket connection."""
+
     transport: Transport = "websocket"
 
     def __init__(self, url: str, watch: Watch, headers: Mapping[str, str] | None = None) -> None:

@@ -12,6 +12,8 @@ __all__ = ["Several"]
 
 
 class Several:
+    """Asks each in turn. Nobody is anonymous: one of them has to know the credential."""
+
     required: Final = True
 
     def __init__(self, ways: Sequence[Auth]) -> None:

@@ -97,12 +97,15 @@ class TokensFile:
 
     @property
     def names(self) -> Mapping[str, Identity]:
+        """Identities by their names, as the file has them when it is asked."""
         return _Live(lambda: self._identities)
 
     def secrets(self) -> Secrets:
+        """The confirmation secrets, as the file has them when it is asked."""
         return Secrets(_Live(lambda: self._secrets))
 
     def auto_confirm(self) -> AutoConfirm:
+        """The effects that need no person, as the file has them when it is asked."""
         return AutoConfirm(_Live(lambda: self._effects))
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
