@@ -97,6 +97,37 @@ def test_what_changes_while_it_is_read_is_seen_next_time(tmp_path: Path) -> None
     assert watched.poll() == "none"
 
 
+def test_an_edit_that_has_not_come_to_rest_is_waited_for(tmp_path: Path) -> None:
+    watched = Watched(write(tmp_path / "pack", SMALL), read_pack, steady=1, gone=4)
+    write(watched.folder, {"rules/greet.mg": RULES + "# more\n"})
+    assert watched.poll() == "none"
+    write(watched.folder, {"rules/greet.mg": RULES + "# and more\n"})
+    assert [watched.poll() for _ in range(3)] == ["none", "swapped", "none"]
+    assert "and more" in watched.current.sources[0].text
+
+
+def test_a_file_that_is_gone_for_a_moment_is_not_missed(tmp_path: Path) -> None:
+    named = {**SMALL, "pack.toml": '[pack]\nname = "one"\n'}
+    watched = Watched(write(tmp_path / "pack", named), read_pack, steady=1, gone=4)
+    for text in (named["pack.toml"], '[pack]\nname = "two"\n'):
+        (watched.folder / "pack.toml").unlink()
+        assert [watched.poll() for _ in range(3)] == ["none"] * 3
+        write(watched.folder, {"pack.toml": text})
+        assert [watched.poll() for _ in range(3)] == ["none", "swapped", "none"]
+        assert watched.current.settings.name == text.split('"')[1]
+    (watched.folder / "pack.toml").unlink()  # for good
+    assert [watched.poll() for _ in range(6)] == [*["none"] * 4, "swapped", "none"]
+
+
+def test_a_folder_that_never_rests_is_loaded_all_the_same(tmp_path: Path) -> None:
+    watched = Watched(write(tmp_path / "pack", SMALL), read_pack, steady=1)
+    polls = []
+    for n in range(40):
+        write(watched.folder, {"notes.txt": "x" * n})
+        polls.append(watched.poll())
+    assert 1 <= polls.count("swapped") <= 4
+
+
 def test_a_folder_that_vanishes_is_a_broken_edit(watched: Watched[Pack]) -> None:
     before = watched.current
     watched.folder.rename(watched.folder.with_name("elsewhere"))

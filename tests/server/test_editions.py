@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.problems import PackError
+from manglecp.pack.watching import Change, Watched
 from manglecp.server.core import Core
 from manglecp.server.edition import Edition, open_edition
 from manglecp.server.reloading import reload_on_change
@@ -82,6 +83,43 @@ async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Pat
         async with asyncio.timeout(PATIENCE):
             await core.close()
         store.close()
+
+
+async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "pack.toml"
+    settings.write_text("first")
+
+    class Editing(Watched[None]):
+        """Somebody saves: the file is away at two looks."""
+
+        looks = 0
+
+        def poll(self) -> Change:
+            self.looks += 1
+            if self.looks == 2:
+                settings.unlink()
+            if self.looks == 4:
+                settings.write_text("second")
+            return super().poll()
+
+    class Told:
+        status = "ready"
+        loaded: ClassVar[list[str]] = []
+
+        async def ready(self) -> None:
+            pass
+
+        async def reload(self) -> Reloaded:
+            self.loaded.append(settings.read_text() if settings.exists() else "")
+            self.status = "draining"
+            return "swapped"
+
+    monkeypatch.setattr("manglecp.server.reloading.Watched", Editing)
+    async with asyncio.timeout(PATIENCE):
+        await reload_on_change(cast(Serving, Told()), tmp_path, pause=0.001)
+    assert Told.loaded == ["second"]
 
 
 async def test_a_pack_that_was_never_sound_is_served_once_it_is_repaired(tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 An edit is noticed by a fingerprint of names, sizes and times, which is cheap enough to be looked at several times a
 second. It is taken before the pack is read: what changes while it is read is another edit, and noticed next time. A
 broken edit leaves the old version in its place and says what is wrong; a good one takes its place.
+
+Whoever saves may write several files, and many editors put a file away before they write it anew. A folder in between
+can be a pack that nobody meant. So whoever looks again and again may ask for an edit that has come to rest: one that
+looks the same several times, and more times where a file is gone.
 """
 
 from __future__ import annotations
@@ -22,14 +26,25 @@ __all__ = ["Change", "Watched"]
 T = TypeVar("T")
 Change = Literal["none", "swapped", "broken"]
 Fingerprint = frozenset[tuple[str, int, int, int, int]]
+_RESTLESS: Final = 20
+"""Looks after which a folder that does not come to rest is loaded as it is."""
 
 
 class Watched(Generic[T]):
     """What ``load`` makes of a folder, kept up to date by :meth:`poll`. May be used by several threads."""
 
-    def __init__(self, folder: Path, load: Callable[[Path], T]) -> None:
-        """Load the first version; :class:`PackError` if there is none."""
+    def __init__(self, folder: Path, load: Callable[[Path], T], *, steady: int = 0, gone: int = 0) -> None:
+        """Load the first version; :class:`PackError` if there is none.
+
+        An edit is loaded if it looked the same ``steady`` more times, or ``gone`` where a file is missing.
+        """
         self.folder: Final = folder
+        self._steady = steady
+        self._gone = gone
+        self._latest: Fingerprint | None = None
+        """What was there at the last look, as long as it is not loaded."""
+        self._same = 0
+        self._looks = 0
         self._load = load
         self._polling = threading.Lock()
         self._seen = _fingerprint(folder)
@@ -53,6 +68,9 @@ class Watched(Generic[T]):
         with self._polling:
             seen = _fingerprint(self.folder)
             if seen == self._seen:
+                self._latest = None
+                return "none"
+            if not self._at_rest(seen):
                 return "none"
             try:
                 loaded = self._load(self.folder)
@@ -67,6 +85,16 @@ class Watched(Generic[T]):
             self._seen = seen
             self._state = (loaded, ())
             return "swapped"
+
+    def _at_rest(self, seen: Fingerprint) -> bool:
+        self._looks = 0 if self._latest is None else self._looks + 1
+        self._same = self._same + 1 if seen == self._latest else 0
+        self._latest = seen
+        missing = {path for path, *_ in self._seen} - {path for path, *_ in seen}
+        if self._same < (self._gone if missing else self._steady) and self._looks < _RESTLESS:
+            return False
+        self._latest = None
+        return True
 
 
 def _fingerprint(folder: Path) -> Fingerprint:

@@ -1,6 +1,6 @@
 """What is read again while a server runs: a pack that is being worked on, and the file of tokens.
 
-Every edit counts as soon as it is there, if it works.
+Every edit counts as soon as it is there and has come to rest, if it works.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def reload_on_change(
     serving: Serving, folder: Path, *, pause: float = 0.3, told: Callable[[Reloaded], None] = lambda _: None
 ) -> None:
     """Until it is cancelled. ``told`` hears of every reload."""
-    watched = await asyncio.to_thread(Watched, folder, lambda _: None)
+    watched = await asyncio.to_thread(Watched, folder, lambda _: None, steady=1, gone=5)
     with contextlib.suppress(PackError):  # then it is to be repaired
         await serving.ready()
     while serving.status != "draining":
