@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias, cast
 from manglecp.client.errors import Refused
 from manglecp.wire.messages.manifest import SCHEMES
 
-__all__ = ["API_KEY_HEADER", "Credential", "Scheme", "TokenSource"]
+__all__ = ["Credential", "Scheme", "TokenSource"]
 
 Scheme: TypeAlias = Literal["bearer", "oauth2", "api_key"]
 TokenSource: TypeAlias = str | Callable[[], str | Awaitable[str]]

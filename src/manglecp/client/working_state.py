@@ -26,7 +26,7 @@ from manglecp.wire.faults import Fault
 from manglecp.wire.messages.invocation import StateDelta
 from manglecp.wire.schemas import Schema
 
-__all__ = ["MOST_FACTS", "Applied", "FactObject", "WorkingState", "restated"]
+__all__ = ["Applied", "FactObject", "WorkingState", "restated"]
 
 FactObject: TypeAlias = dict[str, Any]
 """One fact as it travels: ``pred``, ``args``, perhaps ``t``, ``source`` and ``category``."""

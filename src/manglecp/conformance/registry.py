@@ -11,7 +11,7 @@ from manglecp.conformance.lines.line import Transport
 if TYPE_CHECKING:
     from manglecp.conformance.bench import Bench
 
-__all__ = ["ALL", "HTTP", "SESSIONS", "STDIO", "WEBSOCKET", "Check", "check", "checks"]
+__all__ = ["HTTP", "SESSIONS", "STDIO", "WEBSOCKET", "Check", "check", "checks"]
 
 ALL: Final[tuple[Transport, ...]] = ("http", "websocket", "stdio")
 HTTP: Final[tuple[Transport, ...]] = ("http",)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-__all__ = ["CATEGORIES", "RECOMMENDED", "Found", "Outcome", "Report", "Row", "shortened"]
+__all__ = ["CATEGORIES", "RECOMMENDED", "Found", "Outcome", "Report", "Row"]
 
 Outcome = Literal["passed", "failed", "advice", "not tested"]
 

@@ -29,7 +29,7 @@ from manglecp.wire.messages.manifest import (
 )
 from manglecp.wire.messages.manifest import Auth as AuthDescription
 
-__all__ = ["CONFORMANCE_LEVEL", "outlined", "read_outline"]
+__all__ = ["outlined", "read_outline"]
 
 CONFORMANCE_LEVEL: Final = 3
 _LARGEST: Final = 65_536

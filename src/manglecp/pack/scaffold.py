@@ -15,10 +15,9 @@ from typing import Final
 from manglecp.pack.problems import PackError, Problem
 from manglecp.pack.settings import is_name
 
-__all__ = ["INTENT", "TOOL", "write_scaffold"]
+__all__ = ["INTENT", "write_scaffold"]
 
 INTENT: Final = "review"
-TOOL: Final = "measure_text"
 _FILES: Final = {
     "pack.toml": """[pack]
 name = "{name}"

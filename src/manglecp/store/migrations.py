@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.errors import Unusable
 
-__all__ = ["ByDialect", "Migration", "Part", "append_only", "bring_up_to_date", "is_up_to_date", "write"]
+__all__ = ["ByDialect", "Migration", "Part", "append_only", "bring_up_to_date", "is_up_to_date"]
 
 
 class ByDialect(NamedTuple):

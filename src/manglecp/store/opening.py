@@ -27,7 +27,7 @@ from manglecp.store.sealing import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.urls import PostgresUrl, is_postgres
 
-__all__ = ["FILE_NAME", "PARTS", "Store", "open_database", "open_store", "place_of", "state_directory"]
+__all__ = ["Store", "open_database", "open_store", "place_of", "state_directory"]
 
 PARTS: Final[Sequence[Part]] = (LEDGER, REGISTRY, NONCES, RUNS, ISSUES)
 """Everything that a store has tables for."""

@@ -30,7 +30,7 @@ from manglecp.store.urls import PostgresUrl, unreadable
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["SCHEMA", "PostgresDatabase", "PostgresTransaction"]
+__all__ = ["PostgresDatabase", "PostgresTransaction"]
 
 SCHEMA: Final = "manglecp"
 

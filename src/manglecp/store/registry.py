@@ -24,7 +24,7 @@ from manglecp.harness.canonical import digest_bytes
 from manglecp.store.database import Transaction
 from manglecp.store.migrations import Part
 
-__all__ = ["AT_ONCE", "MOST_ENTRIES", "REGISTRY", "RETENTION_MS", "Kept", "Registry", "Swept"]
+__all__ = ["MOST_ENTRIES", "REGISTRY", "RETENTION_MS", "Kept", "Registry", "Swept"]
 
 RETENTION_MS: Final = 300_000
 MOST_ENTRIES: Final = 1_000_000

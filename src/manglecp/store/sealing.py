@@ -20,7 +20,7 @@ from manglecp.store.errors import Invalid, Unusable
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["KEY_BYTES", "Seals"]
+__all__ = ["Seals"]
 
 KEY_BYTES: Final = 32
 

@@ -25,7 +25,7 @@ from manglecp.wire.messages import ErrorMessage, IntentRequest, InvokeRequest, M
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.session import ErrorPayload
 
-__all__ = ["WELL_KNOWN", "HttpTransport"]
+__all__ = ["HttpTransport"]
 
 WELL_KNOWN: Final = "/.well-known/manglecp/manifest.json"
 _SCHEMES: Final = frozenset({"http", "https"})

@@ -11,7 +11,7 @@ import httpx
 
 from manglecp.conformance.lines.line import Answer, Closed, End, Transport, Watch, read_message
 
-__all__ = ["MANIFEST_PATH", "HttpLine"]
+__all__ = ["HttpLine"]
 
 MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
 _JSON: Final = {"content-type": "application/json", "accept": "application/json"}

@@ -23,7 +23,6 @@ from manglecp.wire.decoding import decode
 from manglecp.wire.faults import Fault
 
 __all__ = [
-    "SCHEMA",
     "Add",
     "AddDependency",
     "Change",

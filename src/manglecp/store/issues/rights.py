@@ -34,7 +34,7 @@ from manglecp.store.issues.transitions import snapshot
 if TYPE_CHECKING:
     from manglecp.harness.states import MutationReady
 
-__all__ = ["Evidence", "check_intent", "evidence_of", "spend", "subject"]
+__all__ = ["Evidence", "check_intent", "evidence_of", "spend"]
 
 LARGEST_EVIDENCE: Final = 65_536
 

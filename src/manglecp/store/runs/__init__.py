@@ -25,7 +25,7 @@ Data meets the modules in this order:
 from manglecp.store.runs.claiming import POISONED
 from manglecp.store.runs.deciding import DID_NOT_HAPPEN
 from manglecp.store.runs.errors import Fenced, KeyTaken, NoRun, NotOpen
-from manglecp.store.runs.journal import ABORTED, Runs
+from manglecp.store.runs.journal import Runs
 from manglecp.store.runs.model import (
     Claimed,
     Decision,
@@ -43,15 +43,12 @@ from manglecp.store.runs.model import (
     Values,
     Verdict,
 )
-from manglecp.store.runs.steps import OUTCOME_UNKNOWN
 from manglecp.store.runs.sweeping import Swept
 from manglecp.store.runs.tables import RUNS
 from manglecp.store.runs.waiting import pauses
 
 __all__ = [
-    "ABORTED",
     "DID_NOT_HAPPEN",
-    "OUTCOME_UNKNOWN",
     "POISONED",
     "RUNS",
     "Claimed",
