@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,11 @@ from manglecp.intent.definition import Definition
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.responding import respond
-from manglecp.invoke.announcing import Announcing
+from manglecp.invoke.announcing import Announced, Announcing
 from manglecp.invoke.documents import Documents
+from manglecp.store.errors import Invalid
 from manglecp.store.opening import Store, open_store
+from manglecp.store.registry import Registry
 from manglecp.wire.messages.intent import IntentRequest
 from tests.intent.packs import NOW, action, pack, request
 
@@ -64,10 +67,19 @@ class Asking:
         self.documents = Documents(domain.pack)
 
     def ask(self, asked: IntentRequest, identity: Identity = ME) -> tuple[Definition, ...]:
-        now_ns = self.now * 1_000_000
-        definitions = respond(self.domain, asked, identity, lambda: now_ns).definitions
-        self.announcing.keep(asked, identity, definitions, now_ns, self.now)
+        [definitions] = self.ask_together([(asked, identity)])
         return definitions
+
+    def ask_together(self, questions: Sequence[tuple[IntentRequest, Identity]]) -> list[tuple[Definition, ...]]:
+        """Answers that are kept at the same time."""
+        now_ns = self.now * 1_000_000
+        answers = [respond(self.domain, asked, who, lambda: now_ns).definitions for asked, who in questions]
+        told = [
+            Announced(asked, who, definitions, now_ns, self.now)
+            for (asked, who), definitions in zip(questions, answers, strict=True)
+        ]
+        assert self.announcing.keep(told) == [None] * len(told)
+        return answers
 
     def found(self, macro_id: str, after: int = 0, identity: Identity = ME) -> tuple[object, ...] | None:
         """What an invocation would find."""
@@ -183,13 +195,38 @@ def test_it_is_as_if_everything_were_written_each_time(seed: int, domain: Domain
             oracle.evict()
         if dice.random() < 0.1:  # another process of the same store
             process.announcing = announcing(domain, process.store)
-        asked, who = dice.choice(questions), dice.choice((ME, YOU))
-        oracle.announcing = announcing(domain, oracle.store)
-        definitions = process.ask(asked, who)
-        assert oracle.ask(asked, who) == definitions
-        for one in definitions:
+        together = [(dice.choice(questions), dice.choice((ME, YOU))) for _ in range(dice.choice((1, 1, 2, 4)))]
+        answers = process.ask_together(together)
+        for (asked, who), definitions in zip(together, answers, strict=True):
+            oracle.announcing = announcing(domain, oracle.store)
+            assert oracle.ask(asked, who) == definitions
+        asking = zip(together, answers, strict=True)
+        last = {(who, one.macro_id): one for (_, who), definitions in asking for one in definitions}
+        for (who, macro_id), one in last.items():
             window = max(0, (one.expires_at or 0) // 1_000_000 - process.now)
             for after in (0, RETENTION - 1, window, window + RETENTION - 1):
-                expected = oracle.found(one.macro_id, after, who)
+                expected = oracle.found(macro_id, after, who)
                 assert expected is not None
-                assert process.found(one.macro_id, after, who) == expected
+                assert process.found(macro_id, after, who) == expected
+
+
+def test_one_that_cannot_be_kept_is_told_so_and_the_others_are_kept(
+    domain: Domain, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Asking(domain, stores[0])
+    real = Registry.keep
+
+    def keep(self: Registry, tx: Any, identity: str, *more: Any, **told: Any) -> None:
+        if identity == YOU.name:
+            raise Invalid("registry", "nothing is kept for you")
+        real(self, tx, identity, *more, **told)
+
+    monkeypatch.setattr(Registry, "keep", keep)
+    now_ns = process.now * 1_000_000
+    tools = respond(domain, request("go"), ME, lambda: now_ns).definitions
+    them = Identity("them", frozenset(), "user")
+    told = [Announced(request("go"), who, tools, now_ns, process.now) for who in (ME, YOU, them)]
+    mine, yours, theirs = process.announcing.keep(told)
+    assert (mine, type(yours), theirs) == (None, Invalid, None)
+    there = [process.found(tools[0].macro_id, identity=who) is not None for who in (ME, YOU, them)]
+    assert there == [True, False, True]

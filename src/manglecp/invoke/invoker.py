@@ -26,7 +26,7 @@ from manglecp.intent.identity import Identity
 from manglecp.intent.responding import respond
 from manglecp.intent.secret_settings import hiding
 from manglecp.invoke.accepting import Accepted, Accepting, Asked
-from manglecp.invoke.announcing import Announcing
+from manglecp.invoke.announcing import Announced, Announcing
 from manglecp.invoke.answers import Answer
 from manglecp.invoke.carrying import CarryingOut
 from manglecp.invoke.checking import Checks, args_digest, not_found
@@ -146,13 +146,23 @@ class Invoker:
         return await self._in_thread(self._evaluate, request, identity)
 
     def _evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
+        response, announced = self.answer(request, identity)
+        [failed] = self.announce([announced])
+        if failed is not None:
+            raise failed
+        return response
+
+    def answer(self, request: IntentRequest, identity: Identity) -> tuple[IntentResponse, Announced]:
+        """The answer to an intent, in this thread. It is not given before its tools have been announced."""
         now_ns = self._clock()
         domain = self.domain
-        answer = respond(domain, request, identity, lambda: now_ns)
-        self._announcing.keep(
-            request, identity, answer.definitions, now_ns, self._now_ms(), facts_version=domain.facts_version
-        )
-        return answer.response
+        found = respond(domain, request, identity, lambda: now_ns)
+        told = Announced(request, identity, found.definitions, now_ns, self._now_ms(), domain.facts_version)
+        return found.response, told
+
+    def announce(self, announced: Sequence[Announced]) -> list[Exception | None]:
+        """Identities can invoke these tools from now on; for each what failed, if anything did. In this thread."""
+        return self._announcing.keep(announced)
 
     def renew(self, domain: Domain) -> None:
         """Answer by other facts of the same pack from now on. Whoever is being answered hears of those before.
