@@ -52,6 +52,7 @@ class Announced(NamedTuple):
 
     @property
     def keys(self) -> list[tuple[str, str]]:
+        """What each of its tools is kept under."""
         return [(self.identity.name, one.macro_id) for one in self.definitions]
 
 

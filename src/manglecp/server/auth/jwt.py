@@ -55,6 +55,8 @@ Keys = Mapping[str | None, jwt.PyJWK]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtSettings:
+    """Whose tokens are taken, and how they are read. ValueError says what cannot work."""
+
     issuer: str
     audience: str
     """The address of this resource, which tokens for it name (RFC 8707)."""
