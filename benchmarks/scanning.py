@@ -20,8 +20,8 @@ from _table import print_table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples" / "workspace"))
 
-from scanning.scan import Scanner  # noqa: E402  # it lies in a pack
-from scanning.told import Part  # noqa: E402
+from repository.scanning.scan import Scanner  # noqa: E402  # it lies in a pack
+from repository.scanning.told import Part  # noqa: E402
 
 from manglecp.intent.domain import Domain  # noqa: E402
 from manglecp.pack.reading import read_pack  # noqa: E402

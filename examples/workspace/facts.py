@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from scanning.scan import Scanner, Settings
-from scanning.told import Part as Told
+from repository.scanning.scan import Scanner, Settings
+from repository.scanning.told import Part as Told
 
 from manglecp import Part, Progress, facts
 
@@ -24,10 +24,18 @@ _scanners: dict[tuple[Path, Path | None, Settings], Scanner] = {}
     spawn=["git"],
 )
 def scan(
-    root: Path, protected: str, area: str, default_branch: str, history: int, *, cache: Path | None
+    root: Path,
+    git_dir: str,
+    protected: str,
+    area: str,
+    default_branch: str,
+    protected_branches: str,
+    history: int,
+    *,
+    cache: Path | None,
 ) -> Iterator[Part | Progress]:
     """What is in the repository, and what became of it."""
-    settings = Settings(protected, area, default_branch, history)
+    settings = Settings(protected, area, f"{default_branch} {protected_branches}", git_dir, history)
     key = (root, cache, settings)
     if key not in _scanners:
         _scanners[key] = Scanner(root, cache, settings)

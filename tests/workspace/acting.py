@@ -17,9 +17,9 @@ from manglecp.toolhost.packs import serve_actions
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import asking
 
-__all__ = ["ACTIONS", "Refusal", "Served", "context", "serving"]
+__all__ = ["Refusal", "Served", "context", "serving"]
 
-ACTIONS: Final = Path(__file__).parents[2] / "examples" / "workspace" / "actions"
+_PACK: Final = Path(__file__).parents[2] / "examples" / "workspace"
 _TOML: Final = """
 [params.root]
 kind = "folder"
@@ -71,7 +71,8 @@ def serving(
 ) -> None:
     """Do the work with hosts of a pack that has these actions and nothing else; ``folder`` is where it is made."""
     pack = folder / "workspace"
-    shutil.copytree(ACTIONS, pack / "actions", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(_PACK / "repository", pack / "repository", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(_PACK / "actions.py", pack / "actions.py")
     (pack / "rules").mkdir()
     (pack / "rules" / "a.mg").write_text("p(1).")
     (pack / "pack.toml").write_text(_TOML)

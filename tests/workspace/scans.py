@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from examples.workspace.scanning.scan import Scanner, Settings
-from examples.workspace.scanning.told import Fact, Part, Progress
+from examples.workspace.repository.scanning.scan import Scanner, Settings
+from examples.workspace.repository.scanning.told import Fact, Part, Progress
 
 __all__ = ["Kept", "of", "pairs", "scanned"]
 

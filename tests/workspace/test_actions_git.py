@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from examples.workspace.actions.committing import commit
-from examples.workspace.actions.history import git_diff, git_status
-from examples.workspace.actions.refusal import Refused
-from examples.workspace.actions.searching import search_text
-from examples.workspace.actions.testids import file_of
+from examples.workspace.repository.actions.committing import commit
+from examples.workspace.repository.actions.history import git_diff, git_status
+from examples.workspace.repository.actions.searching import search_text
+from examples.workspace.repository.actions.testids import file_of
+from examples.workspace.repository.refusal import Refused
 from tests.workspace.acting import context
 from tests.workspace.messy import messy
 from tests.workspace.repository import ADA, Repository, new
@@ -90,7 +90,7 @@ def test_a_repository_without_commits_and_a_folder_without_git(tmp_path: Path) -
     assert empty.git("log", "--format=%s", "work") == "First"
     assert done["parent"] == ""
     (tmp_path / "none").mkdir()
-    with pytest.raises(Refused, match="not a git repository"):
+    with pytest.raises(Refused, match=r"has \.git in it"):
         git_status(context(tmp_path / "none"))
 
 
@@ -171,7 +171,7 @@ def test_what_the_default_branch_is(tmp_path: Path, repository: Repository) -> N
 def test_a_branch_that_moves_meanwhile_is_not_overwritten(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from examples.workspace.actions.git import Git
+    from examples.workspace.repository.git import Git
 
     ask = Git.ask
 

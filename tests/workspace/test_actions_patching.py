@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from examples.workspace.actions import swapping
-from examples.workspace.actions.diffs import applied, read_diff, reversed_diff, written
-from examples.workspace.actions.patching import Edit, apply_patch, check_patch, make_patch, revert_patch
-from examples.workspace.actions.refusal import Refused
+from examples.workspace.repository.actions import swapping
+from examples.workspace.repository.actions.diffs import applied, read_diff, reversed_diff, written
+from examples.workspace.repository.actions.patching import Edit, apply_patch, check_patch, make_patch, revert_patch
+from examples.workspace.repository.refusal import Refused
 from tests.workspace.acting import context
 
 FILES = {"a.py": "one\ntwo\nthree\n", "lib/b.py": "x = 1\ny = 2\n", "gone.txt": "last\nlines"}
@@ -194,7 +194,7 @@ def test_an_end_in_between_is_finished_by_the_same_call(root: Path) -> None:
 
 DYING = """
 import json, os, sys
-from examples.workspace.actions import patching, swapping
+from examples.workspace.repository.actions import patching, swapping
 from manglecp.toolhost.context import Context, Reports
 
 root, patch, expected, swaps = json.loads(sys.argv[1])

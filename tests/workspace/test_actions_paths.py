@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.workspace.actions.patching import Edit, apply_patch, check_patch, make_patch
-from examples.workspace.actions.reading import read_range
-from examples.workspace.actions.refusal import Refused
-from examples.workspace.actions.roots import Root, plain
-from examples.workspace.actions.searching import search_text
+from examples.workspace.repository.actions.patching import Edit, apply_patch, check_patch, make_patch
+from examples.workspace.repository.actions.reading import read_range
+from examples.workspace.repository.actions.roots import Root, plain
+from examples.workspace.repository.actions.searching import search_text
+from examples.workspace.repository.refusal import Refused
 from tests.workspace.acting import context
 
 SECRET = "the secret of somebody else"

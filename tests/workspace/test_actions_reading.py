@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from examples.workspace.actions.outlining import outline
-from examples.workspace.actions.reading import read_range
-from examples.workspace.actions.refusal import Refused
-from examples.workspace.actions.roots import LARGEST, Root
-from examples.workspace.actions.searching import search, search_text
-from examples.workspace.actions.walking import files as files_of
+from examples.workspace.repository.actions.outlining import outline
+from examples.workspace.repository.actions.reading import read_range
+from examples.workspace.repository.actions.roots import LARGEST, Root
+from examples.workspace.repository.actions.searching import search, search_text
+from examples.workspace.repository.actions.walking import files as files_of
+from examples.workspace.repository.refusal import Refused
 from tests.workspace.acting import context
 from tests.workspace.messy import messy
 from tests.workspace.repositories import layered
@@ -126,7 +126,7 @@ def test_what_git_ignores_is_not_searched(tmp_path: Path, lines: list[str], deep
 
 
 def test_a_pattern_that_takes_for_ever_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("examples.workspace.actions.searching._SECONDS", 0.3)
+    monkeypatch.setattr("examples.workspace.repository.actions.searching._SECONDS", 0.3)
     (tmp_path / "f.txt").write_text("a" * 60 + "b\n")
     begun = time.process_time()
     with pytest.raises(Refused, match=r"took more than 0\.3 s"):

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.workspace.actions.history import git_diff
-from examples.workspace.actions.outlining import outline
-from examples.workspace.actions.reading import read_range
-from examples.workspace.actions.searching import search_text
-from examples.workspace.actions.secrets import found, is_redacted, redacted, redacted_diff, secret_lines
-from examples.workspace.actions.testing import run_tests
-from examples.workspace.scanning.secrets import secrets_in
+from examples.workspace.repository.actions.history import git_diff
+from examples.workspace.repository.actions.outlining import outline
+from examples.workspace.repository.actions.reading import read_range
+from examples.workspace.repository.actions.searching import search_text
+from examples.workspace.repository.actions.testing import run_tests
+from examples.workspace.repository.secrets import found, is_redacted, redacted, redacted_diff, secret_lines, secrets_in
 from tests.workspace.acting import context
 from tests.workspace.repository import Repository, new
 
@@ -51,6 +50,11 @@ LINES = {
     "in JSON": f'{{"auth_token": "{PASSWORD}"}}',
     "of an environment": f"export DB_PASSWORD={PASSWORD}",
     "in an address": f"postgres://user:{PASSWORD}@db.example.org/x",
+    "of a shell, and a word": "DB_PASSWORD=letmein",
+    "in YAML": f"  client_secret: {PASSWORD}3k9",
+    "of settings": f"api_key = {PASSWORD}3k9",
+    "with signs": 'password = "p(4ss)W0$d!x9"',
+    "in a long line": f'{{"a": "{"b" * 9000}", "password": "{PASSWORD}"}}',
     "in a header": f"Authorization: Bearer {PASSWORD}",
 }
 HARMLESS = """
@@ -63,11 +67,16 @@ PASSWORD=${DB_PASSWORD}
 TOKEN=<your-token-1>
 sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 git+https://github.com/org/project@v1.2.3
+private_key: Ed25519PrivateKey
+SECRET_KEY = settings.SECRET_KEY_2
+token = a1.next_token
+api_key = get_key(1, 2, 3)
+tokens: tests/data/tokens2.json
 """
 
 
 def hidden(line: str) -> str:
-    return next((secret for secret in SECRETS.values() if secret in line), PASSWORD)
+    return next((secret for secret in (*SECRETS.values(), "letmein", "p(4ss)W0$d!x9") if secret in line), PASSWORD)
 
 
 @pytest.mark.parametrize("kind", LINES)
@@ -94,12 +103,12 @@ def test_the_lines_of_a_key_keep_their_numbers() -> None:
     assert secret_lines(text) == set(KEY.split("\n"))
 
 
-def test_whatever_the_scan_reports_is_redacted() -> None:
+def test_what_the_scan_reports_is_what_is_redacted() -> None:
     text = "\n".join([*LINES.values(), KEY, HARMLESS])
-    lines, hidden_lines = text.split("\n"), secret_lines(text)
-    reported = {line for line, _ in secrets_in(text)}
-    assert reported
-    assert {lines[number - 1] for number in reported} <= hidden_lines
+    lines = text.split("\n")
+    reported = {lines[number - 1] for number, _ in secrets_in(text)}
+    assert reported == {*LINES.values(), KEY.split("\n")[0]}
+    assert secret_lines(text) == reported | set(KEY.split("\n"))
 
 
 @given(st.text(max_size=300))

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.workspace.actions.failures import parse_failures
-from examples.workspace.actions.refusal import Refused
-from examples.workspace.actions.testing import TestRun as Run
-from examples.workspace.actions.testing import compare_runs, run_tests
+from examples.workspace.repository.actions.failures import parse_failures
+from examples.workspace.repository.actions.testing import TestRun as Run
+from examples.workspace.repository.actions.testing import compare_runs, run_tests
+from examples.workspace.repository.refusal import Refused
 from tests.workspace.acting import context
 
 TESTS = """
@@ -229,7 +229,7 @@ def test_tracebacks_are_read_with_what_they_came_from(tmp_path: Path) -> None:
     assert (first["exception"], first["file"], first["line"]) == ("json.decoder.JSONDecodeError", "app/main.py", 10)
     assert first["message"] == "Expecting value: line 1 column 1 (char 0)"
     assert (second["exception"], second["file"], second["line"]) == ("app.errors.LoadError", "app/store.py", 3)
-    assert second["message"] == "cannot load: token [redacted: token]"
+    assert second["message"] == "cannot load: token [redacted: github token]"
     assert parsed["files"] == ["app/main.py", "app/store.py"]
     assert parsed["frames"] == [{"file": "app/main.py", "line": 10}, {"file": "app/store.py", "line": 3}]
     assert parsed["tests"] == []

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.workspace.scanning.analysis import analyse
-from examples.workspace.scanning.collecting import collected_in, is_test_file
-from examples.workspace.scanning.configuration import Configuration, configured
-from examples.workspace.scanning.marks import config_of, generated_by_text, language_of, lock_of
-from examples.workspace.scanning.python import outline
-from examples.workspace.scanning.secrets import secrets_in
+from examples.workspace.repository.scanning.analysis import analyse
+from examples.workspace.repository.scanning.collecting import collected_in, is_test_file
+from examples.workspace.repository.scanning.configuration import Configuration, configured
+from examples.workspace.repository.scanning.marks import config_of, generated_by_text, language_of, lock_of
+from examples.workspace.repository.scanning.python import outline
+from examples.workspace.repository.secrets import secrets_in
 from tests.workspace.repository import new
 from tests.workspace.scans import of, scanned
 

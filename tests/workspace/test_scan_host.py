@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from manglecp.pack.reading import read_pack
 from manglecp.toolhost.generators import Generated, Looking, serve_facts
 from tests.toolhost.sandbox.confined import require
 from tests.workspace.repositories import Repository, layered, messy
-from tests.workspace.scans import of, scanned
+from tests.workspace.scans import scanned
 
 PACK = Path(__file__).parents[2] / "examples" / "workspace"
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.no_cover
 def part_of_the_pack(folder: Path) -> Path:
     """What the scan consists of: the rules that use its facts, and the actions, have tests of their own."""
     if not folder.exists():
-        for name in ("scanning", "rules/schema"):
+        for name in ("repository", "rules/schema"):
             shutil.copytree(PACK / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("facts.py", "pack.toml"):
             shutil.copy(PACK / name, folder / name)
@@ -39,9 +40,11 @@ def serving(
     cache: Path | None = None,
     programs: Sequence[str] = ("git",),
     told: Callable[[Looking], None] | None = None,
+    **settings: str,
 ) -> Iterator[tuple[Generated, Domain]]:
     # Where a mechanism of the sandbox is missing the others have to do.
-    pack = read_pack(part_of_the_pack(root.parent / "workspace"), {"root": str(root), "protected": ""}, degrade=True)
+    given = {"root": str(root), "protected": "", **settings}
+    pack = read_pack(part_of_the_pack(root.parent / "workspace"), given, degrade=True)
     with serve_facts(pack, cache=cache or False, programs=programs, degrade=True, told=told) as generated:
         assert generated is not None
         yield generated, Domain.load(pack, generated=generated)
@@ -101,14 +104,18 @@ def test_what_was_found_out_is_kept_for_the_next_host(tmp_path: Path) -> None:
     assert [path.name for path in cache.rglob("*.sqlite")] == ["scan.sqlite"]
 
 
-def test_a_repository_whose_git_folder_lies_elsewhere_stays_closed(tmp_path: Path) -> None:
+def test_a_history_that_lies_elsewhere_is_opened_if_a_person_names_it(tmp_path: Path) -> None:
     require("strict")
     repository = layered(tmp_path / "pricing")
     linked = tmp_path / "linked"
     repository.git("worktree", "add", "--quiet", "--detach", str(linked))
-    assert of(scanned(linked), "head") == {(repository.commits[-1],)}
-    with pytest.raises(PackError, match="name the main work tree"), serving(linked):
+    next_step = f"with --set git_dir={repository.root}/.git, or name the main work tree"
+    with pytest.raises(PackError, match=re.escape(next_step)), serving(linked):
         pass
+    with pytest.raises(PackError, match="git_dir is not the folder"), serving(linked, git_dir=str(tmp_path)):
+        pass
+    with serving(linked, git_dir=str(repository.root / ".git")) as (_, domain):
+        assert query(domain, "head(Commit)") == [f'head("{repository.commits[-1]}")']
 
 
 def test_without_the_program_it_says_what_to_allow(tmp_path: Path) -> None:

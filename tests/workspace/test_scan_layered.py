@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from examples.workspace.scanning.scan import Settings
-from examples.workspace.scanning.told import Fact
+from examples.workspace.repository.scanning.scan import Settings
+from examples.workspace.repository.scanning.told import Fact
 from tests.workspace.repositories import Repository, layered
 from tests.workspace.scans import of, pairs, scanned
 

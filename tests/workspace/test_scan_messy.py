@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from examples.workspace.scanning.git import Git, GitError
-from examples.workspace.scanning.reading import read
-from examples.workspace.scanning.told import Fact
+from examples.workspace.repository.git import Git, GitError
+from examples.workspace.repository.scanning.reading import read
+from examples.workspace.repository.scanning.told import Fact
 from tests.workspace.messy import AWS_KEY, GITHUB_TOKEN, PASSWORD, arm
 from tests.workspace.repositories import Repository, layered, messy
 from tests.workspace.scans import Kept, of, pairs, scanned
@@ -249,7 +249,7 @@ def test_without_git_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv("PATH", str(tmp_path))
     else:
         shutil.rmtree(repository.root / ".git")
-    with pytest.raises(GitError, match="not installed" if missing == "no git" else "has .git in it"):
+    with pytest.raises(GitError, match="no program 'git'" if missing == "no git" else "has .git in it"):
         Git(repository.root)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.workspace.scanning.modules import Modules
-from examples.workspace.scanning.python import Import, outline
+from examples.workspace.repository.scanning.modules import Modules
+from examples.workspace.repository.scanning.python import Import, outline
 
 
 def by_python(root: Path, path: list[str], module: str) -> str | None:

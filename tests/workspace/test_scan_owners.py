@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples.workspace.scanning.owners import Owners
+from examples.workspace.repository.scanning.owners import Owners
 
 
 @pytest.mark.parametrize(

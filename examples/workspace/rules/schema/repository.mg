@@ -111,7 +111,7 @@ Decl current_branch(Branch)
   bound [/string].
 Decl default_branch(Branch)
   descr [
-    doc("The branch that others build on: the setting, else what the remote says, else each of main, master and trunk that exists, else every branch."),
+    doc("A branch that others build on: those that settings name, what remotes call theirs, and each of main, master and trunk that exists; if there is none of these, every branch."),
   ]
   bound [/string].
 
