@@ -69,6 +69,16 @@ class _Verbs(click.Group):
         command: click.Command = import_module(f"manglecp.cli.{cmd_name.replace('-', '_')}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, which knows no verb before it is imported."""
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from manglecp.cli.packs import meant
+
+            ctx.fail(f"No such command {args[0]!r}.{meant(args[0], list(VERBS))}")
+        return super().resolve_command(ctx, args)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """As click does it, without importing every verb to learn what it is for."""
         from manglecp.cli.completing import verbs

@@ -16,6 +16,7 @@ import click
 
 from manglecp.cli.files import FILE
 from manglecp.cli.outputs import json_text, write_text
+from manglecp.cli.packs import PACK
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.intent.identity import Identity
@@ -71,7 +72,7 @@ def _together(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
-pack_argument: Final = click.argument("folder", metavar="PACK", type=click.Path(exists=True, path_type=Path))
+pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
 
 statement_options: Final = _together(
     click.option(
@@ -178,8 +179,9 @@ def message_of(kind: str, payload: dict[str, Any], pack: Pack) -> Any:
 
 
 def bold() -> Callable[[str], str]:
-    """Only people at a terminal get more than plain text, and not those who said that they want none (NO_COLOR)."""
-    if sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+    """Only people at a terminal that can do it get more than plain text, and not those who want none (NO_COLOR)."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if sys.stdout is not None and sys.stdout.isatty() and wanted:
         return lambda text: click.style(text, bold=True)
     return str
 

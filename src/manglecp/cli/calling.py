@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -58,6 +59,8 @@ __all__ = [
 _LOOK_AGAIN: Final = 1.0
 """Seconds between two looks at a run that somebody else began."""
 _LINES: Final = 20
+_NO_SUCH_PLACE: Final = re.compile(r"\[Errno (?:2|13|30)\]")
+"""What actions run into that look for a folder of their own: not found, not permitted, read-only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ async def call(folder: Path, asked: Asked, place: Place) -> int:
                 answer: Answer = await session.invoke(tool)
             except WireError as error:
                 answer = error
-    print_answer(answer, as_json=asked.as_json, overheard=overheard)
+    print_answer(answer, as_json=asked.as_json, overheard=overheard, workspace=bool(place["workspace"]))
     return status_of(answer)
 
 
@@ -267,8 +270,10 @@ def interruptible() -> Iterator[asyncio.Event]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-def print_answer(answer: Answer, *, as_json: bool, overheard: Sequence[str] = ()) -> None:
-    """Results to standard output, errors to where errors go."""
+def print_answer(
+    answer: Answer, *, as_json: bool, overheard: Sequence[str] = (), workspace: bool | None = None
+) -> None:
+    """Results to standard output, errors to where errors go. ``workspace`` says whether there was one, if known."""
     if as_json:
         if isinstance(answer, WireError):
             said = encode(answer.answering("shell"))
@@ -286,3 +291,15 @@ def print_answer(answer: Answer, *, as_json: bool, overheard: Sequence[str] = ()
             click.echo(line, err=True)
     if answer.code == "confirmation_required" and (answer.details or {}).get("challenge") is not None:
         click.echo("  add --confirm to agree to this", err=True)
+    if answer.code == "schema_validation_failed":
+        for name in _missing(answer):
+            click.echo(shown(f"  add --arg {name}=VALUE"), err=True)
+    if workspace is False and any(_NO_SUCH_PLACE.search(line) for line in overheard):
+        click.echo("  there is no folder to work in: --workspace DIR names one", err=True)
+
+
+def _missing(error: WireError) -> Iterator[str]:
+    """Arguments of the tool itself that were left out."""
+    for wrong in (error.details or {}).get("schema_errors", ()):
+        if wrong.get("keyword") == "required" and wrong["path"].count("/") == 1:
+            yield wrong["path"].removeprefix("/")

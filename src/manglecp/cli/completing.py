@@ -35,8 +35,11 @@ def intents(context: click.Context, _parameter: click.Parameter, incomplete: str
     settings = _settings(context.params.get("target") or next(iter(context.args), None))
     if settings is None:
         return []
+    # One line each: zsh would take a second one for a word of its own.
     return [
-        CompletionItem(one.name, help=one.description) for one in settings.intents if one.name.startswith(incomplete)
+        CompletionItem(one.name, help=" ".join(one.description.split()))
+        for one in settings.intents
+        if one.name.startswith(incomplete)
     ]
 
 

@@ -25,4 +25,7 @@ def command(shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    write_text(kind(cli, {}, "manglecp", _VARIABLE).source())
+    script = kind(cli, {}, "manglecp", _VARIABLE).source()
+    if shell == "fish":  # click's own script ends a description at its first comma
+        script = script.replace('string split "," ', 'string split --max 1 "," ')
+    write_text(script)

@@ -10,7 +10,7 @@ import click
 
 from manglecp.cli.asking import pack_argument
 from manglecp.cli.places import Place, place_options
-from manglecp.cli.serving_options import DEFAULT, address, answering, bound_at, source_of, started
+from manglecp.cli.serving_options import DEFAULT, address, answering, bound_at, not_here, source_of, started
 from manglecp.server.binding import Listening, Refused, is_loopback
 from manglecp.server.logs import configure
 
@@ -29,6 +29,7 @@ _SAID: Final = {
 @click.command("dev")
 @pack_argument
 @click.option("--http", "at", metavar="HOST:PORT", callback=address, help="Where to listen; 127.0.0.1:8000 by default.")
+@not_here
 @place_options
 def command(folder: Path, at: tuple[str, int] | None, place: Place) -> None:
     """Serve PACK on this machine, and serve every edit of it as soon as it is saved.

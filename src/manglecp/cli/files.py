@@ -7,14 +7,27 @@ import sys
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 __all__ = ["FILE", "STDIN", "read", "replace", "source_name"]
 
 STDIN: Final = "-"
-FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+
+class _File(click.Path):
+    """A pack in the place of its files is a slip that is worth a word."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if Path(os.fspath(value)).is_dir():
+            shown = click.format_filename(value)
+            rules = " Its rules are files in rules/." if (Path(os.fspath(value)) / "rules").is_dir() else ""
+            self.fail(f"{shown!r} is a folder, and a file is needed.{rules}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE: Final = _File(exists=True, dir_okay=False, allow_dash=True)
 
 
 def source_name(file: str) -> str:

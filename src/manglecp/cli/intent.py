@@ -26,6 +26,7 @@ from manglecp.cli.outputs import Progress, write_lines, write_text
 from manglecp.cli.servers import Server, talk, target_argument, token_option
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
+    from manglecp.intent.domain import Domain
     from manglecp.intent.identity import Identity
     from manglecp.mangle.externals import External
     from manglecp.pack.model import Pack
@@ -194,12 +195,29 @@ def _answer(
         write_text(encode(answer.response).decode() + "\n")
         return
     from manglecp.cli.intent_text import lines
+    from manglecp.intent.visible import shown
 
     name = payload["intent"]["name"]
     known = [intent.name for intent in pack.settings.intents]
     if known and name not in known:
         warn_of_intent("the pack", name, known)
+    elif not known and name not in (mentioned := _mentioned(domain)) and mentioned:
+        click.echo(shown(f"warning: no rule is about the intent {name!r}, only about {', '.join(mentioned)}"), err=True)
     write_lines(lines(answer, why=payload["options"]["include_proof_hints"], bold=bold()))
+
+
+def _mentioned(domain: Domain) -> list[str]:
+    """The intents that rules of the pack are about; none if one of them is about any."""
+    from manglecp.mangle.syntax import Literal
+
+    own = {source.name for source in domain.pack.sources}
+    names = set()
+    for rule in domain.program.rules:
+        if rule.clause.span is not None and rule.clause.span.source.name in own:
+            asked = (one.atom for one in rule.clause.premises if isinstance(one, Literal))
+            names |= {atom.args[0] for atom in asked if atom.predicate == "intent"}
+    known = [name for name in names if isinstance(name, str)]
+    return sorted(known) if len(known) == len(names) else []
 
 
 def _externals(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Mapping[str, External]:

@@ -25,7 +25,8 @@ def command(pack: Path) -> None:
     try:
         files = write_scaffold(pack)
     except PackError as error:
-        raise Trouble("; ".join(problem.message for problem in error.problems)) from None
+        told = (f"{one.message}; {one.fix}" if one.fix else one.message for one in error.problems)
+        raise Trouble("; ".join(told)) from None
     shown = click.format_filename(pack)
     write_lines(f"{shown}/{file}" for file in files)
     click.echo(f"try: manglecp check {shown} && manglecp intent {shown} {INTENT}", err=True)

@@ -114,7 +114,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
         path = pin_file or default_pin(package)
         pin = load_pin(path)
         if pin is None:
-            raise click.UsageError(f"nothing is pinned in {click.format_filename(path)}")
+            raise click.UsageError(f"nothing is pinned in {click.format_filename(path)}; `manglecp policy pin` does it")
         before, after = pin.package, load_package(package)
     found = differences(before, after)
     if as_json:

@@ -25,7 +25,8 @@ def load_package(name: str) -> PolicyPackage:
     if not folder.is_dir():
         if name == "observe":
             return observe()
-        raise click.UsageError(f"there is no folder {click.format_filename(name)}")
+        shown = click.format_filename(name)
+        raise click.UsageError(f"there is no folder {shown}; `observe` is a package that is built in")
     files = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     return read_package({path.name: read(str(path)) for path in files})
 

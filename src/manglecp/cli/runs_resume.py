@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from manglecp.cli.asking import refuse_pack
+from manglecp.cli.packs import PACK
 from manglecp.cli.places import Place, place_options
 from manglecp.cli.stores import operator_option, refusing
 
@@ -20,7 +21,7 @@ __all__ = ["resume"]
 
 @click.command("resume")
 @click.argument("run", metavar="RUN")
-@click.argument("folder", metavar="PACK", type=click.Path(exists=True, path_type=Path))
+@click.argument("folder", metavar="PACK", type=PACK)
 @operator_option
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")

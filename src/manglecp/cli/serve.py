@@ -19,6 +19,7 @@ from manglecp.cli.serving_options import (
     bound_at,
     limit_options,
     log_options,
+    not_here,
     settings_of,
     shared_figures,
     source_of,
@@ -34,6 +35,7 @@ __all__ = ["command"]
 @click.command("serve")
 @pack_argument
 @click.option("--http", "at", metavar="HOST:PORT", callback=address, help="Where to listen; 127.0.0.1:8000 by default.")
+@not_here
 @click.option("--stdio", is_flag=True, help="Talk over the standard streams instead, to whoever started this.")
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="How many processes listen.")
 @click.option("--host-name", "hosts", metavar="NAME", multiple=True, help="A name that clients know this server by.")

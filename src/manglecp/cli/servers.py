@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import click
 
 from manglecp.cli.completing import packs
+from manglecp.cli.packs import PackFolder
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.client.client import Client
@@ -41,6 +42,7 @@ __all__ = [
 
 T = TypeVar("T")
 _ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
+_PACK: Final = PackFolder(or_url=True)
 _LEAST_SECRET: Final = 32
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -48,8 +50,7 @@ _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 def _target(context: click.Context, parameter: click.Parameter, given: str) -> Path | str:
     if _ADDRESS.match(given):
         return given
-    path: Path = click.Path(exists=True, path_type=Path).convert(given, parameter, context)
-    return path
+    return _PACK.convert(given, parameter, context)
 
 
 target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_target, shell_complete=packs)

@@ -34,6 +34,7 @@ __all__ = [
     "bound_at",
     "limit_options",
     "log_options",
+    "not_here",
     "settings_of",
     "shared_figures",
     "source_of",
@@ -59,9 +60,18 @@ def address(context: click.Context, parameter: click.Parameter, given: str | Non
         return None
     host, colon, port = given.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise click.BadParameter(f"{given!r} is not HOST:PORT.", context, parameter)
+        raise click.BadParameter(f"{given!r} is not HOST:PORT, such as 127.0.0.1:8000.", context, parameter)
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     return host or DEFAULT[0], int(port)
+
+
+def _elsewhere(context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        raise click.UsageError("host and port are one option here: say --http HOST:PORT", context)
+
+
+not_here: Final = click.option("--port", "--host", "--bind", hidden=True, expose_value=False, callback=_elsewhere)
+"""What the address is called by other servers."""
 
 
 def bound_at(host: str, port: int) -> socket.socket:

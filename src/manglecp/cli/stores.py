@@ -85,6 +85,8 @@ def refusing() -> Iterator[None]:
         yield
     except Refused as error:
         click.echo(f"error[{error.code}]: {error}", err=True)
+        if error.code == "no_run":
+            click.echo("  manglecp runs list shows those that there are", err=True)
         raise click.exceptions.Exit(1) from None
     except Invalid as error:
         raise click.UsageError(str(error)) from None

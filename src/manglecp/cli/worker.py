@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from manglecp.cli.asking import refuse_pack
+from manglecp.cli.packs import PACK
 from manglecp.cli.places import Place, place_options
 from manglecp.cli.stores import refusing
 
@@ -26,7 +27,7 @@ _LONGEST: Final = 2_000
 
 
 @click.command("worker")
-@click.argument("folders", metavar="PACK...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("folders", metavar="PACK...", nargs=-1, required=True, type=PACK)
 @click.option(
     "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="How many runs at a time; 4 by default."
 )

@@ -1,0 +1,88 @@
+"""Whoever slips on the command line is told what to do next."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.docs.walking import Pasting
+
+REFUND = ("call", "desk", "pay_back", "--intent", "help", "--fact", 'complaint("A-1")', "--permission", "refund")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pack of the ten minutes."""
+    folder = tmp_path_factory.mktemp("desk")
+    page = Pasting("docs/tutorial/ten-minutes.md")
+    page.blocks = [block for block in page.blocks if block[0] == "sh"][:2]
+    page.paste(folder)
+    return folder / "desk"
+
+
+@pytest.fixture
+def desk(folder: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MANGLECP_STATE_DIR", str(folder / "state"))
+    return Path(shutil.copytree(made, folder / "desk"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["intnt"], "No such command 'intnt'. Did you mean 'intent'?"),
+        (["runs", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (["intent", "dsk", "help"], "there is no folder 'dsk'. Did you mean 'desk'? `manglecp new dsk` writes a pack"),
+        (["serve", "far/away"], "there is no folder 'far/away'. `manglecp new far/away` writes a pack"),
+        (["intent", "desk/actions.py", "help"], "is a file, and a pack is a folder. Did you mean 'desk'?"),
+        (["intent", "ftp://desk", "help"], "the address of a server begins with http://, https://, ws:// or wss://."),
+        (["worker", "http://desk"], "give a folder of this machine."),
+        (["eval", "desk"], "'desk' is a folder, and a file is needed. Its rules are files in rules/."),
+        (["serve", "desk", "--port", "80"], "say --http HOST:PORT"),
+        (["serve", "desk", "--http", "80"], "'80' is not HOST:PORT, such as 127.0.0.1:8000."),
+        (["new", "desk"], "'desk' exists already; choose another name"),
+        (["new", "a b"], "'a b' is no name for a pack; use letters, digits"),
+    ],
+)
+@pytest.mark.usefixtures("desk")
+def test_a_slip_of_the_command_line(run: Run, words: list[str], said: str) -> None:
+    done = run(*words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+@pytest.mark.usefixtures("desk")
+def test_an_unknown_verb_that_resembles_none(run: Run) -> None:
+    assert run("frobnicate").stderr.endswith("No such command 'frobnicate'.\n")
+
+
+def test_an_intent_that_no_rule_is_about(run: Run, desk: Path) -> None:
+    warning = "warning: no rule is about the intent 'hepl', only about help\n"
+    assert run("intent", "desk", "hepl").stderr == warning
+    assert run("intent", "desk", "help").stderr == ""
+    (desk / "rules" / "any.mg").write_text('relevant("look_up", 1) :- intent(_).\n')
+    assert run("intent", "desk", "hepl").stderr == "", "there is a rule about any"
+
+
+@pytest.mark.usefixtures("desk")
+def test_an_argument_that_is_missing(run: Run) -> None:
+    assert run(*REFUND).stderr.endswith("Required property 'amount' is missing\n  add --arg amount=VALUE\n")
+    assert "add --arg" not in run(*REFUND, "--arg", "amount=much").stderr
+
+
+@pytest.mark.no_cover
+def test_a_folder_that_is_missing(run: Run, desk: Path) -> None:
+    hint = "  there is no folder to work in: --workspace DIR names one\n"
+    paid = (*REFUND, "--arg", "amount=1", "--confirm")
+    assert run(*paid).stderr.endswith(hint)
+    (desk.parent / "book").mkdir()
+    assert run(*paid, "--workspace", "book").exit_code == 0
+    assert hint not in run("call", "desk", "look_up", "--intent", "help", "--arg", "order=A-9").stderr
+
+
+@pytest.mark.usefixtures("desk")
+def test_a_run_that_nobody_knows(run: Run) -> None:
+    shown = run("runs", "resume", "r-1", "desk").stderr
+    assert shown.endswith("there is no run r-1\n  manglecp runs list shows those that there are\n")
