@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import pty
+import select
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,18 +22,33 @@ RECORDED = str(ROOT / "examples" / "incident" / "recorded" / "diagnose_error.jso
 ASK = [sys.executable, "-m", "manglecp", "intent", INCIDENT, "diagnose_error", "--facts", RECORDED]
 
 
-def offered(words: str, number: int) -> list[str]:
-    """The words that are offered for the given one, as bash would be told."""
-    environment = {**os.environ, "COMP_WORDS": words, "COMP_CWORD": str(number), "_MANGLECP_COMPLETE": "bash_complete"}
+LONG_STORY = '''
+[[intents]]
+name = "look"
+description = """Looks, then
+plain
+tells: all"""
+'''
+"""zsh is told three lines about each word, and fish the meaning of a word behind a comma."""
+
+
+def told(shell: str, words: str, word: str | int, **environment: str) -> str:
+    """What the script of a shell is told about a word of a command line: its number or, in fish, the word itself."""
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(word), "_MANGLECP_COMPLETE": f"{shell}_complete"}
     done = subprocess.run(
         [sys.executable, "-c", "from manglecp.cli import main; main()"],
-        env=environment,
+        env={**os.environ, **environment, **asked},
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stderr == ""
-    return done.stdout.split()
+    return done.stdout
+
+
+def offered(words: str, number: int, **environment: str) -> list[str]:
+    """The words that are offered for the given one, as bash would be told."""
+    return told("bash", words, number, **environment).split()
 
 
 def test_verbs_are_offered() -> None:
@@ -47,6 +65,7 @@ def test_options_and_their_choices_are_offered() -> None:
 
 def test_a_pack_is_a_folder() -> None:
     assert offered("manglecp intent examples/", 2) == ["dir,examples/"]
+    assert offered("manglecp serve examples/", 2) == ["dir,examples/"]
 
 
 def test_the_intents_of_a_pack_are_offered(tmp_path: Path) -> None:
@@ -55,6 +74,22 @@ def test_the_intents_of_a_pack_are_offered(tmp_path: Path) -> None:
     assert offered(f"manglecp intent {tmp_path / 'nowhere'} diag", 3) == []
     (tmp_path / "pack.toml").write_text("this is [no TOML")
     assert offered(f"manglecp intent {tmp_path} diag", 3) == []
+
+
+def test_the_pack_may_be_at_home() -> None:
+    asked = "manglecp intent ~/incident diag"
+    assert offered(asked, 3, HOME=str(Path(INCIDENT).parent)) == ["plain,diagnose_error"]
+    assert offered("manglecp intent ~nobody.of.this.name/incident diag", 3) == []
+
+
+def test_zsh_and_fish_are_told_what_words_mean(tmp_path: Path) -> None:
+    assert told("zsh", "manglecp led", 1) == f"plain\nledger\n{VERBS['ledger']}\n"
+    assert told("fish", "manglecp led", "led") == f"plain,ledger\t{VERBS['ledger']}\n"
+    assert told("zsh", "manglecp intent exam", 2) == "dir\nexam\n_\n"
+    assert told("fish", "manglecp intent exam", "exam") == "dir,exam\n"
+    (tmp_path / "pack.toml").write_text(LONG_STORY)
+    assert told("zsh", f"manglecp intent {tmp_path} ", 3) == "plain\nlook\nLooks, then plain tells: all\n"
+    assert told("fish", f"manglecp intent {tmp_path} ", "") == "plain,look\tLooks, then plain tells: all\n"
 
 
 def test_offering_intents_runs_nothing_of_the_pack(tmp_path: Path) -> None:
@@ -77,23 +112,65 @@ def test_an_unknown_shell_is_refused(run: Run) -> None:
     assert "'bash', 'zsh', 'fish'" in shown.stderr
 
 
-def test_a_real_bash_completes(tmp_path: Path) -> None:
-    """The script is read by bash, and its function asked as the tab key would ask it."""
+def in_bash(words: list[str], environment: dict[str, str]) -> str:
+    """Its function, called as the tab key would; it shows no descriptions."""
+    asked = (
+        'eval "$(manglecp completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+        '_manglecp_completion manglecp "${COMP_WORDS[COMP_CWORD]}" x; echo "${COMPREPLY[@]}"'
+    )
+    return subprocess.run(
+        ["bash", "--norc", "-c", asked, "bash", *words], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def in_fish(words: list[str], environment: dict[str, str]) -> str:
+    """What it offers, and what that means."""
+    asked = "manglecp completion fish | source; complete --do-complete (string join ' ' $argv)"
+    command = ["fish", "--no-config", "--command", asked, *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def in_zsh(words: list[str], environment: dict[str, str]) -> str:
+    """What stands on its line after the tab key: it completes in a terminal and nowhere else."""
+    keys = f'bindkey -e; autoload -Uz compinit; compinit -D -u; eval "$(manglecp completion zsh)"\n{" ".join(words)}\t'
+    keys += "\x01print -r -- \x05; print -r -- EN''D; exit\n"  # the start of the line, and its end
+    shown = b""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], {**environment, "TERM": "dumb"})
+    try:
+        os.write(terminal, keys.encode())
+        while b"END\r\n" not in shown:
+            assert select.select([terminal], [], [], 120)[0], shown
+            shown += os.read(terminal, 65_536)
+    finally:
+        os.close(terminal)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    return shown.decode().replace("\r", "").rpartition("\nEND\n")[0].rpartition("\n")[2]
+
+
+REAL = {
+    "bash": (in_bash, "ledger\n", "look\n"),
+    "fish": (in_fish, f"ledger\t{VERBS['ledger']}\n", "look\tLooks, then plain tells: all\n"),
+    "zsh": (in_zsh, "manglecp ledger", "manglecp intent pack look"),
+}
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("shell", [shell for shell in REAL if shell == "bash" or shutil.which(shell) is not None])
+def test_a_real_shell_completes(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fish and zsh are asked where they are installed; what they are told is tested above, everywhere."""
+    ask, verb, look = REAL[shell]
     command = tmp_path / "manglecp"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m manglecp "$@"\n')
     command.chmod(0o755)
-    asked = (
-        'eval "$(manglecp completion bash)"; COMP_WORDS=(manglecp led); COMP_CWORD=1; '
-        '_manglecp_completion manglecp led manglecp; echo "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(
-        ["bash", "--norc", "-c", asked],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "ledger\n", done.stderr
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "pack.toml").write_text(LONG_STORY)
+    monkeypatch.chdir(tmp_path)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    assert ask(["manglecp", "led"], environment) == verb
+    assert ask(["manglecp", "intent", "pack", "lo"], environment) == look
 
 
 def at_a_terminal(environment: dict[str, str]) -> bytes:

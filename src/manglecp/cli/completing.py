@@ -5,6 +5,7 @@ Whatever goes wrong while somebody types is no news to them: then nothing is off
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,6 @@ def _settings(target: object) -> Settings | None:
     if not isinstance(target, str | Path):
         return None
     try:
-        return read_outline(Path(target))
+        return read_outline(Path(os.path.expanduser(target)))  # noqa: PTH111 - a home that nobody has is no error
     except (PackError, OSError):
         return None

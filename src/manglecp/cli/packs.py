@@ -25,7 +25,7 @@ class PackFolder(click.Path):
     """A folder that exists. Whether it is a pack is for whoever reads it to say."""
 
     def __init__(self, *, or_url: bool = False) -> None:
-        super().__init__(path_type=Path)
+        super().__init__(file_okay=False, path_type=Path)
         self._or_url = or_url
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:

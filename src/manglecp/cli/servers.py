@@ -48,7 +48,7 @@ _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def _target(context: click.Context, parameter: click.Parameter, given: str) -> Path | str:
-    if _ADDRESS.match(given):
+    if _ADDRESS.match(given) or context.resilient_parsing:  # what somebody is still typing is nobody's mistake
         return given
     return _PACK.convert(given, parameter, context)
 
