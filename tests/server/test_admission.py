@@ -101,7 +101,10 @@ async def test_what_cannot_wait_is_refused_at_once(monkeypatch: pytest.MonkeyPat
             refused = await client.until(lambda one: one["type"] == "error", 5)
             assert {one["payload"]["code"] for one in refused} == {"rate_limited"}
             assert all(one["payload"]["retry_after_ms"] >= 50 for one in refused)
-            assert (d.core.admission.evaluating, d.core.admission.waiting) == (2, 3)
+            async with asyncio.timeout(PATIENCE):
+                while d.core.evaluating.running < 2:  # the second thread begins when the first one lasts
+                    await asyncio.sleep(0.001)
+            assert (d.core.evaluating.running, d.core.evaluating.waiting) == (2, 3)
             gate.open.set()
             await client.until(lambda one: one["type"] == "intent_response", 5)
             assert gate.count == 5
@@ -114,7 +117,7 @@ async def test_what_has_waited_too_long_is_refused(monkeypatch: pytest.MonkeyPat
         async with desk(settings=settings) as d, d.client() as client:
             await client.say(intent("a", "slow"), intent("b", "slow"))
             assert (await client.answer("b"))["payload"]["code"] == "rate_limited"
-            assert d.core.admission.waiting == 0
+            assert d.core.evaluating.waiting == 0
             gate.open.set()
             assert (await client.answer("a"))["type"] == "intent_response"
             assert gate.count == 1
@@ -138,46 +141,6 @@ async def test_so_many_runs_at_once_and_no_more() -> None:
         await client.answer("r-0")
         await client.answer("r-1")
         assert (await client.ask(invoke("r-4", tools["t"], {"n": 4})))["type"] == "invoke_response"
-
-
-async def test_turns_come_in_order_and_one_that_is_given_up_is_not_lost() -> None:
-    admission = Admission(ServerSettings(evaluations=1, longest_wait=PATIENCE))
-    order: list[int] = []
-    hold = asyncio.Event()
-
-    async def turn(number: int) -> None:
-        async with admission.evaluation():
-            order.append(number)
-            if number == 0:
-                await hold.wait()
-
-    tasks = [asyncio.create_task(turn(n)) for n in range(6)]
-    while admission.waiting < 5:
-        await asyncio.sleep(0)
-    tasks[2].cancel()
-    hold.set()
-    tasks[3].cancel()
-    await asyncio.wait(tasks)
-    assert order == [0, 1, 4, 5]
-    assert (admission.evaluating, admission.waiting) == (0, 0)
-
-
-async def test_a_turn_that_comes_together_with_its_cancellation_is_handed_on() -> None:
-    admission = Admission(ServerSettings(evaluations=1, longest_wait=PATIENCE))
-    ran: list[str] = []
-
-    async def turn(name: str) -> None:
-        async with admission.evaluation():
-            ran.append(name)
-
-    async with admission.evaluation():
-        first, second = (asyncio.create_task(turn(name)) for name in ("first", "second"))
-        while admission.waiting < 2:
-            await asyncio.sleep(0)
-    first.cancel()  # its turn has come, and it does not know yet
-    await asyncio.wait([first, second])
-    assert ran == ["second"]
-    assert (admission.evaluating, admission.waiting) == (0, 0)
 
 
 def test_whoever_has_a_network_of_addresses_is_one_client() -> None:

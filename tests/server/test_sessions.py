@@ -72,7 +72,7 @@ async def test_the_id_of_an_unanswered_request_is_not_taken_again(monkeypatch: p
             assert (await client.ask(intent("b")))["type"] == "intent_response"
 
 
-async def test_two_requests_with_one_id_at_the_same_moment_are_told_apart() -> None:
+async def test_two_requests_with_one_id_at_the_same_moment_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Tokens):
         async def identify(self, scheme: str, credential: str) -> Identity | None:
             await asyncio.sleep(0.01)
@@ -81,7 +81,11 @@ async def test_two_requests_with_one_id_at_the_same_moment_are_told_apart() -> N
     async with desk(auth=Slow({"good": ANONYMOUS})) as d:
         session = d.core.session("http")
         session.present("bearer", "good")
-        replies = await asyncio.gather(*(session.handle(encoded(intent("a"))) for _ in range(2)))
+        with slow_evaluations(monkeypatch) as gate:
+            tasks = [asyncio.create_task(session.handle(encoded(intent("a", "slow")))) for _ in range(2)]
+            await asyncio.wait(tasks, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            gate.open.set()
+            replies = await asyncio.gather(*tasks)
         answers = [json.loads(reply.data) for reply in replies if reply is not None]
         assert sorted((one["type"], one["id"] or "") for one in answers) == [("error", ""), ("intent_response", "a")]
 
@@ -133,13 +137,13 @@ async def test_an_evaluation_that_waits_for_its_turn_is_cancelled_without_having
             await client.say(intent("a", "slow"))
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
             await client.say(intent("b", "slow"))
-            while not d.core.admission.waiting:
+            while not d.core.evaluating.waiting:
                 await asyncio.sleep(0)
             await client.say(cancel("b"))
             assert (await client.answer("b"))["payload"]["code"] == "cancelled"
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert d.core.admission.waiting == 0
+            assert d.core.evaluating.waiting == 0
             gate.open.set()
             await client.answer("a")
             assert gate.count == 1

@@ -1,16 +1,15 @@
-"""Who gets in: how often a client may ask, and how many are answered at once.
+"""Who gets in: how often a client may ask, and how many tools run at once.
 
-An overloaded server answers fewer requests, not all of them more slowly: what cannot begin soon is refused at once, and
-told when to come back (``rate_limited``, ERR-30). Evaluations take their turn in the order in which they came.
+What is refused is refused at once, and told when to come back (``rate_limited``, ERR-30). How many evaluations there
+are at once is a matter of :mod:`manglecp.server.evaluating`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import math
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,7 +19,7 @@ from manglecp.intent.identity import Identity
 from manglecp.server.settings import Rate, ServerSettings
 from manglecp.wire.errors import WireError
 
-__all__ = ["Admission", "Buckets"]
+__all__ = ["Admission", "Buckets", "limited"]
 
 _LEAST_WAIT_MS: Final = 50
 _HOST_BITS: Final = 64
@@ -61,15 +60,10 @@ class Admission:
 
     def __init__(self, settings: ServerSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
-        self._clock = clock
         self._identities = Buckets(settings.identity_rate, clock)
         self._peers = Buckets(settings.peer_rate, clock)
         self._attempts = Buckets(settings.attempt_rate, clock)
-        self._evaluating = 0
         self._invoking = 0
-        self._queue: deque[asyncio.Future[None]] = deque()
-        self._typical = 0.005
-        """Seconds that an evaluation takes, more or less."""
 
     # --- how often ---------------------------------------------------------------------------------------------------
 
@@ -91,97 +85,20 @@ class Admission:
     # --- how many ----------------------------------------------------------------------------------------------------
 
     @property
-    def evaluating(self) -> int:
-        """How many evaluations are under way."""
-        return self._evaluating
-
-    @property
     def invoking(self) -> int:
         """How many invocations are under way."""
         return self._invoking
-
-    @property
-    def waiting(self) -> int:
-        """How many evaluations wait for their turn."""
-        return len(self._queue)
-
-    def evaluation(self) -> _Evaluation:
-        """A turn to evaluate, as an async context manager; waits for it, though not long."""
-        return _Evaluation(self)
 
     @contextmanager
     def invocation(self) -> Iterator[None]:
         """For as long as an invocation takes. Raises ``rate_limited`` instead of waiting."""
         if self._invoking >= self._settings.invocations:
-            raise _limited("Too many invocations are running", 1.0)
+            raise limited("Too many invocations are running", 1.0)
         self._invoking += 1
         try:
             yield
         finally:
             self._invoking -= 1
-
-    async def begin(self) -> float:
-        """Take a turn, which has to be ended; when it began."""
-        await self._turn()
-        return self._clock()
-
-    def end(self, began: float) -> None:
-        """The turn that began then is over, and the next one in the queue has it."""
-        self._typical += 0.1 * (self._clock() - began - self._typical)
-        self._evaluating -= 1
-        self._hand_on()
-
-    async def _turn(self) -> None:
-        if self._evaluating < self._settings.evaluations:  # then nobody waits
-            self._evaluating += 1
-            return
-        if len(self._queue) >= self._settings.waiting:
-            raise self._busy()
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
-        timer = asyncio.get_running_loop().call_later(self._settings.longest_wait, self._give_up, turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:  # it came too late
-                self._evaluating -= 1
-                self._hand_on()
-            raise
-        finally:
-            timer.cancel()
-            if turn in self._queue:
-                self._queue.remove(turn)
-
-    def _give_up(self, turn: asyncio.Future[None]) -> None:
-        if not turn.done():
-            self._queue.remove(turn)
-            turn.set_exception(self._busy())
-
-    def _hand_on(self) -> None:
-        while self._queue and self._evaluating < self._settings.evaluations:
-            turn = self._queue.popleft()
-            if not turn.done():
-                self._evaluating += 1
-                turn.set_result(None)
-
-    def _busy(self) -> WireError:
-        return _limited("The server is busy", self._typical * (len(self._queue) + 1) / self._settings.evaluations)
-
-
-class _Evaluation:
-    """Every evaluation has one, and a generator would cost more than the rest of it."""
-
-    __slots__ = ("_admission", "_began")
-
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
-        self._began = 0.0
-
-    async def __aenter__(self) -> None:
-        self._began = await self._admission.begin()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._admission.end(self._began)
 
 
 def _source(peer: str) -> str:
@@ -202,9 +119,10 @@ def _network(peer: str) -> str:
 
 def _refuse(seconds: float, message: str) -> None:
     if seconds > 0.0:
-        raise _limited(message, seconds)
+        raise limited(message, seconds)
 
 
-def _limited(message: str, seconds: float) -> WireError:
+def limited(message: str, seconds: float) -> WireError:
+    """What is told to whoever may come back in so many seconds, more or less."""
     milliseconds = min(max(math.ceil(seconds * 1_000), _LEAST_WAIT_MS), _MOST_WAIT_MS)
     return WireError("rate_limited", message, retry_after_ms=milliseconds)

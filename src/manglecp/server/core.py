@@ -19,6 +19,7 @@ from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
 from manglecp.server.edition import Edition
+from manglecp.server.evaluating import Evaluating
 from manglecp.server.manifests import Document, Manifests
 from manglecp.server.outbox import Send
 from manglecp.server.pending import Pending
@@ -79,6 +80,7 @@ class Core:
         self.settings = serving.settings
         self.auth: Auth = auth or OpenAuth()
         self.admission = admission or Admission(self.settings)
+        self.evaluating = Evaluating(self.settings)
         self.auto_confirm = auto_confirm or AutoConfirm()
         self.clock = clock
         self.readers = ThreadPoolExecutor(1, thread_name_prefix="manglecp-reader")
@@ -88,7 +90,7 @@ class Core:
         self._sessions: set[Session] = set()
         self._pending: set[Pending] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        """Also those whose client was answered already, and which cannot be stopped."""
+        """Those that carry out invocations, also when their client was answered already."""
         self._intents: tuple[Edition | None, frozenset[str]] = (None, frozenset())
         """Those that an edition declares."""
         self._numbers = itertools.count(1)
@@ -151,20 +153,25 @@ class Core:
         return False
 
     async def _over(self, seconds: float) -> bool:
-        until = asyncio.get_running_loop().time() + seconds
-        while self._tasks:
-            left = until - asyncio.get_running_loop().time()
-            if left <= 0:
-                return False
-            await asyncio.wait(self._tasks, timeout=left)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ended()
+        except TimeoutError:
+            return False
         return True
+
+    async def _ended(self) -> None:
+        """Wait for what is under way, also for what cannot be stopped and nobody waits for."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.evaluating.over()
 
     async def close(self) -> None:
         """After the transports. What is under way ends first, if it was not left."""
         self._unsubscribe()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._ended()
         await self.serving.end()
+        self.evaluating.shutdown()
         self.readers.shutdown(wait=False)
 
     # --- for sessions ------------------------------------------------------------------------------------------------
@@ -177,13 +184,19 @@ class Core:
         """That session is over."""
         self._sessions.discard(session)
 
-    def begin(self, pending: Pending, work: Coroutine[Any, Any, None]) -> None:
-        """Work on a request in the background, known as pending until it is answered."""
-        task = pending.task = asyncio.create_task(work)
+    def taken(self, pending: Pending) -> None:
+        """It will be answered, and :meth:`answered` called."""
+        self._pending.add(pending)
+
+    def answered(self, pending: Pending) -> None:
+        """Nobody waits for it any more."""
+        self._pending.discard(pending)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have it done beside everything else; the server does not end before it."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self._pending.add(pending)
-        pending.answer.add_done_callback(lambda _: self._pending.discard(pending))
 
     def handled(
         self,

@@ -81,8 +81,8 @@ class Metrics:
         """Write down how much is under way now."""
         self._sessions.set(core.sessions)
         self._pending.set(core.pending)
-        self._evaluating.set(core.admission.evaluating)
-        self._waiting.set(core.admission.waiting)
+        self._evaluating.set(core.evaluating.running)
+        self._waiting.set(core.evaluating.waiting)
         self._invoking.set(core.admission.invoking)
         for status in _STATUSES:
             self._status.labels(status).set(core.serving.status == status)

@@ -15,7 +15,7 @@ __all__ = ["Pending"]
 
 
 class Pending:
-    """A request from its arrival to its answer."""
+    __slots__ = ("_answered", "answer", "began_ns", "cancelled", "finished", "message", "stop", "tool")
 
     def __init__(
         self, message: IntentRequest | InvokeRequest, answered: Callable[[Pending, Reply], None], began_ns: int
@@ -25,16 +25,17 @@ class Pending:
         self.began_ns = began_ns
         self._answered = answered
         self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.cancelled = asyncio.Event()
-        self.begun = False
-        """Has an evaluation left the queue? Then its thread cannot be stopped."""
-        self.task: asyncio.Task[None] | None = None
+        """Whoever waits for it may give it up: then the answer is there all the same, for others."""
+        self.finished = False
+        self.cancelled = asyncio.Event() if isinstance(message, InvokeRequest) else None
+        """What stops a run at its next step."""
+        self.stop: Callable[[], object] | None = None
+        """What keeps an evaluation from being begun, if it is not."""
         self.tool: str | None = None
         """The name of the tool that is invoked, once that is known."""
 
     @property
     def id(self) -> str:
-        """That of the request, which its answer repeats."""
         assert self.message.id is not None  # requests have one (WIRE-03)
         return self.message.id
 
@@ -44,28 +45,30 @@ class Pending:
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
 
     def named(self, tool: str) -> None:
-        """Which tool is invoked, as is known by now."""
         self.tool = tool
 
     def finish(self, reply: Reply) -> None:
-        """Answer it, unless it is answered."""
-        if not self.answer.done():
-            self.answer.set_result(reply)
+        if not self.finished:
+            self.finished, self.stop = True, None
+            if not self.answer.done():
+                self.answer.set_result(reply)
             self._answered(self, reply)
 
     def cancel(self) -> None:
         """An evaluation is answered now, and its outcome thrown away. A run stops at its next step, and says how it
         stands; it may as well come to its normal end (TRANS-39)."""
-        self.cancelled.set()
+        if self.cancelled is not None:
+            self.cancelled.set()
         self.give_up(WireError("cancelled", "The request was cancelled"))
 
     def give_up(self, why: WireError) -> None:
         """Answer an evaluation with this error; runs are not concerned."""
         if isinstance(self.message, IntentRequest):
+            stop = self.stop
             self.finish(failure(why, self.id))
-            if self.task is not None and not self.begun:
-                self.task.cancel()
+            if stop is not None:
+                stop()
 
     def progress(self, payload: ProgressPayload) -> bytes | None:
         """The message for it; None once the answer is there (PROG-08)."""
-        return None if self.answer.done() else encode(Progress(id=self.id, payload=payload))
+        return None if self.finished else encode(Progress(id=self.id, payload=payload))

@@ -26,7 +26,7 @@ from manglecp.store.errors import Busy, Invalid, Refused, StoreError
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.manifest import Status
 
-__all__ = ["STORE", "Reloaded", "Serving"]
+__all__ = ["STORE", "Kept", "Reloaded", "Serving"]
 
 Opening = Callable[[], AbstractAsyncContextManager[Edition]]
 Reloaded = Literal["swapped", "same", "broken"]
@@ -36,7 +36,7 @@ _STORE_FAILS: Final = "The store fails, and so do requests that need it"
 _log = logging.getLogger(__name__)
 
 
-class _Kept:
+class Kept:
     """An edition and the task it lives in."""
 
     def __init__(self, opening: Opening, settings: ServerSettings) -> None:
@@ -57,14 +57,13 @@ class _Kept:
     def edition(self) -> Edition:
         return self._open.result()
 
-    @contextlib.contextmanager
-    def used(self) -> Iterator[Edition]:
+    def hold(self) -> None:
+        """It does not end before it is let go of again."""
         self._uses += 1
-        try:
-            yield self._open.result()
-        finally:
-            self._uses -= 1
-            self._look()
+
+    def let_go(self) -> None:
+        self._uses -= 1
+        self._look()
 
     def release(self) -> None:
         """End as soon as nobody uses it."""
@@ -145,8 +144,8 @@ class Serving:
         self._opening = opening
         self._probe = probe
         self._shared = shared
-        self._current: _Kept | None = None
-        self._editions: dict[asyncio.Task[None], _Kept] = {}
+        self._current: Kept | None = None
+        self._editions: dict[asyncio.Task[None], Kept] = {}
         self._draining = False
         self._until = 0.0
         """When its time is up, once it drains."""
@@ -212,10 +211,19 @@ class Serving:
     @contextlib.contextmanager
     def use(self) -> Iterator[Edition]:
         """The edition that is served now, which does not end meanwhile; ``server_not_ready`` if there is none."""
-        if self._draining or self._current is None:
+        kept = self.hold()
+        try:
+            yield kept.edition
+        finally:
+            kept.let_go()
+
+    def hold(self) -> Kept:
+        """The same, for who cannot say beforehand where they let go of it."""
+        kept = self._current
+        if self._draining or kept is None:
             raise self.not_ready()
-        with self._current.used() as edition:
-            yield edition
+        kept.hold()
+        return kept
 
     def not_ready(self) -> WireError:
         """The refusal of requests while there is no edition, or no longer."""
@@ -238,7 +246,7 @@ class Serving:
             await self._open()
 
     async def _open(self) -> None:
-        kept = _Kept(self._opening, self.settings)
+        kept = Kept(self._opening, self.settings)
         self._editions[kept.task] = kept
         kept.task.add_done_callback(self._editions.pop)
         try:

@@ -22,7 +22,8 @@ from manglecp.server.auth import LOCAL
 from manglecp.server.outbox import Outbox, Send
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply, failure, success
-from manglecp.store.errors import Busy, StoreError
+from manglecp.server.working import evaluate, internal_error, invoke
+from manglecp.store.errors import StoreError
 from manglecp.wire.errors import WireError, invalid_type, malformed
 from manglecp.wire.messages import Authenticate, AuthenticateResponse, Cancel, ClientMessage, IntentRequest
 from manglecp.wire.messages.envelope import UNSET
@@ -204,7 +205,7 @@ class Session:
         if not isinstance(taken, Pending):
             return taken
         try:
-            reply = await asyncio.shield(taken.answer)
+            reply = await taken.answer
         except asyncio.CancelledError:  # whoever waited for it is gone
             if not taken.keyed:
                 taken.cancel()
@@ -254,7 +255,7 @@ class Session:
             reply = failure(error, error.id if message is None or isinstance(message, Cancel) else message.id)
         except Exception:
             _log.exception("a message could not be handled", extra={"session": self.name})
-            reply = failure(_internal(), None if message is None else message.id)
+            reply = failure(internal_error(), None if message is None else message.id)
         self._core.handled(self, message, began_ns, reply)
         return reply
 
@@ -301,7 +302,7 @@ class Session:
             except StoreError as error:
                 _log.error("the store failed: %s", error, extra={"session": self.name})
                 self._core.serving.store_failed(error)
-                raise _internal() from None
+                raise internal_error() from None
 
     # --- work --------------------------------------------------------------------------------------------------------
 
@@ -323,46 +324,20 @@ class Session:
 
         def answered(pending: Pending, reply: Reply) -> None:
             del self._pending[pending.id]
+            core.answered(pending)
             if into is not None:
                 into.put(reply.data)
             core.handled(self, message, pending.began_ns, reply, pending.tool)
 
         pending = Pending(message, answered, began_ns)
+        if isinstance(message, IntentRequest):
+            evaluate(core, self.name, pending, message, identity)
+        else:
+            progress = None if self._outbox is None else partial(self._progress, pending)
+            core.begin(invoke(core, self.name, pending, message, identity, progress))
         self._pending[pending.id] = pending
-        core.begin(pending, self._work(pending, identity))
+        core.taken(pending)
         return pending
-
-    async def _work(self, pending: Pending, identity: Identity) -> None:
-        try:
-            reply = await self._outcome(pending, identity)
-        except WireError as error:
-            reply = failure(error, pending.id)
-        except Busy:
-            waiting = self._core.settings.retry_after_ms
-            reply = failure(WireError("rate_limited", "The store is busy", retry_after_ms=waiting), pending.id)
-        except StoreError as error:
-            _log.error("the store failed: %s", error, extra={"session": self.name, "request_id": pending.id})
-            self._core.serving.store_failed(error)
-            reply = failure(_internal(), pending.id)
-        except Exception:
-            extra = {"session": self.name, "request_id": pending.id}
-            _log.exception("a request could not be answered", extra=extra)
-            reply = failure(_internal(), pending.id)
-        pending.finish(reply)
-
-    async def _outcome(self, pending: Pending, identity: Identity) -> Reply:
-        core, message = self._core, pending.message
-        with core.serving.use() as edition:
-            if isinstance(message, IntentRequest):
-                async with core.admission.evaluation():
-                    pending.begun = True
-                    return success(await edition.invoker.evaluate(message, identity))
-            with core.admission.invocation():
-                progress = None if self._outbox is None else lambda payload: self._progress(pending, payload)
-                answer = await edition.invoker.invoke(
-                    message, identity, progress=progress, cancel=pending.cancelled, named=pending.named
-                )
-                return success(answer)
 
     def _progress(self, pending: Pending, payload: ProgressPayload) -> None:
         """Only on sessions that last (PROG-04), under the request's id (PROG-05)."""
@@ -373,7 +348,3 @@ class Session:
 
 class _Uncorrelated(Exception):
     """Wrong in a way that no request can be told of."""
-
-
-def _internal() -> WireError:
-    return WireError("internal_error", "The server failed on this request")
