@@ -195,3 +195,13 @@ def test_nobody_in_particular_changes_nothing(pack: Pack) -> None:
     assert "read_lines" in nobody.intent("explore")
     review = nobody.intent("review", facts=['commit_to("mine")'])
     assert "commit_changes" not in review
+
+
+# --- undo ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_nobody_keeps_any_more_is_not_undone_and_says_what_to_do(pack: Pack, repository: Repository) -> None:
+    answer = pack.intent("undo", facts=['applied("r-forgotten", "pricing/tax.py")'])
+    with pytest.raises(Refused, match=r"keeps no 'backup' for you \(any more\): check the run's id, or do by hand"):
+        answer.invoke("undo_change")
+    assert repository.git("status", "--porcelain") == ""

@@ -93,7 +93,9 @@ def call_of(
             inputs[one.param] = _from_step(one, one.step, outputs)
         elif one.source == "kept":
             if kept is None or kept.get(one.param) is None:
-                raise ArgumentMissing(one.param, f"no such run has kept {one.value['name']!r}")
+                # Somebody else's, forgotten, or never there: whoever asks learns no more than that.
+                hint = "check the run's id, or do by hand what it was kept for"
+                raise ArgumentMissing(one.param, f"that run keeps no {one.value['name']!r} for you (any more): {hint}")
             inputs[one.param] = kept[one.param]
         else:
             inputs[one.param] = one.value

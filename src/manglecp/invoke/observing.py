@@ -39,7 +39,7 @@ _WHY: Final = {
     "oversize": "Its answer was too long",
     "empty_output": "It answered nothing",
     "outcome_unknown": "No answer came, and its effect may have happened",
-    "argument_missing": "An argument could not be found in an earlier result",
+    "argument_missing": "An argument could not be found in an earlier result or run",
     "invalid_input": "What it would have been given does not fit its schema",
     "bad_output": "Its result does not fit the schema that it declares",
     "gate_refused": "The evidence did not permit it",

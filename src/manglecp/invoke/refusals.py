@@ -74,10 +74,15 @@ def failed(culprit: Outcome | None, told: Told, reason: str = "step_failed") -> 
         if before is not None:
             return before
     if culprit is not None:
-        where = f"Step {culprit.number} ({culprit.action}) failed"
+        where = f"Step {culprit.number} ({culprit.action}) failed{_missing(culprit)}"
     else:
         where = _WITHOUT_STEP.get(reason, "The run failed")
     return WireError("execution_failed", f"{where}; {_standing(told)}", told.details(reason, culprit))
+
+
+def _missing(culprit: Outcome) -> str:
+    """Which argument could not be found. That text is made of what the chain says, and of no values."""
+    return f" ({culprit.detail})" if culprit.code == "argument_missing" and culprit.detail else ""
 
 
 def _before_any_effect(culprit: Outcome) -> WireError | None:
