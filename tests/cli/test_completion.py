@@ -207,6 +207,7 @@ def test_output_is_plain_where_it_is_wanted_plain() -> None:
     bold = b"\x1b[1m"
     assert bold in at_a_terminal(colourful)
     assert bold not in at_a_terminal({**colourful, "NO_COLOR": "1"})
+    assert bold not in at_a_terminal({**colourful, "TERM": "dumb"})
     piped = subprocess.run(
         ASK,
         env=colourful,

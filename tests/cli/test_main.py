@@ -239,3 +239,16 @@ def test_every_answer_can_be_had_as_json() -> None:
             if not any("--json" in option.opts for option in leaf.params):
                 without.add(name)
     assert without == set(PLAIN)
+
+
+def _groups() -> list[tuple[str, ...]]:
+    context = click.Context(cli)
+    found = {verb: cli.get_command(context, verb) for verb in VERBS}
+    return [(), *((verb,) for verb, command in found.items() if isinstance(command, click.Group)), ("issue", "dep")]
+
+
+@pytest.mark.parametrize("words", _groups(), ids=" ".join)
+def test_no_line_of_a_list_of_commands_is_cut_off(run: Run, words: tuple[str, ...]) -> None:
+    shown = run(*words, "--help")
+    assert shown.exit_code == 0
+    assert [line for line in shown.stdout.splitlines() if line.endswith("...") and not line.startswith("Usage")] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,26 @@ def test_a_folder_that_is_missing(run: Run, desk: Path) -> None:
 def test_a_run_that_nobody_knows(run: Run) -> None:
     shown = run("runs", "resume", "r-1", "desk").stderr
     assert shown.endswith("there is no run r-1\n  manglecp runs list shows those that there are\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("intent", "an intent is missing; `help` shows how it is said"),
+        ("drop complaint", "there is no such fact; `facts` lists them"),
+        ("add", "a fact is missing: `add FACT`, and `predicates` lists what can be said"),
+        ("help hlep", "there is no command hlep; `help` lists them"),
+    ],
+)
+@pytest.mark.usefixtures("desk")
+def test_a_slip_in_the_shell(run: Run, line: str, said: str) -> None:
+    assert said in run("shell", "desk", stdin=f"{line}\n").stderr
+
+
+def test_a_server_that_is_not_there_is_told_in_a_few_lines(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    shown = run("conformance", f"http://127.0.0.1:{port}")
+    assert shown.exit_code == 1
+    assert shown.stdout.endswith("the server did not answer. Is it running, and is that where it is?\n")
+    assert len(shown.stdout.splitlines()) < 15

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from manglecp.cli import Trouble
-from manglecp.cli.outputs import json_text, write_lines, write_text
+from manglecp.cli.outputs import Progress, json_text, write_lines, write_text
+
+if TYPE_CHECKING:
+    from manglecp.conformance.report import Report
 
 __all__ = ["command"]
 
@@ -75,9 +79,19 @@ def command(
         plan = None if plan_file is None else read_plan(plan_file)
     except PlanError as error:
         raise Trouble(str(error)) from None
-    report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
+    with Progress("testing"):
+        report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
     if as_json:
         write_text(json_text(report.document()) + "\n")
     else:
-        write_lines(report.lines())
+        write_lines(_told(report))
     ctx.exit(0 if report.conforms else 1)
+
+
+def _told(report: Report) -> list[str]:
+    """For people. Of a server that never said a word there is no more to tell than that."""
+    lines = report.lines()
+    if report.of("passed") or not any("the server did not answer" in row.reasons for row in report.rows):
+        return lines
+    silent = "Nothing else was tested: the server did not answer. Is it running, and is that where it is?"
+    return [*lines[: lines.index("Not tested:")], silent]

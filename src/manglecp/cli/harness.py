@@ -13,7 +13,7 @@ import click
 
 from manglecp.cli.files import FILE, source_name
 from manglecp.cli.harness_files import INVALID, Unreadable, documents, judged, read_object, write_file
-from manglecp.cli.outputs import count, json_text, write_lines
+from manglecp.cli.outputs import Progress, count, json_text, write_lines
 
 if TYPE_CHECKING:  # what judges is loaded by the verbs that judge
     from manglecp.harness.judging import Judgement
@@ -76,7 +76,8 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
         if out is None:
             write_lines(lines)
         else:
-            write_file(out, lines)
+            with Progress("reading"):
+                write_file(out, lines)
     except Unreadable as error:
         error.tell(as_json=False)
 
@@ -178,7 +179,7 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
 # --- verify ----------------------------------------------------------------------------------------------------------
 
 
-@command.command("verify")
+@command.command("verify", short_help="Judge a witness again, and say what differs.")
 @click.argument("file", metavar="FILE", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def verify(file: str, as_json: bool) -> None:

@@ -57,7 +57,7 @@ def update(
     return gate.memory.update(gate.right, gate.actor, issue, change)
 
 
-@click.command("discover")
+@click.command("discover", short_help="Add an issue that was found while working on another.")
 @click.argument("parent", metavar="PARENT")
 @click.argument("title")
 @options.issue_id

@@ -11,7 +11,7 @@ from manglecp.cli import files
 from manglecp.cli import issue_text as text
 from manglecp.cli.issue_memory import opened_store
 from manglecp.cli.issue_options import as_json, database
-from manglecp.cli.outputs import count, write_lines
+from manglecp.cli.outputs import Progress, count, write_lines
 from manglecp.store.chain import Head
 
 __all__ = ["export", "import_", "verify"]
@@ -44,7 +44,7 @@ def import_(file: str, as_json: bool, db: str | None) -> None:
     from manglecp.store.issues.jsonl import BadLog, import_log
 
     lines = BytesIO(files.read(file))
-    with opened_store(db, create=True) as store:
+    with opened_store(db, create=True) as store, Progress("importing"):
         try:
             head = import_log(store, lines)
         except BadLog as bad:
@@ -57,7 +57,7 @@ def import_(file: str, as_json: bool, db: str | None) -> None:
         write_lines([f"{count(head.seq, 'event')}, head {head.seq}:{head.row_hash}"])
 
 
-@click.command("verify")
+@click.command("verify", short_help="Compute chain and state again, and say what differs.")
 @click.option("--head", metavar="N:HASH", help="An event that the log has to have, as an earlier run printed it.")
 @as_json
 @database
@@ -68,7 +68,7 @@ def verify(head: str | None, as_json: bool, db: str | None) -> None:
     """
     from manglecp.store.issues.audit import audit
 
-    with opened_store(db) as store:
+    with opened_store(db) as store, Progress("verifying"):
         result = audit(store, None if head is None else _read_head(head))
     if as_json:
         text.print_json(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from manglecp.cli.files import FILE, STDIN, replace
-from manglecp.cli.outputs import count, json_text, write_lines, write_text
+from manglecp.cli.outputs import Progress, count, json_text, write_lines, write_text
 from manglecp.cli.stores import as_json, opened, store_option
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@command.command("list", short_help="List entries, by default the newest.")
 @click.option("--since", metavar="N", type=click.IntRange(min=0), help="The first entries after number N.")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="How many at most; 20 by default.")
 @click.option("--kind", metavar="KIND", help="Only entries of this kind, such as step or decision.")
@@ -98,7 +98,7 @@ def show(number: int, as_json: bool, where: str | None) -> None:
     )
 
 
-@command.command("verify")
+@command.command("verify", short_help="Compute the hash chain again, and say what differs.")
 @click.argument("file", metavar="[FILE]", type=FILE, required=False)
 @click.option("--expect", metavar="N:HASH", help="An entry that the ledger has to have, as it was noted earlier.")
 @as_json
@@ -113,10 +113,10 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
 
     head = None if expect is None else _read_head(expect)
     if file is not None:
-        with _lines(file) as lines:
+        with _lines(file) as lines, Progress("verifying"):
             result = verify_export(lines, expect=head)
     else:
-        with opened(where) as store, store.reading() as tx:
+        with opened(where) as store, store.reading() as tx, Progress("verifying"):
             result = store.ledger.verify(tx, expect=head)
     if as_json:
         document = {
@@ -134,7 +134,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
         raise click.exceptions.Exit(1)
 
 
-@command.command("export")
+@command.command("export", short_help="Write the entries to a file, one JSON document per line.")
 @click.argument("file", metavar="[FILE]", type=click.Path(dir_okay=False, allow_dash=True), default=STDIN)
 @store_option
 def export(file: str, where: str | None) -> None:
@@ -144,7 +144,8 @@ def export(file: str, where: str | None) -> None:
         if file == STDIN:
             write_lines(line.decode().removesuffix("\n") for line in lines)
         else:
-            replace(Path(file), lines)
+            with Progress("exporting"):
+                replace(Path(file), lines)
 
 
 def _lines(file: str) -> Any:

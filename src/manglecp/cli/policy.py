@@ -98,7 +98,7 @@ def show(package: str, as_json: bool) -> None:
 # --- diff ----------------------------------------------------------------------------------------------------------
 
 
-@command.command("diff")
+@command.command("diff", short_help="Say exactly what differs from what is pinned.")
 @_package
 @click.argument("other", metavar="[OTHER]", required=False)
 @_pin
@@ -169,7 +169,7 @@ def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[Difference], *, a
 # --- promote -------------------------------------------------------------------------------------------------------
 
 
-@command.command("promote")
+@command.command("promote", short_help="Put a package in force, if the one that is pinned admits it.")
 @_package
 @click.option("--eval", "evaluation", metavar="FILE", type=FILE, required=True, help="The evaluation of PACKAGE.")
 @click.option("--redteam", "red_team", metavar="FILE", type=FILE, required=True, help="The red-team report on PACKAGE.")

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from manglecp.cli import files
-from manglecp.cli.outputs import count, json_text, write_lines
+from manglecp.cli.outputs import Progress, count, json_text, write_lines
 
 if TYPE_CHECKING:
     from manglecp.toolhost.runner.log import Verified
@@ -46,7 +46,7 @@ def _of_a_log(verb: _Command) -> _Command:
     return verb
 
 
-@command.command("verify")
+@command.command("verify", short_help="Compute every hash again, and look for what was changed.")
 @_of_a_log
 @click.option("--no-end", is_flag=True, help="Take a log without an end, such as one of the C++ runner.")
 def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_end: bool) -> None:
@@ -58,7 +58,7 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
     from manglecp.toolhost.runner.log import verify as verified
 
     try:
-        with _lines(file) as lines:
+        with _lines(file) as lines, Progress("verifying"):
             found = verified(lines, key=_key(key_file), head=head, end_required=not no_end)
     except LogBroken as broken:
         _refuse(file, broken.line, broken.reason, as_json)
@@ -79,7 +79,7 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
     from manglecp.toolhost.runner.replay import replay as played
 
     try:
-        with _lines(file) as lines:
+        with _lines(file) as lines, Progress("replaying"):
             outcome = asyncio.run(played(lines, key=_key(key_file), head=head))
     except LogBroken as broken:
         _refuse(file, broken.line, broken.reason, as_json)

@@ -47,7 +47,7 @@ def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> No
         write_lines(table(shown))
 
 
-@command.command("show")
+@command.command("show", short_help="Show one run: its steps, and what to decide.")
 @click.argument("run", metavar="RUN")
 @as_json
 @store_option

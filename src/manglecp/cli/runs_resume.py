@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["resume"]
 
 
-@click.command("resume")
+@click.command("resume", short_help="Carry out a run here that nobody else carries out.")
 @click.argument("run", metavar="RUN")
 @click.argument("folder", metavar="PACK", type=PACK)
 @operator_option

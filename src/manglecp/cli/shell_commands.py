@@ -129,7 +129,7 @@ class Shell:
     def _help(self, name: str) -> Iterator[str]:
         name = _OTHERWISE.get(name, name)
         if name and name not in COMMANDS:
-            raise Mistake(f"there is no command {name}")
+            raise Mistake(f"there is no command {name}; `help` lists them")
         usages = {word: f"{word} {takes}".rstrip() for word, (takes, _) in COMMANDS.items()}
         width = max(map(len, usages.values()))
         for word, usage in usages.items():
@@ -239,13 +239,13 @@ class Shell:
 
     def _add(self, text: str) -> Iterator[str]:
         if not text:
-            raise Mistake("a fact is missing")
+            raise Mistake("a fact is missing: `add FACT`, and `predicates` lists what can be said")
         self.client.state.add(one_fact("fact", text, self._clock()))
         return iter(())
 
     def _load(self, file: str) -> Iterator[str]:
         if not file:
-            raise Mistake("a file is missing")
+            raise Mistake("a file is missing: `load FILE`")
         _, facts = given_facts((), (file,), instant_text(self._clock()))
         self.client.state.add(facts)
         yield count(len(facts), "fact")
@@ -260,7 +260,7 @@ class Shell:
             wanted = patterns("fact", text, self._clock()) if text else []
         gone = self.client.state.retract(wanted)
         if not gone:
-            raise Mistake("there is no such fact")
+            raise Mistake("there is no such fact; `facts` lists them")
         return (shown(f"- {fact_text(fact)}") for fact in gone)
 
     def _clear(self, _: str) -> Iterator[str]:
@@ -286,7 +286,7 @@ class Shell:
 
     def _ended(self) -> Outcome:
         if self.outcome is None:
-            raise Mistake("invoke a tool first")
+            raise Mistake("invoke a tool first: `invoke TOOL`, and `tools` lists them")
         return self.outcome
 
     def _tool(self, name: str) -> str:
@@ -295,7 +295,9 @@ class Shell:
             if tool.name == name:
                 return tool.macro_id
         raise Mistake(
-            f"the last intent brought no tool {name}; `why not {name}` asks why" if name else "a tool is missing"
+            f"the last intent brought no tool {name}; `why not {name}` asks why"
+            if name
+            else "a tool is missing; `tools` lists them"
         )
 
 
@@ -306,7 +308,7 @@ def _words(rest: str, what: str) -> tuple[str, Mapping[str, str]]:
     except ValueError as error:
         raise Mistake(str(error).lower()) from None
     if not words:
-        raise Mistake(f"{what} is missing")
+        raise Mistake(f"{what} is missing; `help` shows how it is said")
     given: dict[str, str] = {}
     for word in words[1:]:
         name, equals, value = word.partition("=")
