@@ -10,8 +10,9 @@ and the classes: nothing enters a verdict without entering this digest.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -48,8 +49,19 @@ _SETS: Final = (
 )
 
 
-def _digest(value: Any) -> str:
-    return "sha256:" + hashlib.sha256(_encode(value)).hexdigest()
+Note: TypeAlias = Callable[[bytes], object] | None
+"""Who wants to know what is hashed."""
+
+
+def _hash(note: Note, value: Any) -> str:
+    form = _encode(value)
+    if note is not None:
+        note(form)
+    return hashlib.sha256(form).hexdigest()
+
+
+def _digest(note: Note, value: Any) -> str:
+    return "sha256:" + _hash(note, value)
 
 
 def _given(**members: Any) -> dict[str, Any]:
@@ -90,12 +102,12 @@ def _missing(wanted: Iterable[str], there: Iterable[str]) -> list[str]:
     return sorted(set(wanted).difference(there))
 
 
-def bundle_v1(turn: Turn) -> dict[str, str]:
+def bundle_v1(turn: Turn, note: Note = None) -> dict[str, str]:
     """The digests that upstream computes, by their names."""
-    evidence, call = turn.evidence, turn.call
+    evidence, call, digest = turn.evidence, turn.call, partial(_digest, note)
     renders = {row.tool_call_id: row for row in evidence.tool_render}
     sets = {
-        "requestSetDigest": _digest(
+        "requestSetDigest": digest(
             [
                 _given(
                     toolCallId=row.tool_call_id,
@@ -107,22 +119,22 @@ def bundle_v1(turn: Turn) -> dict[str, str]:
                 for row in evidence.tool_requests
             ]
         ),
-        "resultSetDigest": _digest([_upstream_result(row) for row in turn.results.values()]),
-        "useSetDigest": _digest([_upstream_use(row) for row in evidence.tool_use]),
-        "toolRenderSetDigest": _digest(evidence.tool_render),
-        "reminderQueueSetDigest": _digest(
+        "resultSetDigest": digest([_upstream_result(row) for row in turn.results.values()]),
+        "useSetDigest": digest([_upstream_use(row) for row in evidence.tool_use]),
+        "toolRenderSetDigest": digest(evidence.tool_render),
+        "reminderQueueSetDigest": digest(
             [
                 {"queueId": row.queue_id, "reducedDigest": row.reduced_digest, "policyDigest": row.policy_digest}
                 for row in evidence.reminder_queue
             ]
         ),
-        "stateViewSetDigest": _digest(evidence.state_views),
-        "protocolStateDigest": _digest(
+        "stateViewSetDigest": digest(evidence.state_views),
+        "protocolStateDigest": digest(
             evidence.protocol_state
             and {"stopReason": evidence.protocol_state.stop_reason, "continuationAllowed": turn.continuing}
         ),
     }
-    handoff = None if evidence.handoff is None else _digest(_upstream_handoff(evidence.handoff))
+    handoff = None if evidence.handoff is None else digest(_upstream_handoff(evidence.handoff))
     missing_renders = _missing(turn.results, renders)
     render_valid = all(row.policy_digest == call.tool_render_protocol_digest for row in evidence.tool_render)
     queue_valid = all(row.policy_digest == call.reminder_queue_policy_digest for row in evidence.reminder_queue)
@@ -150,7 +162,7 @@ def bundle_v1(turn: Turn) -> dict[str, str]:
         "continuationContextReady": not turn.context_owed
         or (context_there and render_valid and queue_valid and view_valid),
     }
-    bundle = {"callSpecDigest": _digest(_upstream_call(call)), **sets, "joinSetDigest": _digest(join)}
+    bundle = {"callSpecDigest": digest(_upstream_call(call)), **sets, "joinSetDigest": digest(join)}
     if handoff is not None:
         bundle["handoffDigest"] = handoff
     return bundle
@@ -159,15 +171,15 @@ def bundle_v1(turn: Turn) -> dict[str, str]:
 # --- v2 ------------------------------------------------------------------------------------------------------------
 
 
-def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
+def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str], note: Note = None) -> dict[str, str]:
     """What v1 leaves out: the whole call spec, the uses in the words of the seed, and all evidence together."""
-    evidence = turn.evidence
-    call = _digest(evidence.call_spec)
+    evidence, digest = turn.evidence, partial(_digest, note)
+    call = digest(evidence.call_spec)
     whole = {
         "schema": 2,
         "v1": v1,
         "callSpecDigest": call,
-        "sets": {name: _digest(rows) for name in _SETS if (rows := getattr(evidence, name))},
+        "sets": {name: digest(rows) for name in _SETS if (rows := getattr(evidence, name))},
         "schemaVerdicts": turn.schema_verdicts,
         "guardrailsGiven": evidence.guardrail_decisions is not None,
         "constraintsDigest": turn.beside.digest,
@@ -182,10 +194,10 @@ def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) ->
         )
         for row in evidence.tool_use
     ]
-    return {"callSpecDigestV2": call, "useSetDigestV2": _digest(uses), "evidenceDigestV2": _digest(whole)}
+    return {"callSpecDigestV2": call, "useSetDigestV2": digest(uses), "evidenceDigestV2": digest(whole)}
 
 
-def witness_id(digests: dict[str, str], failure_classes: Iterable[str]) -> str:
+def witness_id(digests: dict[str, str], failure_classes: Iterable[str], note: Note = None) -> str:
     """The name of the whole check: whoever holds it can tell if anything was changed."""
     key = {
         "callSpecDigest": digests["callSpecDigest"],
@@ -193,4 +205,4 @@ def witness_id(digests: dict[str, str], failure_classes: Iterable[str]) -> str:
         "evidenceDigestV2": digests["evidenceDigestV2"],
         "failureClasses": list(failure_classes),
     }
-    return f"jw1_{hashlib.sha256(_encode(key)).hexdigest()}"
+    return f"jw1_{_hash(note, key)}"

@@ -107,6 +107,12 @@ class Growing:
         whole: dict[str, Any] = _decode(_encode({**self._beside.raw, "evidence": self._raw}))
         return whole
 
+    @property
+    def written(self) -> list[bytes]:
+        """All that there is for texts to be compared with, as it came and as it was read."""
+        given, read = self._beside.raw, self._beside.read
+        return [_encode(one) for one in (given, read.constraints, read.documents, self._raw, self.evidence)]
+
     def beside(self, name: str) -> Any:
         """An object beside the evidence, as it came; None if there is none."""
         return self._beside.raw.get(name)

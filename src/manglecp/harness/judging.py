@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -16,7 +16,7 @@ from manglecp.harness.findings import Finding, ordered
 from manglecp.harness.reading import LIMITS, Limits
 from manglecp.harness.turn import Turn, read_turn
 
-__all__ = ["CHECKS_UPTO", "Judgement", "conclude", "findings_upto", "judge", "open_findings"]
+__all__ = ["CHECKS_UPTO", "Foretold", "Judgement", "conclude", "findings_upto", "judge", "open_findings"]
 
 _FIRST: Final[Mapping[Check, State]] = {
     **dict.fromkeys(
@@ -100,19 +100,59 @@ class Judgement:
         }
 
 
+class Foretold(Judgement):
+    """A judgement without findings over a turn that was recognised: what is seldom asked for is worked out then."""
+
+    __slots__ = ("_digests", "_turn", "_written")
+
+    _digests: Callable[[], Mapping[str, str]]
+    _turn: Callable[[], Turn]
+    _written: Callable[[], bytes]
+
+    def __init__(
+        self,
+        witness_id: str,
+        digests: Callable[[], Mapping[str, str]],
+        written: Callable[[], bytes],
+        turn: Callable[[], Turn],
+    ) -> None:
+        """``written`` is the canonical JSON of the witness."""
+        for name, value in {
+            "findings": (),
+            "witness_id": witness_id,
+            "_digests": digests,
+            "_written": written,
+            "_turn": turn,
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return self._digests()
+
+    @property
+    def turn(self) -> Turn:
+        return self._turn()
+
+    @property
+    def written(self) -> bytes:
+        """The canonical JSON of the witness."""
+        return self._written()
+
+
 def judge(document: Mapping[str, Any], limits: Limits = LIMITS) -> Judgement:
     """The judgement over a turn that has ended; :class:`.InvalidEvidence` if the document cannot be read."""
     return conclude(read_turn(document, limits))
 
 
-def conclude(turn: Turn) -> Judgement:
-    """The judgement over a turn that was read."""
+def conclude(turn: Turn, note: Callable[[bytes], object] | None = None) -> Judgement:
+    """The judgement over a turn that was read. ``note`` is told what is hashed for its digests, in their order."""
     found = [finding for check in CHECKS for finding in check(turn)]
-    digests = bundle_v1(turn)
+    digests = bundle_v1(turn, note)
     findings = ordered(found, turn.call.call_id, digests["joinSetDigest"]) if found else ()
     classes = _classes(findings)
-    digests |= bundle_v2(turn, dict(digests), classes)
-    return Judgement(findings, MappingProxyType(digests), witness_id(digests, classes), turn)
+    digests |= bundle_v2(turn, dict(digests), classes, note)
+    return Judgement(findings, MappingProxyType(digests), witness_id(digests, classes, note), turn)
 
 
 def open_findings(document: Mapping[str, Any], upto: State, limits: Limits = LIMITS) -> Sequence[Finding]:

@@ -33,8 +33,8 @@ from manglecp.harness.classes import State
 from manglecp.harness.findings import Finding
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Judgement, conclude, findings_upto
-from manglecp.harness.rows import NamedCall, ToolRequest
-from manglecp.harness.turn import Turn
+from manglecp.harness.recognising import Course
+from manglecp.harness.rows import NamedCall
 
 __all__ = [
     "Blocked",
@@ -79,7 +79,7 @@ class _Issued(NamedTuple):
     """What a transition issued: which state it was, the turn so far and, where there is one, the judgement."""
 
     kind: type[_Stage]
-    turn: Growing
+    course: Course
     judgement: Judgement | None
     redeemed: set[str]
     """The calls that were redeemed. All states of a turn share it, so that no two of them permit the same call."""
@@ -154,27 +154,39 @@ class _Stage:
     @property
     def document(self) -> dict[str, Any]:
         """The evidence so far, in the shape that :func:`.judging.judge` takes; a copy."""
-        return _registry.find(self, type(self)).turn.document
+        return _registry.find(self, type(self)).course.growing.document
 
     def _reach(self, kind: type[_T], state: State, evidence: Row) -> _T:
         """The next state with more evidence, unless something blocks it."""
         issued = _registry.find(self, type(self))
-        return _reach(kind, state, issued.turn.grown(evidence), issued.redeemed)
+        return _reach(kind, state, Course(issued.course.growing.grown(evidence)), issued.redeemed)
 
 
-def _issue(kind: type[_T], turn: Growing, redeemed: set[str], judgement: Judgement | None = None) -> _T:
+def _issue(kind: type[_T], course: Course, redeemed: set[str], judgement: Judgement | None = None) -> _T:
     """The only constructor."""
     stage = object.__new__(kind)
-    _registry.issue(stage, _Issued(kind, turn, judgement, redeemed))
+    _registry.issue(stage, _Issued(kind, course, judgement, redeemed))
     return stage
 
 
-def _reach(kind: type[_T], state: State, turn: Growing, redeemed: set[str], judged: Turn | None = None) -> _T:
-    """``judged`` is the turn as far as there is something new to judge."""
-    found = findings_upto(judged or turn.turn, state)
+def _reach(kind: type[_T], state: State, course: Course, redeemed: set[str]) -> _T:
+    found = findings_upto(course.growing.turn, state)
     if found:
         raise Blocked(state, found)
-    return _issue(kind, turn, redeemed)
+    return _issue(kind, course, redeemed)
+
+
+def _request(issued: _Issued, rows: Rows, evidence: Row) -> ToolRequests:
+    course = issued.course.grown("request", {**evidence, "toolRequests": list(rows)})
+    if not course.recognised:
+        new = course.growing.turn
+        if issued.kind is ToolRequests:  # nothing was found in that state: there would be none
+            new = course.growing.since(issued.course.growing)
+        found = findings_upto(new, State.TOOL_REQUESTS)
+        if found:
+            raise Blocked(State.TOOL_REQUESTS, found)
+        course.learn()
+    return _issue(ToolRequests, course, issued.redeemed)
 
 
 def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
@@ -192,11 +204,11 @@ class Unopened(_Stage):
     @staticmethod
     def of(call_spec: Row, constraints: Row = _NOTHING) -> Unopened:
         """:class:`Blocked` if no such turn can be opened. The id in ``call_spec`` is that of any of them."""
-        return _reach(Unopened, State.CALL_SPEC, Growing.opened(call_spec, constraints), set())
+        return _reach(Unopened, State.CALL_SPEC, Course.of_many(Growing.opened(call_spec, constraints)), set())
 
     def open(self, call_id: str) -> CallSpec:
         """One of these turns. No check looks at the id of a call: what holds for one of them holds for all."""
-        return _issue(CallSpec, _registry.find(self, Unopened).turn.called(call_id), set())
+        return _issue(CallSpec, _registry.find(self, Unopened).course.called(call_id), set())
 
 
 @final
@@ -208,11 +220,11 @@ class CallSpec(_Stage):
     @staticmethod
     def open(call_spec: Row, constraints: Row = _NOTHING) -> CallSpec:
         """``constraints`` are the objects beside ``evidence``: ``toolConstraints``, ``policyDocuments`` and so on."""
-        return _reach(CallSpec, State.CALL_SPEC, Growing.opened(call_spec, constraints), set())
+        return _reach(CallSpec, State.CALL_SPEC, Course(Growing.opened(call_spec, constraints)), set())
 
     def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
         """What the model asked for, with the guardrail decisions before it runs."""
-        return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
+        return _request(_registry.find(self, CallSpec), rows, evidence)
 
 
 @final
@@ -223,10 +235,7 @@ class ToolRequests(_Stage):
 
     def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
         """Further requests, which may follow from results so far; those may be among the evidence."""
-        issued = _registry.find(self, ToolRequests)
-        turn = issued.turn.grown({**evidence, "toolRequests": list(rows)})
-        # Nothing was found in this state: there would be none.
-        return _reach(ToolRequests, State.TOOL_REQUESTS, turn, issued.redeemed, turn.since(issued.turn))
+        return _request(_registry.find(self, ToolRequests), rows, evidence)
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Whether a request of this state is this call, and it was not redeemed in this turn (:func:`redeem_call`)."""
@@ -242,11 +251,14 @@ class ToolRequests(_Stage):
         """
         issued = _registry.find(self, ToolRequests)
         rows = {"toolResults": list(results), "toolUse": list(uses), "protocolState": dict(protocol_state)}
-        turn = issued.turn.grown({**found, **shown, **rows})
-        judgement = conclude(turn.turn)
+        course = issued.course.grown("close", {**found, **shown, **rows})
+        if course.recognised:
+            return _issue(JoinClosed, course, issued.redeemed, course.judgement)
+        judgement = conclude(course.growing.turn)
         if any(finding.failure.blocks_join for finding in judgement.findings):
             return self.answer(results, found).use(uses).close(protocol_state, shown)
-        return _issue(JoinClosed, turn, issued.redeemed, judgement)
+        course.learn()
+        return _issue(JoinClosed, course, issued.redeemed, judgement)
 
     def answer(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolResults:
         """What came back, with artifacts, accesses and further guardrail decisions."""
@@ -273,12 +285,12 @@ class ToolUse(_Stage):
     def close(self, protocol_state: Row, evidence: Row = _NOTHING) -> JoinClosed:
         """How the turn ended, and what the model was shown: renders, queues, views, handoff, continuity."""
         issued = _registry.find(self, ToolUse)
-        turn = issued.turn.grown({**evidence, "protocolState": dict(protocol_state)})
+        turn = issued.course.growing.grown({**evidence, "protocolState": dict(protocol_state)})
         judgement = conclude(turn.turn)
         blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
         if blocking:
             raise Blocked(State.JOIN_CLOSED, blocking)
-        return _issue(JoinClosed, turn, issued.redeemed, judgement)
+        return _issue(JoinClosed, Course(turn), issued.redeemed, judgement)
 
 
 @final
@@ -300,7 +312,7 @@ class JoinClosed(_Stage):
         active policy digest. They are added to those of the turn and cannot take any of them back.
         """
         issued = _registry.find(self, JoinClosed)
-        turn = issued.turn.grown({"mutation": None if mutation is None else dict(mutation)})
+        turn = issued.course.growing.grown({"mutation": None if mutation is None else dict(mutation)})
         demanded = dict(constraints)
         for name, given in constraints.items():
             stated = turn.beside(name)
@@ -315,7 +327,7 @@ class JoinClosed(_Stage):
         if judgement.findings or not judgement.mutation_ready:
             raise Blocked(State.MUTATION_READY, judgement.findings)
         _registry.spend(self, JoinClosed)  # one turn, one mutation
-        return _issue(MutationReady, turn, issued.redeemed, judgement)
+        return _issue(MutationReady, Course(turn), issued.redeemed, judgement)
 
 
 @final
@@ -381,12 +393,8 @@ def _permits(authority: MutationReady | ToolRequests, kind: type[_Stage], call: 
 
 
 def _is_named(authority: _Stage, kind: type[_Stage], call: NamedCall) -> bool:
-    evidence = _registry.find(authority, kind).turn.evidence
+    course = _registry.find(authority, kind).course
     if kind is ToolRequests:
-        return any(_named(row) == call for row in evidence.tool_requests if row.tool_call_id == call.tool_call_id)
-    intent = evidence.mutation
+        return course.requests(call)
+    intent = course.growing.evidence.mutation
     return intent is not None and intent.kind == "effect" and call in intent.calls
-
-
-def _named(row: ToolRequest) -> NamedCall | None:
-    return None if row.input_digest is None else NamedCall(row.tool_call_id, row.tool_name, row.input_digest)

@@ -22,7 +22,7 @@ from manglecp.harness.documents import read_documents
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.evidence import Evidence, check_arranged
 from manglecp.harness.findings import place
-from manglecp.harness.judging import Judgement, conclude
+from manglecp.harness.judging import Foretold, Judgement, conclude
 from manglecp.harness.reading import LIMITS, Limits
 from manglecp.harness.turn import Turn
 
@@ -97,6 +97,8 @@ class Witness(Mapping[str, Any]):
     @cached_property
     def written(self) -> msgspec.Raw:
         """Its canonical JSON."""
+        if isinstance(self._judgement, Foretold):
+            return msgspec.Raw(self._judgement.written)
         turn = self._judgement.turn
         constraints, documents = turn.beside.written
         whole = {

@@ -1,0 +1,325 @@
+"""Turns that differ in names only are judged once: the next ones are recognised.
+
+The turns of a tool without effects are all alike. Their rows hold other digests and other ids, and nothing else is new.
+So what is judged is a shape (:mod:`.shapes`): a step of a turn that has the shape of one that was judged before, after
+steps of the same shapes and under the same terms, is not read again. Its digests, its witness and the calls that it
+permits are filled in.
+
+Why that is the same as judging it. Of rows that are recognised (those with no other members than ``_PLAIN_MEMBERS``)
+judging does three things with a text: it asks whether it is another text, it puts texts in order, and it hashes them.
+
+* *Equality.* A text is what stands between its names, and its names. Both are the same in every turn of a shape: what
+  stands between them to the letter, and of names which of them are the same. That a name of a row is one of the
+  policies, and which, is to the letter, too. Lower case and trimming leave names as they are.
+* *Order.* The reminders of a queue are put in order, and so they are when a shape is filled in. Whether anything else
+  depends on the order of names is tried. Before a shape is trusted, the turn that it was
+  learnt of is judged twice more the plain way, with other names in place of its own: very low ones, counted upwards,
+  and very high ones, counted downwards. Of any two names, and of a name and anything else, each comes first once.
+* *Hashes.* What was hashed is known from the turn that a shape was learnt of. That it is the same for other names is
+  what is tried with the same two turns: every digest and every byte of the witness has to be as the shape tells it.
+
+Whatever is not like that is judged the plain way, every time: a turn with a finding, a mutation, other members, a text
+that JSON writes with escapes, a long one. The evidence of a turn that was recognised is read if anybody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from manglecp.harness.classes import State
+from manglecp.harness.growing import Growing
+from manglecp.harness.judging import Foretold, conclude, findings_upto
+from manglecp.harness.rows import NamedCall, ToolRequest
+from manglecp.harness.shapes import Shape, Shapes, Template, Unclear, names_in
+from manglecp.harness.turn import Turn
+from manglecp.harness.witness import Witness
+
+__all__ = ["Course", "Step"]
+
+Step: TypeAlias = Literal["open", "request", "close"]
+
+_MOST_STEPS: Final = 16
+"""Of one turn. A shape is learnt by walking its whole turn."""
+_LARGEST: Final = 65_536
+"""Bytes of one step."""
+_shapes: Final = Shapes(most=512, most_bytes=16 << 20)
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+_read_calls: Final = msgspec.json.Decoder(list[NamedCall]).decode
+_COMPLEMENT: Final = bytes.maketrans(b"0123456789abcdef", b"fedcba9876543210")
+
+_IN_ORDER: Final = b'"reminderDigest":"sha256:'
+"""What the names stand after that judging puts in order: those of one queue."""
+_PLAIN_MEMBERS: Final = frozenset(
+    {
+        "toolRequests", "toolCallId", "toolName", "schemaDigest", "inputDigest", "schemaValid", "callerId",
+        "actionIndex", "ordinal", "callGroupId", "branchId", "exampleDigest",
+        "toolResults", "status", "resultDigest", "sequence", "provenance", "kind", "ref",
+        "errorCode", "retryable", "errorMessageDigest",
+        "toolUse", "disposition", "mutationInputRef", "summaryRef", "retryRef",
+        "toolRender", "operatorPayloadDigest", "reminderRenderDigest", "injectionPoint", "policyDigest",
+        "reminderQueue", "queueId", "reducedDigest", "entries", "reminderDigest",
+        "stateViews", "viewId", "viewDigest", "sourceRefs",
+        "guardrailDecisions", "stage", "guardrailId", "triggered", "outcome", "thresholdRef",
+        "branchJoins", "joinClosed", "decomposition", "mode", "fanOut", "continuity", "handoffRef",
+        "protocolState", "stopReason", "continuationAllowed", "turnIndex", "checkpointRef",
+        "sessionRefs", "trajectoryRefs",
+    }
+)  # fmt: skip
+"""Members of rows. No text of theirs is looked into: it is compared as a whole, put in order, and hashed."""
+
+
+class _Seen(NamedTuple):
+    """A turn so far, by its shape."""
+
+    shape: Shape
+    values: Sequence[bytes]
+    fixed: frozenset[bytes]
+    steps: int = 0
+
+
+class Course:
+    """A turn so far: its evidence, which is read when it is asked for, or its shape, or both."""
+
+    __slots__ = ("_before", "_calls", "_growing", "_seen", "_step", "_text", "recognised")
+
+    def __init__(
+        self,
+        growing: Growing | None,
+        *,
+        before: Course | None = None,
+        step: Step = "open",
+        text: bytes | None = None,
+        seen: _Seen | None = None,
+        recognised: bool = False,
+    ) -> None:
+        self._growing = growing
+        self._before = before
+        self._step: Step = step
+        self._text = text
+        """What came in this step, if its shape may be known."""
+        self._seen = seen
+        self._calls: Sequence[NamedCall] | None = None
+        self.recognised = recognised
+        """Is it known that nothing is found in it?"""
+
+    @classmethod
+    def of_many(cls, growing: Growing) -> Course:
+        """What turns have in common that differ in nothing but the ids of their calls."""
+        fixed = frozenset(name for written in growing.written for name in names_in(written))
+        return cls(growing, seen=_Seen(Shape(None, (), b"", fixed=fixed), (), fixed))
+
+    @property
+    def growing(self) -> Growing:
+        """The evidence, read."""
+        if self._growing is None:
+            assert self._before is not None
+            assert self._text is not None
+            self._growing = _grown(self._before.growing, self._step, self._text)
+        return self._growing
+
+    @property
+    def turn(self) -> Turn:
+        """The evidence so far, read now if it was not before."""
+        return self.growing.turn
+
+    def called(self, call_id: str) -> Course:
+        """One of these turns. No check looks at the id of a call."""
+        seen = self._seen
+        assert seen is not None
+        if type(call_id) is not str or not call_id.isascii():
+            return Course(self.growing.called(call_id))
+        text, growing = call_id.encode(), None
+        found = _shapes.find(seen.shape, "open", seen.values, text)
+        if found is None:
+            growing = self.growing.called(call_id)
+            try:
+                shape = Shape(seen.shape, (), text, fixed=seen.fixed)
+            except Unclear:
+                return Course(growing)
+            values = shape.match((), text)
+            if not values:  # nothing in it that another id could have instead
+                return Course(growing)
+            _shapes.keep("open", len(text), shape)
+            found = shape, values
+        return Course(growing, before=self, text=text, seen=_Seen(*found, seen.fixed, 1))
+
+    def grown(self, step: Step, more: Mapping[str, Any]) -> Course:
+        """With more evidence, which is read unless it is recognised."""
+        seen = self._seen
+        text = None if seen is None or seen.steps >= _MOST_STEPS else _text_of(more)
+        if seen is not None and text is not None:
+            found = _shapes.find(seen.shape, step, seen.values, text)
+            if found is not None:
+                seen = _Seen(*found, seen.fixed, seen.steps + 1)
+                return Course(None, before=self, step=step, text=text, seen=seen, recognised=True)
+        return Course(self.growing.grown(more), before=self, step=step, text=text)
+
+    # --- what is told of it ----------------------------------------------------------------------------------------
+
+    def requests(self, call: NamedCall) -> bool:
+        """Is this call among its requests?"""
+        course = self
+        while course.recognised:
+            if course._calls is None:
+                course._calls = _read_calls(course._told(0))
+            if call in course._calls:
+                return True
+            assert course._before is not None
+            course = course._before
+        rows = course.growing.evidence.tool_requests if course._step == "request" else ()
+        return any(row.tool_call_id == call.tool_call_id and _named(row) == call for row in rows)
+
+    @property
+    def judgement(self) -> Foretold:
+        """Over a turn that was recognised when it was closed."""
+        return Foretold(
+            self._told(0).decode(),
+            lambda: MappingProxyType(_decode(self._told(1))),
+            lambda: self._told(2),
+            lambda: self.turn,
+        )
+
+    def _told(self, number: int) -> bytes:
+        assert self._seen is not None
+        return self._seen.shape.told[number].fill(self._seen.values)
+
+    # --- learning --------------------------------------------------------------------------------------------------
+
+    def learn(self) -> None:
+        """It was judged. If nothing was found in it and one like it was there before, the next one is recognised."""
+        before = self._before
+        seen = None if before is None else before._seen
+        if seen is None or self._text is None:
+            return
+        try:
+            shape = Shape(seen.shape, seen.values, self._text, fixed=seen.fixed)
+        except Unclear:
+            return
+        if not _shapes.again(self._step, shape):
+            return
+        try:
+            learnt = self._learnt(seen, self._text)
+        except Unclear:
+            learnt = None
+        if learnt is None:
+            _shapes.refuse(self._step, shape)
+            return
+        _shapes.keep(self._step, len(self._text), learnt)
+        values = learnt.match(seen.values, self._text)
+        assert values is not None  # it was learnt of this text
+        self._seen = _Seen(learnt, values, seen.fixed, seen.steps + 1)
+
+    def _learnt(self, seen: _Seen, last: bytes) -> Shape | None:
+        """The shape of this step with what it tells; None if that does not hold for other names."""
+        unread, *steps = reversed(list(self._walk()))
+        texts = [(course._step, course._text or b"") for course in steps]
+        said = _said(unread.growing, texts)
+        if said is None:
+            return None
+        fixed = seen.fixed
+        shape = Shape(
+            seen.shape, seen.values, last, fixed=fixed, preimages=said.preimages, told=said.told, mark=_IN_ORDER
+        )
+        names = {name: None for _, text in texts for name in names_in(text) if name not in fixed}
+        numbers = {name: number for number, name in enumerate(names)}
+        for others in _other_names(names):
+            renamed = [(step, Template(text, numbers).fill(others)) for step, text in texts]
+            again = _said(unread.growing, renamed)
+            if again is None or again.told != _foretold(shape, [text for _, text in renamed]):
+                return None
+        return shape
+
+    def _walk(self) -> Iterator[Course]:
+        """The course of the turn, backwards."""
+        course: Course | None = self
+        while course is not None:
+            yield course
+            course = course._before
+
+
+def _text_of(more: Mapping[str, Any]) -> bytes | None:
+    """What came in a step, if that is what its JSON says: it is the JSON that is read."""
+    there = {name: value for name, value in more.items() if value is not None}
+    try:
+        text = _encode(there)
+        return text if len(text) <= _LARGEST and b"\\" not in text and _decode(text) == there else None
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _grown(growing: Growing, step: Step, text: bytes) -> Growing:
+    return growing.called(text.decode()) if step == "open" else growing.grown(_decode(text))
+
+
+def _calls_of(growing: Growing) -> list[NamedCall]:
+    """The calls that the requests of a turn name."""
+    return [call for row in growing.evidence.tool_requests if (call := _named(row)) is not None]
+
+
+def _named(row: ToolRequest) -> NamedCall | None:
+    return None if row.input_digest is None else NamedCall(row.tool_call_id, row.tool_name, row.input_digest)
+
+
+class _Said(NamedTuple):
+    """What follows from the last step of a turn, and what was hashed on the way."""
+
+    preimages: list[bytes]
+    told: list[bytes]
+
+
+def _said(growing: Growing, texts: Sequence[tuple[Step, bytes]]) -> _Said | None:
+    """A turn, judged the plain way; None if something is found in it, or it is none that can be recognised."""
+    before = growing
+    try:
+        for step, text in texts:
+            before, growing = growing, _grown(growing, step, text)
+            if step != "open" and not _members(_decode(text)) <= _PLAIN_MEMBERS:
+                return None
+            if step == "request" and findings_upto(growing.turn, State.TOOL_REQUESTS):
+                return None
+    except ValueError:  # what was taken for a name is a number
+        return None
+    preimages: list[bytes] = []
+    if texts[-1][0] == "request":
+        known = set(_calls_of(before))
+        return _Said(preimages, [_encode([call for call in _calls_of(growing) if call not in known])])
+    judgement = conclude(growing.turn, preimages.append)
+    if judgement.findings:
+        return None
+    written = bytes(Witness(judgement).written)
+    return _Said(preimages, [judgement.witness_id.encode(), _encode(dict(judgement.digests)), written])
+
+
+def _members(value: Any) -> set[str]:
+    """The names of all members in a JSON value."""
+    if isinstance(value, dict):
+        return {*value, *(name for one in value.values() for name in _members(one))}
+    return {name for one in value for name in _members(one)} if isinstance(value, list) else set()
+
+
+def _other_names(names: Mapping[bytes, None]) -> Iterator[list[bytes]]:
+    """As many names of the same lengths, twice: low ones that rise, and high ones that fall."""
+    low = [b"%0*x" % (len(name), number) for number, name in enumerate(names, 1)]
+    yield low
+    yield [name.translate(_COMPLEMENT) for name in low]
+
+
+def _foretold(shape: Shape, texts: Sequence[bytes]) -> list[bytes] | None:
+    """What a shape tells of the last of these texts; None if they are not of it and those before it."""
+    shapes: list[Shape] = []
+    one = shape
+    while one.before is not None:
+        shapes.insert(0, one)
+        one = one.before
+    values: list[bytes] = []
+    for one, text in zip(shapes, texts, strict=True):
+        found = one.match(values, text)
+        if found is None:
+            return None
+        values = found
+    return [template.fill(values) for template in shape.told]

@@ -1,0 +1,266 @@
+"""Texts that differ in names only: their shape, and what follows from any text of that shape.
+
+A *name* is a run of 32 or more hexadecimal digits: a digest, or an id that somebody drew. A text is taken apart into
+its names and what stands between them. Two texts have the same *shape* if they are the same between their names, and
+the same names stand in the same places: the third is the first again, the others are all different. Names that are
+*fixed* (they stand in what texts are compared with) are part of the text.
+
+What is worked out of a text by way of digests is told by its shape: each digest is the hash of a *template*, a text
+with places for names and for digests before it, and so is all that is said in the end. Whether that holds for what
+somebody works out is theirs to make sure; here is only how it is told. Names after a certain *mark* may be put in order
+on the way: there the least comes first, whichever it is.
+
+A shape asks that a text is equal to its own template, filled with what stands in it. So nothing is parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from operator import itemgetter
+from struct import Struct
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+__all__ = ["Shape", "Shapes", "Template", "Unclear", "names_in", "spans_of"]
+
+_DIGITS: Final = b"0123456789abcdef"
+_LEAST: Final = 32
+_KINDS: Final = bytes(ord("h") if byte in _DIGITS else ord(".") for byte in range(256))
+_NAME: Final = re.compile(b"h" * _LEAST + b"h*")
+_NAME_IN_ANY_CASE: Final = re.compile(rb"[0-9A-Fa-f]{%d,}" % _LEAST)
+_ALIKE: Final = 8
+"""Shapes with the same before them and of the same length, at most: they are tried one by one."""
+_SEEN: Final = 1_024
+
+
+class Unclear(ValueError):
+    """A text whose names cannot be told from the rest of it, or have a meaning of their own."""
+
+
+def spans_of(text: bytes) -> list[tuple[int, int]]:
+    """Where the names of a text begin and end."""
+    return [match.span() for match in _NAME.finditer(text.translate(_KINDS))]
+
+
+def names_in(text: bytes) -> dict[bytes, None]:
+    """The names of a text, each once, in their order."""
+    return dict.fromkeys(text[start:end] for start, end in spans_of(text))
+
+
+class _Ordered(NamedTuple):
+    """Names that are put in order: what they stand after, and their numbers once they are."""
+
+    mark: bytes
+    numbers: Sequence[int] = ()
+
+
+class Template:
+    """A text with places for values."""
+
+    __slots__ = ("_pick", "_text", "places")
+
+    def __init__(self, text: bytes, numbers: Mapping[bytes, int], ordered: _Ordered | None = None) -> None:
+        """``numbers`` are those of the names that have places, among the values that will be filled in."""
+        between: list[bytes] = []
+        places: list[int] = []
+        last = marked = 0
+        for start, end in spans_of(text):
+            number = numbers.get(text[start:end])
+            if number is None:
+                continue
+            if ordered is not None and ordered.numbers and text.endswith(ordered.mark, 0, start):
+                number = ordered.numbers[marked % len(ordered.numbers)]
+                marked += 1
+            between.append(text[last:start].replace(b"%", b"%%"))
+            places.append(number)
+            last = end
+        between.append(text[last:].replace(b"%", b"%%"))
+        self._text = b"%b".join(between)
+        self.places = tuple(places)
+        self._pick: Callable[[Sequence[bytes]], Any] = itemgetter(*places) if places else _nothing
+
+    @property
+    def pattern(self) -> tuple[bytes, tuple[int, ...]]:
+        """The text and its places: templates with an equal pattern fill in alike."""
+        return self._text, self.places
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def fill(self, values: Sequence[bytes]) -> bytes:
+        """The text with these values in its places."""
+        filled: bytes = self._text % self._pick(values)
+        return filled
+
+
+def _nothing(_: Sequence[bytes]) -> tuple[bytes, ...]:
+    return ()
+
+
+class Shape:
+    """What texts have in common that come after texts of the shape ``before``; None if they come first.
+
+    It is learnt of one of them. ``values`` are what :meth:`match` made of the texts before it; ``preimages`` are what
+    was hashed on the way to what is ``told``, in their order; names after the ``mark`` are put in order before.
+    """
+
+    __slots__ = ("_fixed", "_fresh", "_hashed", "_ordered", "_repeated", "_text", "before", "size", "told")
+
+    def __init__(
+        self,
+        before: Shape | None,
+        values: Sequence[bytes],
+        text: bytes,
+        *,
+        fixed: frozenset[bytes],
+        preimages: Iterable[bytes] = (),
+        told: Iterable[bytes] = (),
+        mark: bytes = b"",
+    ) -> None:
+        spans = spans_of(text)
+        if [match.span() for match in _NAME_IN_ANY_CASE.finditer(text)] != spans:
+            raise Unclear("digits in capitals may be the same name in another place")
+        numbers: dict[bytes, int] = {}
+        for number, name in enumerate(values):
+            numbers.setdefault(name, number)
+        count, fresh, last = len(values), [], 0
+        ordered: list[int] = []
+        for start, end in spans:
+            name = text[start:end]
+            if name not in fixed and name not in numbers:
+                numbers[name] = count
+                count += 1
+                fresh.append(f"{start - last}x{end - start}s")
+                last = end
+            if mark and text.endswith(mark, 0, start):
+                if name in fixed:
+                    raise Unclear("a fixed name is put in order with others")
+                ordered.append(numbers[name])
+        self.before = before
+        self._fixed = fixed
+        self._fresh = Struct("".join(fresh) + f"{len(text) - last}x")
+        self._text = Template(text, numbers)
+        self._ordered = tuple(ordered)
+        self._repeated: int = len(ordered) + (0 if before is None else before._repeated)
+        """How many of the values are there a second time, in their order."""
+        arranged = _Ordered(mark, range(count, count + len(ordered)))
+        self._hashed = _hashed(preimages, numbers, count + len(ordered), fixed, arranged)
+        self.told = tuple(Template(one, numbers, arranged) for one in told)
+        self.size = sum(map(len, (self._text, *self._hashed, *self.told)))
+
+    @property
+    def pattern(self) -> tuple[bytes, tuple[int, ...]]:
+        """What a text has to be like."""
+        return self._text.pattern
+
+    def match(self, values: Sequence[bytes], text: bytes) -> list[bytes] | None:
+        """The values that a text of this shape and those before it come to; None if it is of another.
+
+        The text has to have the length of the one that the shape was learnt of.
+        """
+        fresh = self._fresh.unpack(text)
+        found = [*values, *fresh]
+        if self._text.fill(found) != text or b"".join(fresh).translate(None, _DIGITS):
+            return None
+        if self._ordered:
+            found += sorted([found[number] for number in self._ordered])
+        for template in self._hashed:
+            found.append(sha256(template.fill(found)).hexdigest().encode())
+        distinct = len(set(found)) == len(found) - self._repeated
+        return found if distinct and self._fixed.isdisjoint(found) else None
+
+
+def _hashed(
+    preimages: Iterable[bytes], numbers: dict[bytes, int], count: int, fixed: frozenset[bytes], ordered: _Ordered
+) -> tuple[Template, ...]:
+    """The templates of what was hashed; the digests get numbers, too."""
+    found: list[Template] = []
+    known: set[bytes] = set()
+    for preimage in preimages:
+        digest = sha256(preimage).hexdigest().encode()
+        if digest in known:
+            continue
+        known.add(digest)
+        template = Template(preimage, numbers, ordered)
+        if not template.places:
+            continue  # the same for every text
+        if digest in numbers or digest in fixed:
+            raise Unclear("a digest is there before what it is the digest of")
+        numbers[digest] = count + len(found)
+        found.append(template)
+    return tuple(found)
+
+
+class Shapes:
+    """Some shapes, by what is before them, a word and the length of their texts: what came last stays.
+
+    Any thread may ask.
+    """
+
+    def __init__(self, *, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._known: OrderedDict[tuple[Shape, str, int], tuple[Shape, ...]] = OrderedDict()
+        self._seen: OrderedDict[int, bool | None] = OrderedDict()
+        """Patterns that are not known, and whether that is how it stays."""
+        self._count = 0
+        self._bytes = 0
+        self._lock = Lock()
+
+    def find(self, before: Shape, kind: str, values: Sequence[bytes], text: bytes) -> tuple[Shape, list[bytes]] | None:
+        """The shape of a text, and the values that it comes to."""
+        key = (before, kind, len(text))
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                return None
+            self._known.move_to_end(key)
+        for shape in known:
+            found = shape.match(values, text)
+            if found is not None:
+                return shape, found
+        return None
+
+    def again(self, kind: str, shape: Shape) -> bool:
+        """Was a text of this pattern there before, lately, and is it not refused? Then it is time to learn it."""
+        mark = _mark(kind, shape)
+        with self._lock:
+            refused = self._seen.setdefault(mark, None)
+            if refused is None:
+                self._seen[mark] = False
+                if len(self._seen) > _SEEN:
+                    self._seen.popitem(last=False)
+            else:
+                self._seen.move_to_end(mark)
+            return refused is False
+
+    def refuse(self, kind: str, shape: Shape) -> None:
+        """What follows from a text of this pattern does not follow from its shape."""
+        with self._lock:
+            self._seen[_mark(kind, shape)] = True
+
+    def keep(self, kind: str, length: int, shape: Shape) -> None:
+        """From now on texts of this shape are found."""
+        assert shape.before is not None
+        key = (shape.before, kind, length)
+        with self._lock:
+            self._seen.pop(_mark(kind, shape), None)
+            known = self._known.get(key, ())
+            self._known[key] = kept = (shape, *known)[:_ALIKE]
+            self._known.move_to_end(key)
+            self._forget(known)
+            self._count += len(kept)
+            self._bytes += sum(one.size for one in kept)
+            while self._count > self._most or self._bytes > self._most_bytes:
+                self._forget(self._known.popitem(last=False)[1])
+
+    def _forget(self, shapes: tuple[Shape, ...]) -> None:
+        self._count -= len(shapes)
+        self._bytes -= sum(one.size for one in shapes)
+
+
+def _mark(kind: str, shape: Shape) -> int:
+    return hash((shape.before, kind, shape.pattern))
