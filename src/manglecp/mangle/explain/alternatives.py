@@ -14,7 +14,7 @@ from typing import Final
 
 from manglecp.mangle.explain.covers import minimal
 from manglecp.mangle.explain.hypotheses import NOTHING, Assumed, Sets
-from manglecp.mangle.explain.instances import Absence, Instance, Option, Support
+from manglecp.mangle.explain.instances import Absence, Instance, Option
 from manglecp.mangle.explain.search import Search, TooWide
 from manglecp.mangle.facts import Fact
 
@@ -67,7 +67,7 @@ class Supports:
             if count > WIDEST:
                 raise TooWide
             for instance in instances:
-                for other in _mentioned(instance):
+                for other in instance.facts():
                     if other not in seen:
                         seen.add(other)
                         stack.append(other)
@@ -78,7 +78,7 @@ class Supports:
         for fact in facts:
             self._sets[fact] = Sets([frozenset({fact})] if self.search.solver.given(fact) else ())
             for instance in self.search.expand(fact):
-                for other in _mentioned(instance):
+                for other in instance.facts():
                     readers.setdefault(other, set()).add(fact)
         dirty = dict.fromkeys(sorted(facts, key=self.search.text))
         while dirty:
@@ -135,10 +135,3 @@ class Supports:
                 self.complete = False
                 return
             found.add(one)
-
-
-def _mentioned(instance: Instance) -> Iterable[Fact]:
-    for ground in instance.grounds:
-        if isinstance(ground, Support):
-            for option in ground.options:
-                yield from option.facts

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from manglecp.mangle.errors import EvalError, ValueFault
-from manglecp.mangle.explain.instances import Instance, Instances, Support
+from manglecp.mangle.explain.instances import Instance, Instances
 from manglecp.mangle.explain.shape import RuleRef, Shape
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Args, Row
@@ -113,7 +113,7 @@ class Use:
                 keys = {fact.key for fact in left}
                 if any(isinstance(p, Atomic) and p.atom.key in keys for p in shape.rule.premises):
                     for instance in self._all(shape):
-                        left.difference_update(_rests_on(instance))
+                        left.difference_update(instance.facts())
         return [
             Unused(fact, "nothing joined" if fact.key in mentioned else "no rule mentions it")
             for fact in sorted(left, key=lambda fact: fact.text)
@@ -212,10 +212,3 @@ class Use:
                         with suppress(ValueFault):  # it is no constant
                             found[side.name] = evaluate(other, {}, self.solver.now)
         return found
-
-
-def _rests_on(instance: Instance) -> Iterator[Fact]:
-    for ground in instance.grounds:
-        if isinstance(ground, Support):
-            for option in ground.options:
-                yield from option.facts

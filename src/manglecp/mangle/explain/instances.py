@@ -74,6 +74,13 @@ class Instance:
         values = [(name, order_key(value)) for name, value in sorted(self.row.items())]
         return (*self.shape.order_text, values)
 
+    def facts(self) -> Iterator[Fact]:
+        """All that any option of its premises mentions; one may come more than once."""
+        for ground in self.grounds:
+            if isinstance(ground, Support):
+                for option in ground.options:
+                    yield from option.facts
+
 
 @dataclass(frozen=True, slots=True)
 class Derived:
