@@ -146,7 +146,9 @@ def test_a_token_is_made_with_the_commands_of_the_page(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     known = re.search(r'sha256 = "([0-9a-f]{64})"', listed.body)
     assert known is not None
-    file.write_text(listed.body.replace(known[1], digest))
+    signing = (tmp_path / "secret").read_text().strip()
+    body = re.sub(r'confirmation_secret = "\w+"', f'confirmation_secret = "{signing}"', listed.body)
+    file.write_text(body.replace(known[1], digest))
     file.chmod(0o600)
     import asyncio
 

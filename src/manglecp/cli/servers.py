@@ -44,6 +44,11 @@ T = TypeVar("T")
 _ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
 _PACK: Final = PackFolder(or_url=True)
 _LEAST_SECRET: Final = 32
+_CREDENTIALS: Final = {
+    "auth_required": ": set MANGLECP_TOKEN, or give --token",
+    "auth_invalid": "; whoever runs the server hands out what belongs into MANGLECP_TOKEN or --token",
+}
+"""What to do about errors that are about who asks."""
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -218,4 +223,5 @@ def as_wire_error(error: Exception) -> WireError:
     if not isinstance(error, ServerError | Refused):
         return WireError("x-no_answer", str(error) or "there is no answer")
     known = error.code in CODES or error.code.startswith("x-")
-    return WireError(error.code if known else f"x-{error.code}", error.message, dict(error.details))
+    message = f"{error.message.removesuffix(': give token')}{_CREDENTIALS.get(error.code, '')}"
+    return WireError(error.code if known else f"x-{error.code}", message, dict(error.details))
