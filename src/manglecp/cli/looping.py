@@ -7,11 +7,12 @@ for the other, it answers what the other has to ask.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from queue import SimpleQueue
 from typing import Any, Generic, Self, TypeAlias, TypeVar
+
+from manglecp.toolhost.loops import background_loop
 
 __all__ = ["Beside"]
 
@@ -25,23 +26,16 @@ class Beside(Generic[Q]):
 
     def __init__(self) -> None:
         self.stack = AsyncExitStack()
+        self._end = ExitStack()
         self._events: SimpleQueue[_Asked[Q] | None] = SimpleQueue()
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="manglecp-shell", daemon=True)
-        self._thread.start()
+        self._loop = self._end.enter_context(background_loop("manglecp-shell"))
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with self._end:
             self.wait(self.stack.aclose())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
 
     async def ask(self, question: Q) -> bool:
         """Called on the loop: what whoever waits says to the question."""

@@ -10,8 +10,8 @@ interrupts a call cancels the request.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, Self, TypeVar
 
 from manglecp.client.answers import Evaluation, Outcome, Tool
@@ -19,6 +19,7 @@ from manglecp.client.client import Client
 from manglecp.client.errors import Refused
 from manglecp.client.targets import Target
 from manglecp.client.working_state import WorkingState
+from manglecp.toolhost.loops import background_loop, runs_here
 from manglecp.wire.messages.invocation import SuggestedIntent
 from manglecp.wire.messages.manifest import ManifestPayload
 from manglecp.wire.messages.session import Authenticated
@@ -34,12 +35,10 @@ class BlockingClient:
     def __init__(self, target: Target, **options: Any) -> None:
         self._client = Client(target, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._end = ExitStack()
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="manglecp-client", daemon=True)
-        self._thread.start()
+        self._loop = self._end.enter_context(background_loop("manglecp-client"))
         try:
             self._wait(self._client.connect())
         except BaseException:
@@ -99,7 +98,7 @@ class BlockingClient:
         return self._wait(self._client.follow(outcome, which, **more))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None or threading.current_thread() is self._thread:
+        if self._loop is None or runs_here(self._loop):
             work.close()
             raise Refused("not_connected", "the client is used inside its with block, and not in its own callbacks")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -110,20 +109,5 @@ class BlockingClient:
             raise
 
     def _stop(self) -> None:
-        loop, self._loop = self._loop, None
-        thread, self._thread = self._thread, None
-        if loop is None or thread is None:
-            return
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.run_until_complete(_ended())
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-async def _ended() -> None:
-    """What is still under way on the loop is given up."""
-    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+        self._loop = None
+        self._end.close()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets as chance
-import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,6 +22,7 @@ from manglecp.store.opening import open_store
 from manglecp.testing.actions import Actions, Called, Function
 from manglecp.testing.messages import message
 from manglecp.toolhost.dispatch import Dispatcher
+from manglecp.toolhost.loops import background_loop, runs_here, wait_for
 from manglecp.toolhost.packs import profile_of, serve_actions
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.intent import IntentRequest
@@ -53,9 +53,8 @@ class Stage:
         self._hosts: Dispatcher | None = None
         self._starting = asyncio.Lock()
         self._actions = Actions(domain.pack, functions, self._started)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="manglecp-testing", daemon=True)
-        self._thread.start()
+        self._end = ExitStack()
+        self._loop = self._end.enter_context(background_loop("manglecp-testing"))
         try:
             self._invoker = self._wait(self._opened())
         except BaseException:
@@ -66,14 +65,8 @@ class Stage:
         """May be called again."""
         if self._loop.is_closed():
             return
-        try:
+        with self._end:
             self._wait(self._stack.aclose())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
 
     def invoke(
         self,
@@ -141,7 +134,7 @@ class Stage:
         return self._hosts
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if threading.current_thread() is self._thread:
+        if runs_here(self._loop):
             work.close()
             raise RuntimeError("a tool cannot be invoked while the loop of the test waits for another")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return wait_for(self._loop, work)

@@ -1,6 +1,7 @@
-"""An event loop for code that has none: hosts are served by one, and whoever asks them waits.
+"""An event loop for code that has none: it runs in a thread of its own, and whoever asks it for something waits.
 
-A host ends with the thread that started it, so the loop has a thread of its own that lives as long as the hosts do.
+Hosts are served by one: a host ends with the thread that started it, so the thread lives as long as the hosts do. So
+are connections that live on between calls.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["background_loop", "wait_for"]
+__all__ = ["background_loop", "runs_here", "wait_for"]
 
 T = TypeVar("T")
 
 
 @contextlib.contextmanager
 def background_loop(name: str) -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop that runs in a thread of this name until the block is left."""
+    """A loop that runs in a thread of this name until the block is left. What is under way then is given up."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
     thread.start()
@@ -27,7 +28,25 @@ def background_loop(name: str) -> Iterator[asyncio.AbstractEventLoop]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
+        loop.run_until_complete(_give_up())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
+
+
+async def _give_up() -> None:
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Is the caller called by this loop? Then nobody is left to do what it waits for."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def wait_for(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
