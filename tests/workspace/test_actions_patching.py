@@ -388,16 +388,30 @@ def test_a_hunk_moves_with_the_one_before_it(root: Path) -> None:
     assert (root / "a.py").read_text() == "1\n2\nA\ndup\nb\nDUP\nc\n"
 
 
-def test_a_secret_beside_a_change_is_in_no_patch(root: Path) -> None:
+def test_nobody_guesses_a_secret_by_trying_edits(root: Path) -> None:
+    """Whatever is said to be there, right or wrong, the answer is the same."""
     secret = "x7Gq9zLp2Wk4"
     (root / "s.env").write_text(f"A=1\nAPI_TOKEN={secret}\nB=2\n")
-    made = make_patch(context(root), [Edit("s.env", old="B=2", new="B=3")])
-    assert made["applies"]
-    assert secret not in str(made)
-    done = apply_patch(context(root), made["patch"], made["expected"])
-    assert secret not in str(done)
-    revert_patch(context(root), done["backup"])
-    assert (root / "s.env").read_text() == f"A=1\nAPI_TOKEN={secret}\nB=2\n"
+    tried = ("TOKEN=x", "TOKEN=y", "TOKEN=x7", "B=2", secret, "")
+    told = [make_patch(context(root), [Edit("s.env", old=old, new="B=3")]) for old in tried]
+    told += [make_patch(context(root), [Edit("s.env", delete=True)])]
+    assert {str(one["problems"]) for one in told} == {str(told[0]["problems"])}
+    assert "has to do with a secret" in str(told[0]["problems"])
+    patches = (f"-API_TOKEN={secret}\n+A\n", "-API_TOKEN=other7Gq9zLp2\n+A\n", "-A=1\n+A=2\n")
+    checked = [check_patch(context(root), f"--- a/s.env\n+++ b/s.env\n@@ -1 +1 @@\n{each}") for each in patches]
+    assert {str(one["problems"]) for one in checked} == {str(told[0]["problems"])}
+
+
+@pytest.mark.parametrize("path", ["Conf/Main.TOML", "conf/a", "deep/key.PEM", "\uff23onf/x", "STRASSE/x", "straße/x"])
+def test_what_is_protected_is_so_in_every_spelling(root: Path, path: str) -> None:
+    """A file system may take names for one that differ in the case of letters, or in how a letter is made up."""
+    here = context(root, protected="CONF/ *.pem Straße/")
+    made = make_patch(here, [Edit(path, new="x\n")])
+    assert [one["problem"] for one in made["problems"]] == [f"{path!r} is protected: a person has to change it"]
+    made = make_patch(context(root), [Edit(path, new="x\n")])
+    with pytest.raises(Refused, match="is protected"):
+        apply_patch(here, made["patch"], made["expected"])
+    assert tree(root) == FILES
 
 
 LINES = st.lists(

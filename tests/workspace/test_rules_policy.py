@@ -81,7 +81,10 @@ def test_nobody_widens_a_tool_by_its_arguments(pack: Pack, repository: Repositor
 
 @pytest.mark.parametrize(
     "path",
-    ["uv.lock", "deep/er/other.lock", ".github/CODEOWNERS", ".git/hooks/pre-commit", ".env", "sub/.env.local", "a.pem"],
+    [
+        *("uv.lock", "deep/er/other.lock", ".github/CODEOWNERS", ".git/hooks/pre-commit", ".env", "sub/.env.local"),
+        *("a.pem", ".GitHub/workflows/ci.yml", "UV.LOCK", "sub/.ENV", "new/package-lock.json"),
+    ],
 )
 def test_protected_paths_have_no_tool_that_writes(pack: Pack, path: str) -> None:
     assert not {"safe_change", "propose_change"} & set(wanting(pack, path))

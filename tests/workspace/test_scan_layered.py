@@ -138,10 +138,10 @@ def test_what_is_protected(facts: set[Fact]) -> None:
     assert of(facts, "protected_path", "protected_start", "protected_end") == {
         ("protected_start", "migrations/"),
         ("protected_end", ".lock"),
-        ("protected_path", "README.md"),
-        ("protected_end", "/README.md"),
-        ("protected_path", ".github/CODEOWNERS"),
-    }
+        ("protected_path", "readme.md"),
+        ("protected_end", "/readme.md"),
+        ("protected_path", ".github/codeowners"),
+    }, "in small letters"
 
 
 @pytest.mark.parametrize("pattern", ["*", "**/x", "a*", "src/*.py", "../x", "/etc/", "a//b", "*.py/", "a?"])

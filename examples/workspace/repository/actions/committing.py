@@ -17,6 +17,7 @@ from manglecp import Context, Limits, action
 from ..branches import branch_of, closed_branches
 from ..git import Git
 from ..refusal import Refused
+from ..secrets import found
 from .roots import Root, plain
 from .swapping import locked
 
@@ -75,6 +76,7 @@ def _commit(context: Context, paths: list[str], message: str, branch: str, dry_r
         git = Git(root.path, context.settings.get("git_dir", ""))
         _refuse_default(git, branch, context.settings)
         _refuse_filtered(git, named)
+        _refuse_secrets(root, paths)
         tip = git.tip(f"refs/heads/{branch}")
         parent = tip or git.tip("HEAD")
         own = {"GIT_INDEX_FILE": f"{folder}/index", **who}
@@ -122,6 +124,17 @@ def _refuse_filtered(git: Git, named: bytes) -> None:
     for path, value in zip(said[0::3], said[2::3], strict=False):
         if value not in (b"unspecified", b"unset"):
             raise Refused(f"{path.decode(errors='replace')!r} goes through a filter of git: commit it by hand")
+
+
+def _refuse_secrets(root: Root, paths: list[str]) -> None:
+    """Rules look for them before; but the file may have changed since the last scan."""
+    for path in paths:
+        try:
+            content = root.look(path)
+        except Refused:  # a link, a folder, or too large to have been written by a person: git says what it can do
+            continue
+        if content is not None and found(content.data.decode(errors="replace")):
+            raise Refused(f"{path!r} has a secret in it: take it out first, or commit it by hand")
 
 
 def _made_before(git: Git, tip: str, message: str, paths: list[str]) -> list[str]:

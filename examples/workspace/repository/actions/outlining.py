@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, TypedDict
 from manglecp import Context, Limits, action
 
 from ..refusal import Refused
-from ..secrets import redacted
+from ..secrets import found, redacted
 from .roots import Root
 from .texts import digest, text_of
 
@@ -77,8 +77,9 @@ def _outline(context: Context, path: str) -> Outline:
         data = root.read(path).data
     if len(data) > _LARGEST:
         raise Refused(f"{path!r} has more than {_LARGEST:,} bytes: read a part of it instead")
+    text = text_of(data, path)
     try:
-        tree = ast.parse(text_of(data, path))
+        tree = ast.parse(text)
         symbols = list(_symbols(tree, "", "function"))
     except SyntaxError as error:
         raise Refused(f"{path!r} is no Python: line {error.lineno}: {error.msg}") from None
@@ -86,7 +87,7 @@ def _outline(context: Context, path: str) -> Outline:
         raise Refused(f"{path!r} is nested too deeply") from None
     return {
         "path": path,
-        "sha256": digest(data),
+        "sha256": "" if found(text) else digest(data),
         "summary": _summary(tree),
         "imports": sorted(set(_imports(tree))),
         "symbols": symbols[:_MOST],

@@ -16,6 +16,7 @@ from manglecp import Context, Limits, action
 
 from ..refusal import Refused
 from ..secrets import is_redacted
+from .diffs import written
 from .planning import (
     FileChange,
     Planned,
@@ -24,7 +25,7 @@ from .planning import (
     digests_after,
     digests_before,
     plan,
-    quiet,
+    refuse_secrets,
 )
 from .roots import Root, plain
 from .swapping import Change, locked, swap_all
@@ -117,10 +118,13 @@ def make_patch(
         for edit in edits:
             try:
                 plain(edit.path)
+                root.refuse_protected(edit.path)
                 if only is not None and edit.path not in only:
                     raise Refused(f"{edit.path!r} is not among the files that were to be changed")
                 before, now = texts[edit.path] if edit.path in texts else (_text(root, edit.path),) * 2
+                refuse_secrets(edit.path, before)
                 texts[edit.path] = before, _edited(edit, now)
+                refuse_secrets(edit.path, texts[edit.path][1])
             except Refused as refused:
                 problems.append({"path": edit.path, "problem": str(refused)})
         patch = "" if problems else _patch(texts, problems)
@@ -241,13 +245,7 @@ def _places(text: str, part: str) -> list[int]:
 
 
 def _patch(texts: dict[str, tuple[str | None, str | None]], problems: list[Problem]) -> str:
-    pieces = []
-    for path, (before, after) in texts.items():
-        piece, touched = quiet(path, before, after)
-        if touched:
-            problems.append({"path": path, "problem": "the change has to do with a secret, and is left to a person"})
-        pieces.append(piece)
-    patch = "".join(pieces)
+    patch = "".join(written(path, before, after) for path, (before, after) in texts.items())
     if not patch:
         problems.append({"path": "", "problem": "the edits change nothing"})
     elif len(patch) > _LONGEST_PATCH:
@@ -273,8 +271,8 @@ def _refuse(problems: list[Problem]) -> None:
 def _backup(planned: list[Planned]) -> Backup:
     pieces = []
     for one in planned:
-        texts = [None if data is None else text_of(data, one.diff.path) for data in (one.after, one.before)]
-        pieces.append(quiet(one.diff.path, *texts)[0])
+        after, before = (None if data is None else text_of(data, one.diff.path) for data in (one.after, one.before))
+        pieces.append(written(one.diff.path, after, before))
     modes = {one.diff.path: one.mode for one in planned if one.diff.is_deleted}
     return {"patch": "".join(pieces), "expected": digests_after(planned), "modes": modes}
 

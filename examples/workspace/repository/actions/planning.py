@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
 from ..refusal import Refused
-from ..secrets import is_redacted, secret_lines
-from .diffs import CONTEXT, FileDiff, applied, read_diff, reversed_diff, written
+from ..secrets import found, is_redacted
+from .diffs import FileDiff, applied, read_diff, reversed_diff
 from .roots import LARGEST, Content, Root
 from .texts import digest, text_of
 
@@ -25,7 +25,7 @@ __all__ = [
     "digests_after",
     "digests_before",
     "plan",
-    "quiet",
+    "refuse_secrets",
 ]
 
 NOTHING: Final = ""
@@ -71,6 +71,7 @@ def plan(
     problems: list[Problem] = []
     for diff in diffs:
         try:
+            root.refuse_protected(diff.path)
             wanted = None if expected is None else expected[diff.path]
             planned.append(_planned(diff, root.look(diff.path), wanted, exact))
         except Refused as refused:
@@ -83,6 +84,7 @@ def _planned(diff: FileDiff, now: Content | None, expected: str | None, exact: b
         raise Refused(f"{diff.path!r}: the patch would write the mark of a redacted secret into it")
     mode = 0o644 if now is None else now.mode
     data = None if now is None else now.data
+    refuse_secrets(diff.path, None if data is None else text_of(data, diff.path))
     is_known = expected is not None and _hash(data) == expected
     if expected is not None and not is_known:
         before = _undone(diff, data)
@@ -91,6 +93,7 @@ def _planned(diff: FileDiff, now: Content | None, expected: str | None, exact: b
         if exact:
             raise Refused(f"{diff.path!r} is not the file that the patch was made for: it has changed since")
     after = _after(diff, data, exact=is_known or (exact and expected is None and not diff.is_new))
+    refuse_secrets(diff.path, None if after is None else text_of(after, diff.path))
     return Planned(diff, data, after, mode, done=False)
 
 
@@ -142,12 +145,7 @@ def digests_after(planned: list[Planned]) -> dict[str, str]:
     return {one.diff.path: _hash(one.after) for one in planned}
 
 
-def quiet(path: str, before: str | None, after: str | None) -> tuple[str, bool]:
-    """A diff whose lines of context hold no secret: where they would, it has none. And whether others do."""
-    secret = secret_lines(before or "") | secret_lines(after or "")
-    for context in (CONTEXT, 0):
-        diff = written(path, before, after, context)
-        touched = any(line[1:] in secret for line in diff.split("\n"))
-        if not touched:
-            break
-    return diff, touched
+def refuse_secrets(path: str, *texts: str | None) -> None:
+    """A file with a secret is left to a person: nobody guesses it by trying which edits fit, and no patch has it."""
+    if any(text is not None and found(text) for text in texts):
+        raise Refused(f"{path!r} has to do with a secret, and is left to a person")

@@ -28,7 +28,7 @@ class Lines(TypedDict):
     total: int
     text: str
     sha256: str
-    """Of the whole file as it is, for changing it later."""
+    """Of the whole file as it is; empty if a secret is in it, which could be guessed by it."""
     redacted: bool
     """Something in these lines was taken out. They cannot be used as they are to change the file."""
     more: bool
@@ -71,7 +71,7 @@ def read_range(
         "end": start - 1 + count,
         "total": len(seen),
         "text": text,
-        "sha256": digest(content.data),
+        "sha256": digest(content.data) if seen == true else "",
         "redacted": seen[start - 1 : start - 1 + count] != true[start - 1 : start - 1 + count],
         "more": start - 1 + count < len(seen),
         "problem": "",

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ..opening import FOLDER, Stopped, file_in, folder_below, read_at_most
+from ..protection import is_within
 from ..refusal import Refused
 
 __all__ = ["LARGEST", "Content", "Root", "is_git", "plain"]
@@ -65,9 +66,10 @@ class Content(NamedTuple):
 class Root:
     """The folder that ``--set root=PATH`` names, held open."""
 
-    def __init__(self, descriptor: int, path: str) -> None:
+    def __init__(self, descriptor: int, path: str, protected: str) -> None:
         self.descriptor: Final = descriptor
         self.path: Final = path
+        self._protected: Final = protected
 
     @classmethod
     @contextmanager
@@ -80,7 +82,7 @@ class Root:
         except OSError as error:
             raise Refused(f"the repository cannot be opened: {error.strerror}") from None
         try:
-            yield cls(descriptor, path)
+            yield cls(descriptor, path, settings.get("protected", ""))
         finally:
             os.close(descriptor)
 
@@ -108,6 +110,11 @@ class Root:
                 return read_at(folder, name, path)
         except Absent:
             return None
+
+    def refuse_protected(self, path: str) -> None:
+        """Rules say the same before; but on this disk a path may have more spellings than they know."""
+        if is_within(path, "protected", self._protected):
+            raise Refused(f"{path!r} is protected: a person has to change it")
 
     def kind(self, path: str) -> str | None:
         """``file``, ``folder``, ``other`` or, if there is nothing, None."""

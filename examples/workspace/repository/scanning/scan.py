@@ -14,7 +14,7 @@ from typing import Final
 
 from ..git import Git
 from ..gitdir import git_folders
-from ..protection import bounds
+from ..protection import bounds, in_small_letters
 from .cache import Cache
 from .differences import Differences
 from .files import Files
@@ -54,7 +54,7 @@ class Scanner:
         self._root: Final = root.resolve(strict=True)
         self._settings: Final = settings or Settings()
         said = self._settings
-        self._bounds: Final = [*bounds("protected", said.protected), *bounds("area", said.area)]
+        self._bounds: Final = [*map(in_small_letters, bounds("protected", said.protected)), *bounds("area", said.area)]
         self._cache: Final = Cache(cache)
         self._index: Final = Index(git_folders(self._root, said.git_dir).own, cache)
         self._files: Final = Files(self._root, self._cache)

@@ -34,11 +34,30 @@ fact_denied(Predicate, "a path names a file") :-
 
 # --- no edits to protected paths, nor through links ---------------------------------------------------------------------
 
-guarded(File) :- to_change(File), protected_path(File).
-guarded(File) :- to_change(File), protected_start(Start), :string:starts_with(File, Start).
-guarded(File) :- to_change(File), protected_end(End), :string:ends_with(File, End).
+guarded(File) :- in_small_letters(File, Path), protected_path(Path).
+guarded(File) :-
+  in_small_letters(File, Path),
+  protected_start(Start),
+  :string:starts_with(Path, Start).
+guarded(File) :- in_small_letters(File, Path), protected_end(End), :string:ends_with(Path, End).
 guarded(File) :- to_change(File), link(File, _).
 guarded(File) :- to_change(File), lock_file(File, _).
+
+# A file system may take two names for one that differ only in the case of letters.
+in_small_letters(File, Path) :- smaller(File, 26, Path).
+smaller(File, 0, File) :- to_change(File).
+smaller(File, Next, Path) :-
+  smaller(File, Number, Before),
+  letter(Number, Capital, Small),
+  Next = fn:plus(Number, 1),
+  Path = fn:string:replace(Before, Capital, Small, -1).
+letter(0, "A", "a"). letter(1, "B", "b"). letter(2, "C", "c"). letter(3, "D", "d").
+letter(4, "E", "e"). letter(5, "F", "f"). letter(6, "G", "g"). letter(7, "H", "h").
+letter(8, "I", "i"). letter(9, "J", "j"). letter(10, "K", "k"). letter(11, "L", "l").
+letter(12, "M", "m"). letter(13, "N", "n"). letter(14, "O", "o"). letter(15, "P", "p").
+letter(16, "Q", "q"). letter(17, "R", "r"). letter(18, "S", "s"). letter(19, "T", "t").
+letter(20, "U", "u"). letter(21, "V", "v"). letter(22, "W", "w"). letter(23, "X", "x").
+letter(24, "Y", "y"). letter(25, "Z", "z").
 
 writes("safe_change").
 writes("propose_change").

@@ -137,7 +137,9 @@ Decl invalid_owners(Path, Line)
 
 # --- the settings `protected` and `area`, cut into texts that a rule can compare with any path -----------------------
 
-Decl protected_path(Path) descr [doc("This very path is protected.")] bound [/string].
+Decl protected_path(Path)
+  descr [doc("This very path is protected. What is protected is written in small letters.")]
+  bound [/string].
 Decl protected_start(Text) descr [doc("Paths that start so are protected.")] bound [/string].
 Decl protected_end(Text) descr [doc("Paths that end so are protected.")] bound [/string].
 Decl area_path(Path) descr [doc("This very path is in the area.")] bound [/string].
