@@ -188,10 +188,9 @@ def test_consent_is_signed_with_the_key_that_came_with_the_token(
     shutil.copytree(INCIDENT / "recorded" / "app", work / "app", dirs_exist_ok=True)
     address = url if way == "http" else websocket(url)
     fix: tuple[Any, ...] = ("call", address, "apply_fix", "--intent", "fix_error", "--facts", FIX)
-    nobody = (
-        "error[auth_required]: the server wants a credential, and there is none: set MANGLECP_TOKEN, or give --token\n"
-    )
-    assert run(*fix).stderr == nobody
+    unknown = run(*fix).stderr
+    assert unknown.startswith("error[auth_required]: ")
+    assert unknown.endswith(": set MANGLECP_TOKEN, or give --token\n")
     assert "what belongs into MANGLECP_TOKEN" in run(*fix, "--token", "guessed").stderr
     monkeypatch.setenv("MANGLECP_TOKEN", TOKEN)
     nobody = run(*fix)
