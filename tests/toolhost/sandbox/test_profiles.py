@@ -1,6 +1,8 @@
 """A profile is enforced, refused by name, or weakened on demand and then says so."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +64,18 @@ def test_probe_leaves_the_caller_as_it_is(profile: Profile) -> None:
     probe(profile)
     assert state() == before
     assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
+
+
+def test_a_probe_beside_a_library_that_starts_threads_in_every_copy() -> None:
+    """As those do that send traces from a thread of theirs."""
+    code = """
+import os, threading
+os.register_at_fork(after_in_child=lambda: threading.Thread(target=threading.Event().wait, daemon=True).start())
+from manglecp.toolhost.sandbox import probe
+print(probe("strict").profile)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "strict\n", done.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")

@@ -12,7 +12,6 @@ need no_new_privs, and seccomp comes last because it refuses the calls that the 
 import json
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +22,7 @@ from .shielding import PACKAGE, Shield, prefixes, shield
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
 
+_MODULE = __name__
 _PROBES = 3
 """How often a child is asked that may be killed for want of memory, for one."""
 
@@ -91,26 +91,32 @@ def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforceme
 
 
 def _asked(profile: Profile, policy: Policy | None) -> list[Any] | str:
-    """What the child found, or why it found nothing. It is a copy of a process that may be short of anything."""
-    reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns of forks beside threads. The child takes no lock that a thread may hold: it makes system calls.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        try:
-            result = apply(profile, policy, degrade=True)
-            os.write(writing, json.dumps([result.active, dict(result.missing)]).encode())
-        except BaseException as error:
-            os.write(writing, json.dumps(f"{type(error).__name__}: {error}").encode())
-        finally:
-            os._exit(0)  # whatever happened, a copy of the caller must not go on
-    os.close(writing)
-    with os.fdopen(reading, "rb") as stream:
-        answer = stream.read()
-    os.waitpid(child, 0)
-    found: list[Any] | str = json.loads(answer) if answer else ""
+    """What the child found, or why it found nothing. It may be short of anything, as this process may be.
+
+    A new interpreter, and no copy of this process: some libraries start threads in every copy.
+    """
+    import subprocess  # only who probes pays for it
+
+    package = os.path.abspath(__file__).removesuffix(_MODULE.replace(".", os.sep) + ".py")  # noqa: PTH100
+    asking = f"import sys; sys.path.insert(0, sys.argv[1]); from {_MODULE} import _answer; _answer(sys.argv[2])"
+    told = json.dumps([profile, policy or Policy()])
+    command = [sys.executable, "-I", "-S", "-c", asking, package, told]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    found: list[Any] | str = json.loads(done.stdout) if done.stdout else ""
     return found
+
+
+def _answer(told: str) -> None:
+    """What the child of a probe does."""
+    profile, policy = json.loads(told)
+    given = Policy._make(tuple(value) if isinstance(value, list) else value for value in policy)
+    try:
+        result = apply(profile, given, degrade=True)
+        answer: object = [result.active, dict(result.missing)]
+    except BaseException as error:
+        answer = f"{type(error).__name__}: {error}"
+    os.write(1, json.dumps(answer).encode())
+    os._exit(0)  # an interpreter does things at its end that are forbidden by now
 
 
 def _steps(profile: Profile, policy: Policy, shielded: Shield) -> Iterator[_Step]:
