@@ -1,9 +1,11 @@
-"""Measuring and printing: best of several runs, CPU time, one table."""
+"""Measuring and printing: best of several runs, CPU time, peaks of memory, one table."""
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 
 def best(run: Callable[[], object], times: int = 5) -> float:
@@ -14,6 +16,14 @@ def best(run: Callable[[], object], times: int = 5) -> float:
         run()
         results.append(time.process_time() - start)
     return min(results)
+
+
+def peak_kilobytes() -> int:
+    """Of this process alone, where the system tells it; getrusage starts with what the parent held."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii").splitlines() if status.exists() else []
+    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if peak is None else int(peak)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -7,7 +7,6 @@ the same graph. A figure over what is allowed is marked; nothing fails because a
 
 from __future__ import annotations
 
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from _programs import (
     reachable_pairs,
     same_generation,
 )
-from _table import best, print_table
+from _table import best, peak_kilobytes, print_table
 
 from manglecp.mangle.engine import CompiledProgram, evaluate
 from manglecp.mangle.facts import Fact
@@ -169,14 +168,6 @@ def peak_memory() -> Row:
     """Of a process that does nothing but evaluate tc_random once."""
     run = subprocess.run([sys.executable, str(Path(__file__)), MEMORY], capture_output=True, text=True, check=True)
     return Row("tc_random, peak memory", None, "1.2 GB", int(run.stdout) / 1024, 400, "MB")
-
-
-def peak_kilobytes() -> int:
-    """Of this process alone, where the system tells it; getrusage starts with what the parent held."""
-    status = Path("/proc/self/status")
-    lines = status.read_text(encoding="ascii").splitlines() if status.exists() else []
-    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if peak is None else int(peak)
 
 
 def main() -> None:

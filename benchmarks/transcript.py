@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
-import resource
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from _table import print_table
+from _table import peak_kilobytes, print_table
 
 from manglecp.harness.adapters import ingest
 from manglecp.harness.judging import judge
@@ -85,15 +84,7 @@ def measured(path: Path) -> tuple[float, int]:
 def _measure(path: Path) -> tuple[float, int]:
     start = time.process_time()
     check(path)
-    return time.process_time() - start, _peak_kilobytes() >> 10
-
-
-def _peak_kilobytes() -> int:
-    """Of this process alone, where the system tells it; getrusage starts with what the parent held."""
-    status = Path("/proc/self/status")
-    lines = status.read_text(encoding="ascii").splitlines() if status.exists() else []
-    peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss if peak is None else int(peak)
+    return time.process_time() - start, peak_kilobytes() >> 10
 
 
 def main() -> None:

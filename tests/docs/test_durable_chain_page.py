@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sqlite3
 import subprocess
@@ -13,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_invocation_pages import comparable, newest_run, shell
-from tests.docs.test_pages import FENCE, ROOT
+from tests.docs.test_pages import ROOT
+from tests.docs.walking import steps
 
 pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
 
 PAGE = ROOT / "docs" / "tutorial" / "durable-chain.md"
-FILE = re.compile(r"`(orders/[^`]+)`")
 PATIENCE = 60.0
 
 
@@ -73,22 +72,13 @@ def test_a_chain_that_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.delenv("MANGLECP_STORE", raising=False)
-    text = PAGE.read_text("utf-8")
     terminal = Terminal()
     commands = 0
     try:
-        for fence in FENCE.finditer(text):
-            body = fence[2]
-            if not body.startswith("$ "):
-                file = Path(FILE.findall(text[: fence.start()])[-1])  # the one that was named last
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(body, "utf-8")
-                continue
-            for step in body.removeprefix("$ ").split("\n$ "):
-                command, _, expected = step.partition("\n")
-                shown = terminal.run(command, expected)
-                assert comparable(shown).strip() == comparable(expected).strip(), command
-                commands += 1
+        for command, expected in steps(PAGE.read_text("utf-8")):
+            shown = terminal.run(command, expected)
+            assert comparable(shown).strip() == comparable(expected).strip(), command
+            commands += 1
     finally:
         terminal.close()
     assert commands == 27

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from manglecp.cli import cli
-from tests.docs.test_pages import FENCE, ROOT
+from tests.docs.test_pages import ROOT
+from tests.docs.walking import steps
 
 PAGE = ROOT / "docs" / "how-to" / "needs-decision.md"
-FILE = re.compile(r"`(letters/[^`]+)`")
 RUN_ID = re.compile(r"r-[0-9a-f]{32}")
 
 
@@ -64,20 +64,11 @@ def test_deciding_about_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.delenv("MANGLECP_STORE", raising=False)
-    text = PAGE.read_text("utf-8")
     commands = 0
-    for fence in FENCE.finditer(text):
-        body = fence[2]
-        if not body.startswith("$ "):
-            file = Path(FILE.findall(text[: fence.start()])[-1])  # the one that was named last
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(body, "utf-8")
-            continue
-        for step in body.removeprefix("$ ").split("\n$ "):
-            command, _, expected = step.partition("\n")
-            shown = shell(command, newest_run())
-            assert comparable(shown).strip() == comparable(expected).strip(), command
-            commands += 1
+    for command, expected in steps(PAGE.read_text("utf-8")):
+        shown = shell(command, newest_run())
+        assert comparable(shown).strip() == comparable(expected).strip(), command
+        commands += 1
     assert commands == 15
     shutil.rmtree(tmp_path / "desk")
 

@@ -14,13 +14,14 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Final
 
 from manglecp.cli import cli
 
-__all__ = ["Pasting", "comparable", "follow"]
+__all__ = ["Pasting", "comparable", "follow", "steps"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -47,8 +48,15 @@ def comparable(shown: str) -> str:
 
 def follow(page: str) -> int:
     """Follow the page here, and say how many commands it has."""
-    text = (ROOT / page).read_text("utf-8")
     typed = 0
+    for command, expected in steps((ROOT / page).read_text("utf-8")):
+        assert comparable(_typed(command)) == comparable(expected), command
+        typed += 1
+    return typed
+
+
+def steps(text: str) -> Iterator[tuple[str, str]]:
+    """The commands of a page and what each prints. Files are written here, when it is their turn."""
     for fence in _FENCE.finditer(text):
         language, body = fence.groups()
         before = text[: fence.start()]
@@ -57,14 +65,12 @@ def follow(page: str) -> int:
         if body.startswith("$ "):
             for step in body.removeprefix("$ ").split("\n$ "):
                 command, _, expected = step.partition("\n")
-                assert comparable(_typed(command)) == comparable(expected), command
-                typed += 1
+                yield command, expected
         elif language not in ("sh", "text"):
             file = Path(_FILE.findall(before)[-1])
             file.parent.mkdir(parents=True, exist_ok=True)
             added = file.exists() and _END.search(before)
             file.write_text((file.read_text("utf-8") + "\n" if added else "") + body, "utf-8")
-    return typed
 
 
 def _typed(command: str) -> str:
