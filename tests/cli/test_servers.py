@@ -181,6 +181,7 @@ def test_a_tool_that_is_not_proven_there(run: Run, url: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["http", "websocket"])
+@pytest.mark.usefixtures("url")  # a server without tokens, for which this user gets a secret of their own
 def test_consent_is_signed_with_the_key_that_came_with_the_token(
     run: Run, guarded: tuple[str, Path], place: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
