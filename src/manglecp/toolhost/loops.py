@@ -26,19 +26,19 @@ def background_loop(name: str) -> Iterator[asyncio.AbstractEventLoop]:
     try:
         yield loop
     finally:
+        wait_for(loop, _give_up(loop))  # in its own thread: whoever leaves the block may be in a loop of its own
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        loop.run_until_complete(_give_up())
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
 
 
-async def _give_up() -> None:
+async def _give_up(loop: asyncio.AbstractEventLoop) -> None:
     left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
 
 
 def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
