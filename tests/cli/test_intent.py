@@ -116,13 +116,16 @@ def test_why_not_tells_what_would_bring_a_tool(intent: Run) -> None:
     assert there.startswith("  it is there\n\n")
 
 
-def test_why_not_does_not_tell_what_only_the_server_knows(intent: Run) -> None:
-    """That there is a log of a service is the server's own fact."""
+def test_why_not_tells_what_only_the_server_knows_to_whoever_sits_there(intent: Run) -> None:
+    """Which service is behind an address is the server's own fact."""
     facts = ["--fact", 'console_event("s", "error", "TypeError", "2026-02-19T14:30:00Z")']
     facts += ["--fact", 'network_request("r", "GET", "/api/users", 404)@[now]', "--now", "2026-02-19T14:30:10Z"]
-    shown = intent("diagnose_error", *facts, "--why-not", "full_stack_diagnosis").stdout
+    shown = intent("diagnose_error", *facts, "--why-not", "full_stack_diagnosis", "--as", "kim").stdout
     assert "failing_service needs backend_log, and there is no such fact" in shown
     assert "no facts were found that would bring it and may be told" in shown
+    shown = intent("diagnose_error", *facts, "--why-not", "full_stack_diagnosis").stdout
+    way = '  it would be there with\n    backend_log("api", "ERROR", _)@[2026-02-19T14:30:10Z]\n  and maybe otherwise\n'
+    assert way in shown
 
 
 def test_coverage_tells_what_became_of_the_rules(intent: Run) -> None:

@@ -11,9 +11,11 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.why_not import MOST_NAMES
 from manglecp.mangle.facts import Fact
+from manglecp.server.auth import LOCAL
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.intent import WhyNot
+from manglecp.wire.telling import why_not_lines
 from tests.intent.hinting import AUDITOR, SCHEMA, USER, domain, evaluated, hints, hints_of, text_of, tools, why_not
 from tests.intent.packs import NOW_TEXT, TOOLS, Case, cases, pack
 
@@ -153,6 +155,61 @@ def test_values_of_the_servers_own_facts_are_not_told() -> None:
     assert "xyzzy" not in text_of(hints(domain(rules), why_not=["a"]))
 
 
+CONFIGURED = tools("a") + 'limit("load", 41). word("plugh"). word("xyzzy").\n'
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ('relevant("a", 50) :- measured("load", N), limit("load", L), N > L.', [[("measured", "load", 42)]]),
+        (
+            'relevant("a", 50) :- measured("load", N), limit("load", L), N = fn:plus(L, 5).',
+            [[("measured", "load", 46)]],
+        ),
+        ('relevant("a", 50) :- seen(W), !measured(W, 1), word(W).', [[("seen", "plugh")], [("seen", "xyzzy")]]),
+        (
+            'relevant("a", 50) :- seen(A), seen(B), A != B, word(A), word(B).',
+            [[("seen", "plugh"), ("seen", "xyzzy")]],
+        ),
+        (
+            'Decl odd(). odd() :- seen(W), !word(W). relevant("a", 50) :- seen(_), !odd().',
+            [[("seen", "plugh")], [("seen", "xyzzy")]],
+        ),
+        ('relevant("a", 50) :- measured("load", N), M = fn:mult(N, 2), M > 100.', []),
+        ('relevant("a", 50) :- measured(A, N), measured(B, N), A != B.', []),
+    ],
+)
+def test_nothing_is_ruled_out_that_was_not_tried(rule: str, told: list[Any]) -> None:
+    """Some value would do that nobody tried. Whoever sits at the server is told those of its own facts."""
+    answer = why_not(domain(CONFIGURED + rule), "a", identity=AUDITOR)
+    assert (answer.would_unlock, answer.complete) == ((), False)
+    assert "no fact that a client may state" not in "\n".join(why_not_lines(answer))
+    local = why_not(domain(CONFIGURED + rule), "a", identity=LOCAL)
+    assert [[(one["pred"], *one["args"]) for one in facts] for facts in local.would_unlock] == told
+    assert not local.complete
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'relevant("a", 50) :- seen(W), never(W).',
+        'relevant("a", 50) :- seen(W), word(W), W = "nope".',
+        'relevant("a", 50) :- seen(_), never(_).',
+    ],
+)
+def test_what_nothing_can_bring_is_told_as_such(rule: str) -> None:
+    for identity in (USER, LOCAL):
+        answer = why_not(domain(CONFIGURED + "Decl never(W) bound [/string].\n" + rule), "a", identity=identity)
+        assert (answer.would_unlock, answer.complete) == ((), True)
+
+
+def test_one_value_of_many_is_not_all_there_is() -> None:
+    rule = 'relevant("a", 50) :- measured("load", N), N > 7.'
+    assert not why_not(domain(tools("a") + rule), "a").complete
+    for rule in ('relevant("a", 50) :- measured(_, 8).', 'relevant("a", 50) :- seen(W), measured(W, 8).'):
+        assert why_not(domain(tools("a") + rule), "a").complete
+
+
 LARGE = SCHEMA + "Decl owner(File, Person) bound [/string, /string]."
 
 
@@ -193,6 +250,30 @@ def test_joins_with_large_relations_give_nothing_of_the_server_away() -> None:
     answer = why_not(large('relevant("a", 50) :- owner(F, P), seen(F), measured(P, N).'), "a", facts=[("seen", "x")])
     assert (answer.would_unlock, answer.complete) == ((), False)
     assert "file-" not in text_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("rule", "facts", "first"),
+    [
+        ('relevant("a", 50) :- seen(F), owner(F, "person-3").', [], [("seen", "file-1003")]),
+        (
+            'relevant("a", 50) :- owner(F, P), seen(F), measured(P, N).',
+            [],
+            [("measured", "person-0", 0), ("seen", "file-0")],
+        ),
+        (
+            'relevant("a", 50) :- owner(F, P), seen(F), measured(P, N).',
+            [("seen", "file-77")],
+            [("measured", "person-27", 0)],
+        ),
+    ],
+)
+def test_whoever_sits_at_the_server_is_told_values_of_large_relations(
+    rule: str, facts: list[Any], first: list[Any]
+) -> None:
+    answer = why_not(large(rule), "a", facts=facts, identity=LOCAL)
+    assert [(one["pred"], *one["args"]) for one in answer.would_unlock[0]] == first
+    assert not answer.complete
 
 
 # --- what must not be found out --------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ Data meets the modules in this order:
     disclosure, budget, tokens         how much of each is shown
     rendering, visible                 definitions as they travel
     proof_hints, exclusions, why_not,  why
-      unlocking, coverage, redaction
+      unlocking, sayable, coverage,
+      redaction
     responding                         the whole way, bytes to bytes
     warming                            the same before anybody asks                    when a server starts
 

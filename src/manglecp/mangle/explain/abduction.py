@@ -15,8 +15,9 @@ Recursion is met with tables, one for each pattern of a predicate, filled until 
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -54,7 +55,7 @@ from manglecp.mangle.syntax import (
     term_variables,
 )
 from manglecp.mangle.terms import evaluate
-from manglecp.mangle.values import Value
+from manglecp.mangle.values import Value, order_key
 
 AFTERWARDS: Final = 10_000
 """Steps to collect what was found, when all others are spent."""
@@ -194,7 +195,10 @@ class Abduction:
             self.effort.spend(len(states))
             if not states:
                 return []
-        return distinct(done for state in states for done in self._ground(state))
+        told = (
+            None if shape.rule.clause.transforms else {v.name for a in shape.rule.head.args for v in term_variables(a)}
+        )
+        return distinct(done for state in states for done in self._ground(state, told))
 
     def _through(self, premise: Premise, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
         for ready in self._force(state, self._needed(premise, state.row)):
@@ -227,11 +231,20 @@ class Abduction:
         """What the model makes of a premise. A row that cannot be evaluated is part of no proof."""
         before, self.solver.raw = self.solver.raw, raw
         try:
-            return self.solver.solve(premise, row)
+            rows = self.solver.solve(premise, row)
         except (ValueFault, EvalError):
             return []
         finally:
             self.solver.raw = before
+        most = self.candidates.most_rows
+        if most is None or len(rows) <= most:
+            return rows
+        self.exhausted = True
+        return heapq.nsmallest(most, rows, key=self._interest)
+
+    def _interest(self, row: Row) -> tuple[bool, list[object]]:
+        """The same whatever the order of the model's facts."""
+        return self.candidates.preferred.isdisjoint(row.values()), [order_key(row[name]) for name in sorted(row)]
 
     def _not_yet(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
         """A positive premise satisfied by what is not in the model."""
@@ -284,26 +297,32 @@ class Abduction:
         for new in self._assign(waiting, rest):
             yield from self._force(new, names)
 
-    def _ground(self, state: State) -> Iterator[State]:
+    def _ground(self, state: State, told: Container[str] | None = ()) -> Iterator[State]:
         """Give values to everything that is still open."""
         if not state.pending:
             yield state
             return
-        for new in self._assign(state.pending[0], state._replace(pending=state.pending[1:])):
-            yield from self._ground(new)
+        for new in self._assign(state.pending[0], state._replace(pending=state.pending[1:]), told):
+            yield from self._ground(new, told)
 
-    def _assign(self, pending: Pending, state: State) -> Iterator[State]:
-        return (new for new, _ in self._facts(pending, state))
+    def _assign(self, pending: Pending, state: State, told: Container[str] | None = None) -> Iterator[State]:
+        return (new for new, _ in self._facts(pending, state, told))
 
-    def _facts(self, pending: Pending, state: State) -> Iterator[tuple[State, Fact]]:
-        """The states in which a premise is satisfied by a fact that may be added, with that fact."""
+    def _facts(
+        self, pending: Pending, state: State, told: Container[str] | None = None
+    ) -> Iterator[tuple[State, Fact]]:
+        """The states in which a premise is satisfied by a fact that may be added, with that fact.
+
+        ``told`` are the variables whose values matter to others; None if all may.
+        """
         key, terms = pending.literal.atom.key, pending.literal.atom.args
         choices: list[tuple[Value, ...]] = []
         names: list[str] = []
         for position, term in enumerate(terms):
             if isinstance(term, Variable) and term.name not in state.row and (term.anonymous or term.name not in names):
                 names.append(term.name)
-                choices.append(self.candidates.column(key, position))
+                alike = term.anonymous or (told is not None and term.name not in told)
+                choices.append(self.candidates.column(key, position, alike=alike))
         for values in itertools.product(*choices):
             self.effort.spend()
             left = iter(values)

@@ -24,6 +24,11 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, List, Map, Pair, Struct, Ti
 class Candidates:
     """The facts that an answer to "what would unlock it" may name."""
 
+    most_rows: int | None = None
+    """So many rows of a premise are followed: those with preferred values, then the first in the order of values. None
+    for all of them."""
+    preferred: frozenset[Value] = frozenset()
+
     def __init__(
         self, solver: Finished, goal: Fact, acceptance: Acceptance, over: Collection[Key] | None = None
     ) -> None:
@@ -86,8 +91,8 @@ class Candidates:
 
     # --- facts -----------------------------------------------------------------------------------------------------
 
-    def column(self, key: Key, position: int) -> tuple[Value, ...]:
-        """The constants that may stand at one position."""
+    def column(self, key: Key, position: int, *, alike: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
+        """The constants that may stand at one position. ``alike``: to the premises that ask, one is as good as any."""
         found = self._columns.get((key, position))
         if found is None:
             rows = self.solver.predicate(key).rows

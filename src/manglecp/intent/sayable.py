@@ -1,0 +1,211 @@
+"""The facts that a client could say to get a tool: which values they may have.
+
+* Those that whoever asks knows or that the rules spell out: own facts, the intent, constants of rules. Where any value
+  will do, one stands for all.
+* Values that stand only in the server's own facts are for whoever sits at the server and can read them anyway.
+* What was not tried is not ruled out: where a value is free, only a few of all that there are are tried.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from manglecp.mangle.explain.candidates import Candidates
+from manglecp.mangle.explain.prover import Prover
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.intervals import Interval
+from manglecp.mangle.packages import Key
+from manglecp.mangle.program import Rule
+from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Term, Variable
+from manglecp.mangle.types import ANY, conforms
+from manglecp.mangle.values import Float, Name, Time, Value, order_key
+
+__all__ = ["ANYTHING", "ANY_NAME", "Readable", "Sayable"]
+
+MOST_GUESSES: Final = 64
+"""So many single facts are tried where rules cannot be followed backwards in time."""
+MOST_VALUES: Final = 1_000
+"""So many values of the client's own facts are tried."""
+MOST_ROWS: Final = 20
+"""So many rows of each of the server's relations are followed where their values may be told."""
+LARGEST: Final = 100_000
+"""Of larger relations no values are picked out."""
+ANYTHING: Final = "\ufdd0any value"
+"""Stands for any text. It begins with a code point that is no character, so that nobody means it."""
+ANY_NAME: Final = Name("/any_value")
+_ANY: Final = (ANYTHING, ANY_NAME)
+_STRICT: Final = frozenset({":lt", ":gt"})
+
+
+class Sayable(Candidates):
+    """The facts that may be named: made of values that are nobody's secret."""
+
+    def __init__(
+        self, prover: Prover, rules: Sequence[Rule], session: Sequence[Fact], goal: Fact, over: Collection[Key]
+    ) -> None:
+        super().__init__(prover.solver, goal, prover.acceptance, over)
+        self.rules = rules
+        self.session = session
+        self.refused = False
+        self._free: set[tuple[Key, int]] = set()
+        """Where a value was free, and a few were tried."""
+        self._guessed: set[tuple[Key, int]] = set()
+        """Where others could have done what these did not."""
+        self._spelled: dict[tuple[Key, int], dict[Value, None]] = {}
+        for rule in self.rules:
+            self._read(rule)
+
+    def _read(self, rule: Rule) -> None:
+        """Which constants a rule asks for, and where."""
+        tested: dict[str, list[Value]] = {}
+        literals: list[Literal] = []
+        for premise in rule.premises:
+            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+                literals.append(premise)
+            else:
+                terms = _terms(premise)
+                constants = [value for term in terms for value in _passing(premise, term)]
+                for term in terms:
+                    if isinstance(term, Variable):
+                        tested.setdefault(term.name, []).extend(constants)
+        for literal in literals:
+            for position, term in enumerate(literal.atom.args):
+                values = tested.get(term.name, ()) if isinstance(term, Variable) else self._of_term(term)
+                self._spelled.setdefault((literal.atom.key, position), {}).update(dict.fromkeys(values))
+
+    def _values(self) -> Iterator[Value]:
+        yield from self.goal.args
+        for fact in self.session[:MOST_VALUES]:
+            yield from fact.args
+        for rule in self.rules:
+            for term in (*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))):
+                yield from self._of_term(term)
+        for values in self._spelled.values():
+            yield from values
+        yield from self._anything()
+
+    def _anything(self) -> tuple[Value, ...]:
+        return ANYTHING, ANY_NAME, 0, Float(0.0), Time(self.solver.now)
+
+    def guesses(self, scope: Collection[Key]) -> list[Fact]:
+        """Facts of what the client said and the rules spell out, a few of each predicate; temporal ones are of now."""
+        keys = sorted(key for key in self.keys if key in scope)
+        found: list[Fact] = []
+        for key in keys:
+            at = (self.solver.now, self.solver.now) if self.solver.predicate(key).temporal else None
+            columns = [self._most_likely(key, position) for position in range(key[1])]
+            fitting = (
+                fact
+                for args in itertools.islice(itertools.product(*columns), MOST_VALUES)
+                if self.accepts(key, args) and not self.solver.contains(fact := Fact(key[0], args, at))
+            )
+            found += itertools.islice(fitting, max(MOST_GUESSES // len(keys), 1))
+        return found
+
+    def _most_likely(self, key: Key, position: int) -> list[Value]:
+        """The values of a column, those of the client's facts first."""
+        said = (value for fact in self.session[:MOST_VALUES] for value in fact.args)
+        return [*dict.fromkeys((*self._fitting(key, position, said), *self.column(key, position)))]
+
+    def _spoken_of(self) -> Iterator[Interval]:
+        yield from self._asked()
+        yield from (fact.interval for fact in self.session if fact.interval is not None)
+
+    def rules_out(self, sets: Collection[Collection[Fact]], failed: Iterable[Collection[Fact]]) -> bool:
+        """Is there nothing else, although of values that were free only a few were tried?
+
+        There may be, unless those that were tried are as good as all others: they did, or null stands for them.
+        """
+        if any((fact.key, i) in self._free for one in failed for fact in one for i in range(fact.key[1])):
+            return False
+        facts = [fact for one in sets for fact in one]
+        return all(
+            bool(values := [fact.args[position] for fact in facts if fact.key == key])
+            and all(v in _ANY for v in values)
+            for key, position in self._guessed
+        )
+
+    def column(self, key: Key, position: int, *, alike: bool = False) -> tuple[Value, ...]:
+        self._free.add((key, position))
+        if not alike:
+            self._guessed.add((key, position))
+        found = self._columns.get((key, position))
+        if found is None:
+            values = dict.fromkeys((*self._spelled.get((key, position), ()), *self._anything()))
+            fitting = self._fitting(key, position, values)
+            found = self._columns[key, position] = tuple(sorted(fitting, key=order_key))
+        return found
+
+    def _fitting(self, key: Key, position: int, values: Iterable[Value]) -> Iterator[Value]:
+        """Those that the declaration takes there."""
+        types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
+        vocabulary = self._acceptance.vocabulary
+        return (v for v in values if any(t == ANY or conforms(vocabulary.value(v), t) for t in types))
+
+    def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
+        if key in self.keys and not self._known.issuperset(args):
+            self.refused = True
+        return super().accepts(key, args)
+
+
+class Readable(Sayable):
+    """The same with values of the server's own facts: those that other premises give, and a few where they are free."""
+
+    most_rows = MOST_ROWS
+
+    def __init__(
+        self, prover: Prover, rules: Sequence[Rule], session: Sequence[Fact], goal: Fact, over: Collection[Key]
+    ) -> None:
+        super().__init__(prover, rules, session, goal, over)
+        self.preferred = frozenset(value for fact in self.session[:MOST_VALUES] for value in fact.args)
+
+    def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
+        return key in self.keys and self._acceptance.accepts(key, args)
+
+    def _read(self, rule: Rule) -> None:
+        super()._read(rule)
+        places: dict[str, list[tuple[Key, int]]] = {}
+        tested: dict[str, set[str]] = {}
+        for premise in rule.premises:
+            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+                for position, term in enumerate(premise.atom.args):
+                    if isinstance(term, Variable) and not term.anonymous:
+                        places.setdefault(term.name, []).append((premise.atom.key, position))
+            else:
+                names = {term.name for term in _terms(premise) if isinstance(term, Variable)}
+                for name in names:
+                    tested.setdefault(name, set()).update(names)
+        for name, where in places.items():
+            for place in where:
+                if place[0] in self.keys:
+                    others = [one for other in sorted({name, *tested.get(name, ())}) for one in places.get(other, ())]
+                    values = (v for one in dict.fromkeys(others) if one != place for v in self._of_base(*one))
+                    self._spelled.setdefault(place, {}).update(dict.fromkeys(values))
+
+    def _of_base(self, key: Key, position: int) -> Iterator[Value]:
+        """A few of the values that a column has, and of numbers those beside them: they may be limits."""
+        rows = self.solver.index(key, ()).get((), ())
+        if len(rows) > LARGEST:
+            return
+        for value in heapq.nsmallest(MOST_ROWS, {args[position] for args, _ in rows}, key=order_key):
+            yield value
+            if type(value) is int:
+                yield from (value - 1, value + 1)
+
+
+def _passing(premise: Premise, term: Term) -> Iterator[Value]:
+    """A constant of a test, or what passes the test where the constant itself does not."""
+    if isinstance(term, Variable | Apply):
+        return
+    excludes = premise.negated if isinstance(premise, Equality) else premise.atom.predicate in _STRICT
+    if excludes and type(term) is int:
+        yield from (term - 1, term + 1)
+    else:
+        yield term
+
+
+def _terms(premise: Premise) -> list[Term]:
+    return [premise.left, premise.right] if isinstance(premise, Equality) else list(premise.atom.args)
