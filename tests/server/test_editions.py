@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from manglecp.intent.tokens import counter
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack.problems import PackError
 from manglecp.pack.watching import Change, Watched
@@ -83,6 +84,15 @@ async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Pat
         async with asyncio.timeout(PATIENCE):
             await core.close()
         store.close()
+
+
+async def test_a_pack_is_warmed_up_before_it_is_served(tmp_path: Path) -> None:
+    """The vocabulary of the token counter is the most that a first request would pay for."""
+    counter.cache_clear()
+    store = open_store(":memory:")
+    async with open_edition(pack_folder(tmp_path), store, degrade=True):
+        assert counter.cache_info().currsize == 1
+    store.close()
 
 
 async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
