@@ -21,6 +21,7 @@ class Acceptance:
         self._accepted: dict[Key, set[tuple[type, ...]]] = {}
 
     def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
+        """Does the predicate take these arguments? One without a declaration takes any values."""
         for arg in args:
             if type(arg) is str:
                 if not arg.isascii() and not is_text(arg):
@@ -46,6 +47,7 @@ class Acceptance:
         return True
 
     def types(self, args: tuple[Value, ...]) -> tuple[Type, ...]:
+        """The most exact type of each value."""
         return tuple(self.vocabulary.value(arg) for arg in args)
 
 

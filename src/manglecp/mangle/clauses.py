@@ -43,9 +43,11 @@ class ClauseCheck:
 
     @cached_property
     def in_body(self) -> frozenset[str]:
+        """The names of all variables of its premises."""
         return frozenset(v.name for premise in self.clause.premises for v in premise_variables(premise))
 
     def run(self) -> Ordering:
+        """The order in which its premises can run. What is wrong is in ``diagnostics`` afterwards."""
         clause = self.clause
         self._head()
         for premise in clause.premises:
@@ -61,6 +63,7 @@ class ClauseCheck:
         return ordering
 
     def complain(self, message: str, span: Span | None, fix: str | None = None) -> None:
+        """Note a mistake, at the whole clause if no place is given."""
         where = span or self.clause.span
         self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(self.clause), fix))
 

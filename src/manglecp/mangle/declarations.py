@@ -55,6 +55,7 @@ class Predicate:
 
     @property
     def key(self) -> Key:
+        """Name and arity: predicates of one name and different arities are different predicates."""
         return self.name, self.arity
 
     def inputs(self) -> Iterable[int]:

@@ -109,6 +109,7 @@ class MangleError(Exception):
         return self.render()
 
     def render(self) -> str:
+        """All diagnostics as text, each with its line of the program."""
         return "\n".join(d.render() for d in self.diagnostics)
 
 

@@ -65,6 +65,8 @@ def signature(types: tuple[str, ...]) -> Types:
 
 
 class Expressions:
+    """For one program, whose names its vocabulary knows."""
+
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.signatures: dict[str, tuple[Types, Type | None, Type]] = {}

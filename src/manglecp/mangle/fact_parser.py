@@ -23,6 +23,8 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Value
 
 
 class FactText(NamedTuple):
+    """The facts of a text in its order, and where to point to if one is wrong."""
+
     facts: list[Fact]
     starts: array[int]  # where each of them begins
 

@@ -20,10 +20,12 @@ class Fact(NamedTuple):
 
     @property
     def key(self) -> Key:
+        """Name and arity of its predicate."""
         return self.predicate, len(self.args)
 
     @property
     def timed(self) -> Timed:
+        """The fact without its predicate, as relations keep it."""
         return self.args, self.interval
 
     @property

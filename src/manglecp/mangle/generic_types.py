@@ -33,10 +33,12 @@ Binding: TypeAlias = dict[str, Type]
 
 
 def has_variables(types: Iterable[Type]) -> bool:
+    """Does any of them depend on what an argument says?"""
     return any(isinstance(part, TypeVariable) for type_ in types for part in parts(type_))
 
 
 def instantiate(type_: Type, binding: Binding) -> Type:
+    """The type with its variables filled in; those without a value become any type."""
     if isinstance(type_, TypeVariable):
         return binding.get(type_.name, ANY)
     if isinstance(type_, ListType):

@@ -78,6 +78,7 @@ class Lexer:
         self.start = self.end = self.previous_end = 0
 
     def advance(self) -> None:
+        """Go on to the next token."""
         self.read_at(self.end)
 
     def read_at(self, position: int) -> None:
@@ -139,9 +140,11 @@ class Lexer:
         return self._refuse_open_string(quote)
 
     def span(self) -> Span:
+        """That of the current token."""
         return Span(self.source, self.start, self.end)
 
     def fail(self, message: str, span: Span | None = None, fix: str | None = None) -> NoReturn:
+        """Refuse the text at this place, by default at the current token."""
         raise ParseError([Diagnostic("parse", message, span or self.span(), fix=fix)])
 
     def _refuse_open_string(self, quote: str) -> NoReturn:
@@ -211,6 +214,7 @@ class Lexer:
         self.fail(message, Span(self.source, start, start + len(match[0])), fix)
 
     def number_value(self) -> int:
+        """The value of a number token, which has to fit into 64 bits."""
         digits = self.text.lstrip("-").lstrip("0") or "0"
         if len(digits) <= 19:
             number = -int(digits) if self.text[0] == "-" else int(digits)
@@ -219,6 +223,7 @@ class Lexer:
         return self.fail("number does not fit into 64 bits", fix=f"numbers lie between {INT_MIN} and {INT_MAX}")
 
     def float_value(self) -> float:
+        """The value of a float token, which has to be finite."""
         value = float(self.text)
         if math.isinf(value):
             self.fail("number does not fit into a 64-bit float")

@@ -45,9 +45,11 @@ class Matcher:
         self.free = [(i, arg) for i, arg in args if isinstance(arg, Variable) and arg.name not in row]
 
     def key(self, row: Row) -> Args:
+        """What the row says about the positions that are known at this premise."""
         return tuple(evaluate(arg, row, self.now) for _, arg in self.known)
 
     def fact_key(self, args: Args) -> Args:
+        """What a fact has at the same positions."""
         return tuple(args[i] for i, _ in self.known)
 
     def index(self, facts: Iterable[Timed]) -> dict[Args, list[Timed]]:
@@ -87,6 +89,7 @@ def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
 
 
 def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
+    """When a derived fact holds. An anonymous bound is open; one without a value is a fault."""
     ends = []
     for bound, infinite in ((annotation.start, INT_MIN), (annotation.end, INT_MAX)):
         if isinstance(bound.value, Variable) and bound.value.anonymous:

@@ -172,10 +172,12 @@ class Result:
 
     @property
     def program(self) -> Program:
+        """What was evaluated."""
         return self.model.program
 
     @property
     def relations(self) -> Mapping[Key, Facts]:
+        """The facts of each predicate that has any."""
         return self.model.relations
 
     @property
@@ -226,6 +228,7 @@ class Result:
 
     @cached_property
     def explainer(self) -> Explainer:
+        """Answers why and why not about this model; made when it is first asked for."""
         from manglecp.mangle.explain import Explainer  # few results are ever explained
 
         return Explainer(self.model)

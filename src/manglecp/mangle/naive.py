@@ -60,6 +60,8 @@ def evaluate(program: Program, *, now: int, limits: Limits | None = None, extern
 
 
 class NaiveModel(EvaluatedModel):
+    """The finished model of a naive evaluation, as explanations read it."""
+
     def __init__(self, evaluation: NaiveEvaluation) -> None:
         super().__init__(evaluation.program, evaluation.now, evaluation.limits, evaluation.asked)
         self.relations: Mapping[Key, Relation] = evaluation.relations
@@ -79,6 +81,8 @@ class NaiveModel(EvaluatedModel):
 
 
 class NaiveEvaluation:
+    """One evaluation. Slow on purpose: each rule is applied to everything until nothing new comes."""
+
     def __init__(self, program: Program, now: int, limits: Limits, externals: Externals | None = None) -> None:
         self.program = program
         self.externals = externals or {}
@@ -103,12 +107,15 @@ class NaiveEvaluation:
 
     @cached_property
     def acceptance(self) -> Acceptance:
+        """What the declarations take."""
         return Acceptance(self.program.predicates)
 
     def relation(self, key: Key) -> Relation:
+        """The facts of a predicate so far."""
         return self.relations.setdefault(key, Relation())
 
     def predicate(self, key: Key) -> Predicate:
+        """What is known about it."""
         return self.program.predicates[key]
 
     # --- the whole -------------------------------------------------------------------------------------------------
@@ -149,6 +156,7 @@ class NaiveEvaluation:
                 raise LimitError(self.limits.intervals, len(intervals), f"intervals of {fact_text(key[0], args)}")
 
     def component(self, component: Component) -> None:
+        """Evaluate predicates that depend on each other, until nothing changes."""
         keys = [key for key in component.predicates if not self.predicate(key).deferred]
         rules = [rule for key in keys for rule in self.rules.get(key, [])]
         if any(self.predicate(key).merge is not None for key in keys):
@@ -341,12 +349,14 @@ class NaiveEvaluation:
             raise LimitError(self.limits.seconds, round(spent, 3), "seconds")
 
     def head_args(self, clause: Clause, row: Row) -> Args:
+        """The arguments of the derived fact; an error at its place if one has no value."""
         try:
             return tuple(value_of(arg, row, self.now) for arg in clause.head.args)
         except ValueFault as fault:
             raise self.error_at(str(fault), clause.head.span, clause) from None
 
     def error_at(self, message: str, span: Span | None, clause: Clause) -> EvalError:
+        """The error that names the place, or the whole clause if there is none."""
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
     def _rows(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> Solving:
@@ -476,11 +486,13 @@ class NaiveEvaluation:
         ]
 
     def let(self, transform: Transform, row: Row) -> Row:
+        """The row with the values of the transform added, one after the other."""
         for let in transform.lets:
             row = {**row, let.variable.name: value_of(let.expression, row, self.now)}
         return row
 
     def reduce(self, transform: Transform, group: Row, members: list[Row]) -> Row:
+        """The row of a group with the values of its reducers added."""
         for let in transform.lets:
             reducer = REDUCERS.get(let.expression.function)
             if reducer is None:

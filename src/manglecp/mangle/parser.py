@@ -94,6 +94,7 @@ class Parser(TermParser):
         self.uses: list[Package] = []
 
     def unit(self) -> Unit:
+        """The whole source. Raises :class:`ParseError` with all that is wrong in it."""
         items: list[Decl | Clause] = self.statements()
         return Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
 
@@ -126,6 +127,7 @@ class Parser(TermParser):
         return items
 
     def refuse_surrogates(self) -> None:
+        """What cannot be written as UTF-8 is no program."""
         text = self.source.text
         try:
             text.encode()
@@ -198,6 +200,7 @@ class Parser(TermParser):
     # --- statements ------------------------------------------------------------------------------------------------
 
     def package(self, keyword: str) -> Package:
+        """``Package name [attributes]!``, or ``Use``."""
         start = self.lex.start
         self.expect(keyword)
         name, where = self.lex.text, self.lex.span()
@@ -212,6 +215,7 @@ class Parser(TermParser):
         return Package(name, attributes, Span(self.source, start, end))
 
     def item(self) -> Any:
+        """One declaration or clause."""
         lex = self.lex
         lex.depth = self.nesting = 0
         if lex.kind == "Decl":
@@ -221,6 +225,7 @@ class Parser(TermParser):
         return self.clause()
 
     def decl(self) -> Decl:
+        """``Decl p(X, Y) temporal descr […] bound […] inclusion […].``"""
         lex = self.lex
         start = lex.start
         lex.advance()
@@ -245,6 +250,7 @@ class Parser(TermParser):
         return Decl(atom, temporal, descr, tuple(bounds), inclusion, Span(self.source, start, end))
 
     def clause(self) -> Clause:
+        """``head @[…] :- premises |> transforms.``"""
         lex = self.lex
         start = lex.start
         head = self.atom("a clause")
@@ -264,6 +270,7 @@ class Parser(TermParser):
         return Clause(head, annotation, tuple(premises), tuple(transforms), Span(self.source, start, end))
 
     def transform(self) -> Transform:
+        """``|> do fn:group_by(…), let X = fn:…``"""
         lex = self.lex
         start = lex.start
         lex.advance()
@@ -285,6 +292,7 @@ class Parser(TermParser):
         return Transform(do, tuple(lets), Span(self.source, start, self.lex.previous_end))
 
     def let(self) -> Let:
+        """``let X = fn:…``"""
         lex = self.lex
         start = lex.start
         self.expect("let")
@@ -299,6 +307,7 @@ class Parser(TermParser):
         return Let(variable, expression, Span(self.source, start, self.lex.previous_end))
 
     def premise(self) -> Premise:
+        """A literal, an equality or a comparison."""
         lex = self.lex
         start = lex.start
         if self.accept("!"):
@@ -328,6 +337,7 @@ class Parser(TermParser):
         return Literal(left, False, operator, annotation, self.span_from(start))
 
     def full_stop(self) -> None:
+        """What ends every statement."""
         if self.lex.kind != ".":
             fix = None
             if self.lex.kind == "dot_type":

@@ -34,6 +34,7 @@ INFIX: Final = {":lt": "<", ":le": "<=", ":gt": ">", ":ge": ">="}
 
 
 def term(node: Term) -> str:
+    """A variable, a constant or an application."""
     if isinstance(node, Variable):
         return node.name
     if isinstance(node, Apply):
@@ -59,10 +60,12 @@ def _entries(args: list[str]) -> str:
 
 
 def atom(node: Atom) -> str:
+    """``p(X, 1)``"""
     return f"{node.predicate}({', '.join(term(arg) for arg in node.args)})"
 
 
 def atoms(nodes: tuple[Atom, ...]) -> str:
+    """``[p(X), q(Y)]``"""
     return f"[{', '.join(atom(node) for node in nodes)}]"
 
 
@@ -71,10 +74,12 @@ def _bounds(bounds: tuple[TimeBound, ...]) -> str:
 
 
 def annotation(node: Annotation | None) -> str:
+    """``@[start, end]``, or nothing."""
     return "" if node is None else f"@{_bounds(node.bounds)}"
 
 
 def operator(node: Operator | None) -> str:
+    """``<-[a, b]`` and a space, or nothing."""
     return "" if node is None else f"{node.kind}{_bounds(node.bounds)} "
 
 
@@ -92,16 +97,19 @@ def premise(node: Premise, write: Callable[[Term], str] = term) -> str:
 
 
 def transform(node: Transform) -> str:
+    """``|> do fn:group_by(…), let X = fn:…``"""
     parts = [] if node.do is None else [f"do {term(node.do)}"]
     parts += map(let, node.lets)
     return "|> " + ", ".join(parts)
 
 
 def let(node: Let) -> str:
+    """``let X = fn:…``"""
     return f"let {node.variable.name} = {term(node.expression)}"
 
 
 def clause(node: Clause) -> str:
+    """A rule or a fact on one line, with its full stop."""
     text = atom(node.head) + annotation(node.annotation)
     if node.premises:
         text += " :- " + ", ".join(premise(p) for p in node.premises)
@@ -116,6 +124,7 @@ def end_clause(text: str) -> str:
 
 
 def decl(node: Decl) -> str:
+    """A declaration on one line, with its full stop."""
     parts = [f"Decl {atom(node.atom)}"]
     if node.temporal:
         parts.append("temporal")
@@ -133,11 +142,13 @@ def row(types: tuple[Term, ...]) -> str:
 
 
 def package(keyword: str, node: Package) -> str:
+    """``Package name!`` or ``Use name!``, as the keyword says."""
     attributes = f" {atoms(node.attributes)}" if node.attributes else ""
     return f"{keyword} {node.name}{attributes}!"
 
 
 def item(node: Decl | Clause) -> str:
+    """A declaration or a clause."""
     return decl(node) if isinstance(node, Decl) else clause(node)
 
 

@@ -47,6 +47,7 @@ class Rule:
 
     @property
     def head(self) -> Atom:
+        """What the rule derives."""
         return self.clause.head
 
 
@@ -59,9 +60,11 @@ class GivenFact:
 
     @property
     def key(self) -> Key:
+        """Name and arity of its predicate."""
         return self.clause.head.key
 
     def values(self, now: int) -> tuple[Value, ...]:
+        """The arguments at this evaluation time."""
         if self.args is not None:
             return self.args
         return tuple(evaluate(arg, {}, now) for arg in self.clause.head.args)

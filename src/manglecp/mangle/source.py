@@ -18,6 +18,7 @@ class Trust(IntEnum):
 
     @property
     def label(self) -> str:
+        """As it stands in messages."""
         return self.name.lower()
 
 
@@ -67,12 +68,15 @@ class Span(NamedTuple):
 
     @property
     def text(self) -> str:
+        """What stands there."""
         return self.source.text[self.start : self.end]
 
     @property
     def line(self) -> int:
+        """Counted from 1."""
         return self.source.position(self.start)[0]
 
     @property
     def column(self) -> int:
+        """Counted from 1."""
         return self.source.position(self.start)[1]

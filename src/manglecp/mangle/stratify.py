@@ -25,6 +25,8 @@ _MOST_CYCLES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
+    """One predicate needs another; strictly, if all of it has to be known first."""
+
     head: Key
     body: Key
     strict: bool
@@ -34,6 +36,7 @@ class Dependency:
 
     @property
     def looks_ahead(self) -> bool:
+        """Is it by an operator about the time after now?"""
         return self.premise is not None and self.premise.operator is not None and self.premise.operator.is_future
 
 

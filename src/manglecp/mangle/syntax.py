@@ -25,6 +25,8 @@ Constant: TypeAlias = int | str | Name | Float | Bytes
 
 @dataclass(frozen=True, slots=True)
 class Variable:
+    """``X``, or ``_``, which is another variable each time."""
+
     name: str
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -48,12 +50,15 @@ Term: TypeAlias = Constant | Variable | Apply
 
 @dataclass(frozen=True, slots=True)
 class Atom:
+    """``p(X, 1)``: a predicate and its arguments."""
+
     predicate: str
     args: tuple[Term, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, int]:
+        """Name and arity of its predicate."""
         return self.predicate, len(self.args)
 
 
@@ -90,10 +95,12 @@ class Annotation:
 
     @property
     def start(self) -> TimeBound:
+        """The same as the end if there is one bound."""
         return self.bounds[0]
 
     @property
     def end(self) -> TimeBound:
+        """The same as the start if there is one bound."""
         return self.bounds[-1]
 
     @property
@@ -115,10 +122,12 @@ class Operator:
 
     @property
     def is_box(self) -> bool:
+        """Must the fact hold all the time in the window, and not only some time?"""
         return self.kind[0] == "["
 
     @property
     def is_future(self) -> bool:
+        """Is the window after now?"""
         return self.kind[1] == "+"
 
 
@@ -134,6 +143,7 @@ class Literal:
 
     @property
     def timed(self) -> bool:
+        """Does it say anything about time?"""
         return self.operator is not None or self.annotation is not None
 
 
@@ -152,6 +162,8 @@ Premise: TypeAlias = Literal | Equality
 
 @dataclass(frozen=True, slots=True)
 class Let:
+    """``let X = fn:…`` in a transform."""
+
     variable: Variable
     expression: Apply
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -178,15 +190,19 @@ class Clause:
 
     @property
     def is_fact(self) -> bool:
+        """Has it no premises?"""
         return not self.premises
 
     @property
     def aggregates(self) -> bool:
+        """Does a transform group rows?"""
         return any(t.do is not None for t in self.transforms)
 
 
 @dataclass(frozen=True, slots=True)
 class Decl:
+    """``Decl p(X) bound […].``: what the facts of a predicate look like."""
+
     atom: Atom
     temporal: bool = False
     descr: tuple[Atom, ...] = ()
@@ -215,10 +231,12 @@ class Unit:
 
     @property
     def decls(self) -> Iterator[Decl]:
+        """In the order of the source."""
         return (item for item in self.items if isinstance(item, Decl))
 
     @property
     def clauses(self) -> Iterator[Clause]:
+        """In the order of the source."""
         return (item for item in self.items if isinstance(item, Clause))
 
 
@@ -234,10 +252,12 @@ def term_variables(*terms: Term) -> Iterator[Variable]:
 
 
 def bound_variables(bounds: tuple[TimeBound, ...]) -> Iterator[Variable]:
+    """Those that stand as bounds; ``now`` and constants are none."""
     return (b.value for b in bounds if isinstance(b.value, Variable))
 
 
 def premise_variables(premise: Premise) -> Iterator[Variable]:
+    """All in the premise, those of its times included; one may come more than once."""
     if isinstance(premise, Equality):
         yield from term_variables(premise.left, premise.right)
         return

@@ -53,6 +53,7 @@ class TermParser:
     # --- terms -----------------------------------------------------------------------------------------------------
 
     def atom(self, place: str) -> Atom:
+        """An atom; ``place`` names what needs it, if there is something else."""
         start = self.lex.start
         if self.lex.kind != "name":
             fix = None
@@ -76,6 +77,7 @@ class TermParser:
         return tuple(atoms)
 
     def term(self) -> Term:
+        """A value: an atom is refused."""
         term = self.term_or_atom()
         if isinstance(term, Atom):
             self.lex.fail(
@@ -86,6 +88,7 @@ class TermParser:
         return term
 
     def term_or_atom(self) -> Term | Atom:
+        """Whichever stands here."""
         lex = self.lex
         kind = lex.kind
         if kind == "variable":
@@ -127,11 +130,13 @@ class TermParser:
         return lex.fail(f"a term is needed here, found {self.found()}", fix=fix)
 
     def variable(self) -> Variable:
+        """The variable that is the current token."""
         variable = Variable(self.lex.text, self.lex.span())
         self.lex.advance()
         return variable
 
     def application(self) -> Apply | Atom:
+        """``fn:f(…)`` or ``p(…)``; a name without parentheses is refused."""
         lex = self.lex
         start, name = lex.start, lex.text
         lex.advance()
@@ -192,6 +197,7 @@ class TermParser:
         return Apply("fn:map", entries, self.span_from(start))
 
     def struct(self) -> Apply:
+        """``{/a: 1}`` as the function application that it stands for."""
         start = self.lex.start
         self.open("{")
         if self._lone_comma("}"):
@@ -210,6 +216,7 @@ class TermParser:
         return True
 
     def entries(self, closing: str, first: Term | None) -> tuple[Term, ...]:
+        """Keys and values in turn, up to the closing bracket. ``first`` is a key that was read already."""
         lex = self.lex
         flat: list[Term] = []
         while first is not None or lex.kind != closing:
@@ -254,12 +261,14 @@ class TermParser:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def annotation(self) -> Annotation:
+        """``@[…]``"""
         start = self.lex.start
         self.expect("@")
         bounds = self.time_bounds()
         return Annotation(bounds, self.span_from(start))
 
     def operator(self) -> Operator:
+        """``<-[…]``, ``[-[…]``, ``<+[…]`` or ``[+[…]``."""
         start = self.lex.start
         kind = cast(OperatorKind, self.lex.kind)
         self.lex.advance()
@@ -267,6 +276,7 @@ class TermParser:
         return Operator(kind, bounds, self.span_from(start))
 
     def time_bounds(self) -> tuple[TimeBound, ...]:
+        """One or two bounds in brackets."""
         self.expect("[")
         first = self.time_bound()
         bounds = (first, self.time_bound()) if self.accept(",") else (first,)
@@ -274,6 +284,7 @@ class TermParser:
         return bounds
 
     def time_bound(self) -> TimeBound:
+        """A time, a duration, ``now`` or a variable."""
         lex = self.lex
         kind, text, span = lex.kind, lex.text, lex.span()
         value: Time | Duration | Variable | Now
@@ -296,6 +307,7 @@ class TermParser:
         return TimeBound(value, text, span)
 
     def timestamp(self, text: str) -> Time:
+        """In UTC. One that nanoseconds in 64 bits cannot say is refused."""
         date, _, clock = text.rstrip("Z").partition("T")
         clock, _, fraction = clock.partition(".")
         try:
@@ -308,6 +320,7 @@ class TermParser:
         return Time(ns)
 
     def duration(self, text: str) -> Duration:
+        """A number and a unit. One that nanoseconds in 64 bits cannot say is refused."""
         digits = text.rstrip("dhms")
         significant = digits.lstrip("0")
         ns = int(significant or "0") * UNITS[text[len(digits) :]] if len(significant) <= 19 else INT_MAX + 1
@@ -318,6 +331,7 @@ class TermParser:
     # --- small moves -----------------------------------------------------------------------------------------------
 
     def open(self, bracket: str) -> None:
+        """Take an opening bracket. Very deep nesting is refused."""
         self.nesting += 1
         if self.nesting > MAX_NESTING:
             self.lex.fail(f"nested more than {MAX_NESTING} deep")
@@ -325,6 +339,7 @@ class TermParser:
         self.expect(bracket)
 
     def close(self, bracket: str) -> None:
+        """Take a closing bracket."""
         self.nesting -= 1
         self.lex.depth -= 1
         self.expect(bracket)
@@ -340,21 +355,25 @@ class TermParser:
         lex.read_at(lex.start + 1)
 
     def accept(self, kind: str) -> bool:
+        """Take a token of this kind, if it is the current one."""
         if self.lex.kind != kind:
             return False
         self.lex.advance()
         return True
 
     def expect(self, kind: str, what: str | None = None) -> None:
+        """Take a token of this kind; anything else is refused, with ``what`` as its name."""
         if self.lex.kind != kind:
             self.lex.fail(f"{what or repr(kind)} is needed here, found {self.found()}")
         self.lex.advance()
 
     def found(self) -> str:
+        """The current token, as a message quotes it."""
         if self.lex.kind == "end":
             return "the end of the text"
         text = self.lex.text
         return f"'{text}'" if len(text) <= 40 else f"'{text[:40]}…'"
 
     def span_from(self, start: int) -> Span:
+        """From there to the end of what was taken last."""
         return Span(self.source, start, self.lex.previous_end)

@@ -30,12 +30,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def string_text(text: str) -> str:
+    """In double quotes, with escapes where they are needed."""
     if _NEEDS_ESCAPE.search(text):
         text = text.translate(_STRING_ESCAPES)
     return f'"{text}"'
 
 
 def bytes_text(data: bytes) -> str:
+    """``b"…"``, with escapes for all that is not plain ASCII."""
     parts = [f"\\x{b:02x}" if b >= 0x80 or b in b"\"'\\\n\t" else chr(b) for b in data]
     return 'b"' + "".join(parts) + '"'
 
@@ -155,6 +157,7 @@ def fact_text(predicate: str, args: Iterable[Value], interval: tuple[int, int] |
 
 
 def interval_text(interval: tuple[int, int]) -> str:
+    """``@[start, end]``; ``_`` for an end that is open."""
     start, end = interval
     if start == end:
         return f"@[{instant_text(start)}]"

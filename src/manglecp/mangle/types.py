@@ -53,6 +53,8 @@ class NameType:
 
 @dataclass(frozen=True, slots=True)
 class Singleton:
+    """Exactly this value."""
+
     value: Value
 
     def __str__(self) -> str:
@@ -61,6 +63,8 @@ class Singleton:
 
 @dataclass(frozen=True, slots=True)
 class Union:
+    """Any of these types. Made by :func:`union`, which leaves out what others contain."""
+
     members: tuple[Type, ...]
 
     def __str__(self) -> str:
@@ -69,6 +73,8 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class PairType:
+    """Pairs of these two."""
+
     first: Type
     second: Type
 
@@ -78,6 +84,8 @@ class PairType:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
+    """Lists of these."""
+
     element: Type
 
     def __str__(self) -> str:
@@ -86,6 +94,8 @@ class ListType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
+    """Maps from these to these."""
+
     key: Type
     value: Type
 
@@ -95,6 +105,8 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class StructType:
+    """Structs with these fields, some of which may be absent."""
+
     required: tuple[tuple[Value, Type], ...]
     optional: tuple[tuple[Value, Type], ...] = ()
 
@@ -104,6 +116,7 @@ class StructType:
         return f"fn:Struct({', '.join(fields)})"
 
     def field(self, label: Value) -> Type | None:
+        """The type of a field, None if it has no field of this label."""
         for known, type_ in (*self.required, *self.optional):
             if same(known, label):
                 return type_
@@ -132,6 +145,8 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class TypeVariable:
+    """Stands for whatever an argument says."""
+
     name: str
 
     def __str__(self) -> str:
@@ -168,6 +183,7 @@ _KIND_TYPES: Final[Mapping[type, Type]] = {
 
 
 def same(left: Value, right: Value) -> bool:
+    """Are they equal, and of the same kind?"""
     return left is right or (type(left) is type(right) and left == right)
 
 
@@ -225,6 +241,7 @@ def _read_tuple(args: tuple[Term, ...]) -> Type:
 
 
 def tuple_type(types: list[Type]) -> Type:
+    """Pairs in pairs: the type of a tuple of these."""
     result = types[-1]
     for part in reversed(types[:-1]):
         result = PairType(part, result)

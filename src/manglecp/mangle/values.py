@@ -190,6 +190,8 @@ class Pair(Composite):
 
 
 class List(Composite):
+    """Values in an order."""
+
     __slots__ = ("items",)
     items: tuple[Value, ...]
 
@@ -213,6 +215,8 @@ class _Entries(Composite):
 
 
 class Map(_Entries):
+    """Entries in the order of their keys, whichever they were given in."""
+
     __slots__ = ("entries",)
 
     def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Map:
@@ -221,6 +225,8 @@ class Map(_Entries):
 
 
 class Struct(_Entries):
+    """As :class:`Map`, with names of fields as keys."""
+
     __slots__ = ("entries",)
 
     def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Struct:

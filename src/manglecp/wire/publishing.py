@@ -51,6 +51,7 @@ class Published:
         return self.direction != "output"
 
     def described(self) -> PredicateSchema:
+        """As the manifest says it."""
         schema = self.schema
         return PredicateSchema(
             predicate=schema.predicate,
@@ -81,6 +82,7 @@ def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> I
 
 
 def direction_of(predicate: Predicate) -> Direction | None:
+    """What its declaration says; None if it says nothing, or something else."""
     descriptors = _descriptors(predicate)
     said = descriptors[0].args if descriptors else ()
     return next((known for known in _DIRECTIONS if said == (known,)), None)

@@ -36,6 +36,7 @@ class Schema:
 
     @property
     def arity(self) -> int:
+        """How many arguments its facts have."""
         return len(self.shapes)
 
     def argument(self, position: int) -> str:
@@ -68,6 +69,7 @@ class Schemas:
         return found
 
     def find(self, name: str, arity: int) -> Schema:
+        """The predicate of this name and arity; a :class:`Fault` says which arities there are."""
         by_arity = self.named(name)
         if arity not in by_arity:
             known = " or ".join(map(str, sorted(by_arity)))
@@ -76,6 +78,7 @@ class Schemas:
 
 
 def schema_of(predicate: Predicate) -> Schema:
+    """What the declaration says. Without one every argument may be anything."""
     columns = zip(*predicate.rows, strict=True) if predicate.rows else ()
     shapes = tuple(ANYTHING if ANY in column else Shape(union(column)) for column in columns)
     if predicate.decl is None:

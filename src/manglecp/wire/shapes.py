@@ -103,25 +103,31 @@ class Shape:
 
     @cached_property
     def element(self) -> Shape:
+        """Of the lists that it allows."""
         return _joined(m.element for m in self.members if isinstance(m, ListType))
 
     @cached_property
     def first(self) -> Shape:
+        """Of the pairs that it allows."""
         return _joined(m.first for m in self.members if isinstance(m, PairType))
 
     @cached_property
     def second(self) -> Shape:
+        """Of the pairs that it allows."""
         return _joined(m.second for m in self.members if isinstance(m, PairType))
 
     @cached_property
     def key(self) -> Shape:
+        """Of the maps that it allows."""
         return _joined(m.key for m in self.members if isinstance(m, MapType))
 
     @cached_property
     def value(self) -> Shape:
+        """Of the maps that it allows."""
         return _joined(m.value for m in self.members if isinstance(m, MapType))
 
     def field(self, label: Value) -> Shape:
+        """Of the structs that it allows; anything, if none has this field."""
         return self._fields.get(label, ANYTHING)
 
     @cached_property
@@ -138,6 +144,7 @@ class Shape:
         return all(isinstance(member, Base | TypeVariable) or member == NAME for member in self.members)
 
     def accepts(self, value: Value) -> bool:
+        """Does the bound allow this value?"""
         return type(value) in self.whole_kinds or conforms(self._vocabulary.value(value), self.type)
 
     @cached_property

@@ -31,6 +31,7 @@ _LONGEST_NUMBER: Final = 40  # digits; leading zeros aside, twenty are enough
 
 
 def read_name(text: str) -> Name:
+    """``/kind/part``, or a :class:`Fault`."""
     if _NAME.fullmatch(text) is None:
         short = len(text) <= _LONGEST_NAME and _NAME.fullmatch(f"/{text}")
         fix = f"write '/{text}'" if short else "write a name such as '/kind/part'"
@@ -39,6 +40,7 @@ def read_name(text: str) -> Name:
 
 
 def read_number(text: str) -> int:
+    """A whole number of 64 bits, or a :class:`Fault`."""
     if _WHOLE.fullmatch(text) is None:
         raise Fault(f"{shown(text)} is not a whole number", "write digits such as '42', or declare the bound /float64")
     if len(text) > _LONGEST_NUMBER or not INT_MIN <= int(text) <= INT_MAX:
@@ -47,6 +49,7 @@ def read_number(text: str) -> int:
 
 
 def read_float(text: str) -> Float:
+    """A number that 64 bits hold, ``NaN``, ``Infinity`` or ``-Infinity``; else a :class:`Fault`."""
     if text in _SPECIAL:
         return Float(_SPECIAL[text])
     if _DECIMAL.fullmatch(text) is None:
@@ -58,6 +61,7 @@ def read_float(text: str) -> Float:
 
 
 def read_time(text: str) -> Time:
+    """An instant in RFC 3339, or a :class:`Fault`."""
     return Time(read_instant(text))
 
 
@@ -91,10 +95,12 @@ def usual_instant(text: str) -> int | None:
 
 
 def instant_of_milliseconds(milliseconds: int) -> int:
+    """In nanoseconds; a :class:`Fault` if 64 bits do not hold it."""
     return _in_range(milliseconds * MILLISECOND, "time")
 
 
 def read_duration(text: str) -> Duration:
+    """``1h30m``, or a :class:`Fault`."""
     ns = parse_duration(text)
     if ns is None:
         raise Fault(f"{shown(text)} is not a duration", "write it as '1h30m' or '250ms', or as milliseconds")
@@ -102,6 +108,7 @@ def read_duration(text: str) -> Duration:
 
 
 def duration_of_milliseconds(milliseconds: int) -> Duration:
+    """A :class:`Fault` if 64 bits do not hold it in nanoseconds."""
     return Duration(_in_range(milliseconds * MILLISECOND, "duration"))
 
 
@@ -113,6 +120,7 @@ def _in_range(ns: int, what: str) -> int:
 
 
 def read_bytes(text: str) -> Bytes:
+    """Strict base64, or a :class:`Fault`."""
     try:
         return Bytes(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):

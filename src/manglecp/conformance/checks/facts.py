@@ -30,6 +30,7 @@ async def sent(b: Bench, *facts: Mapping[str, Any]) -> tuple[Answer, int]:
 
 
 def violations(answer: Answer) -> list[dict[str, Any]]:
+    """Those that an error lists, as far as they are objects."""
     found = answer.details.get("violations")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 

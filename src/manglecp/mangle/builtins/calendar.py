@@ -77,6 +77,7 @@ def zone(name: str) -> ZoneInfo | None:
 
 @cache
 def zone_names() -> frozenset[str]:
+    """All that a program may name, the same on every machine."""
     return frozenset(files("tzdata").joinpath("zones").read_text("utf-8").split())
 
 

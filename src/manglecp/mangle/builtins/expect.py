@@ -44,6 +44,7 @@ def refused(who: str, value: Value, expected: str) -> ValueFault:
 
 
 def number(who: str, value: Value) -> int:
+    """The number, or a refusal in the name of ``who``."""
     if type(value) is not int:
         raise refused(who, value, "a number")
     return value
@@ -59,24 +60,28 @@ def real(who: str, value: Value) -> float:
 
 
 def floating(who: str, value: Value) -> float:
+    """The float64, or a refusal in the name of ``who``."""
     if not isinstance(value, Float):
         raise refused(who, value, "a float64")
     return value.value
 
 
 def string(who: str, value: Value) -> str:
+    """The string, or a refusal in the name of ``who``."""
     if type(value) is not str:
         raise refused(who, value, "a string")
     return value
 
 
 def name(who: str, value: Value) -> str:
+    """The text of the name, or a refusal in the name of ``who``."""
     if not isinstance(value, Name):
         raise refused(who, value, "a name")
     return value.text
 
 
 def instant(who: str, value: Value) -> int:
+    """The time as nanoseconds, or a refusal in the name of ``who``."""
     if not isinstance(value, Time):
         raise refused(who, value, "a time")
     return value.ns
@@ -91,12 +96,14 @@ def finite_instant(who: str, value: Value) -> int:
 
 
 def duration(who: str, value: Value) -> int:
+    """The duration as nanoseconds, or a refusal in the name of ``who``."""
     if not isinstance(value, Duration):
         raise refused(who, value, "a duration")
     return value.ns
 
 
 def pair(who: str, value: Value) -> Pair:
+    """The pair, or a refusal in the name of ``who``."""
     if not isinstance(value, Pair):
         raise refused(who, value, "a pair")
     return value
@@ -119,12 +126,14 @@ def items(who: str, value: Value) -> tuple[Value, ...]:
 
 
 def mapping(who: str, value: Value) -> Map:
+    """The map, or a refusal in the name of ``who``."""
     if not isinstance(value, Map):
         raise refused(who, value, "a map")
     return value
 
 
 def struct(who: str, value: Value) -> Struct:
+    """The struct, or a refusal in the name of ``who``."""
     if not isinstance(value, Struct):
         raise refused(who, value, "a struct")
     return value

@@ -28,6 +28,7 @@ class Function:
 
     @property
     def min_args(self) -> int:
+        """How many it takes at least; with ``rest`` there may be more."""
         return len(self.params)
 
     def accepts(self, count: int) -> bool:
@@ -66,6 +67,7 @@ class Reducer:
 
     @property
     def min_args(self) -> int:
+        """How many it takes at least; with ``rest`` there may be more."""
         return len(self.params)
 
     def accepts(self, count: int) -> bool:

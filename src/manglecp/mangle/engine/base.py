@@ -170,6 +170,8 @@ class Relations(Mapping[Key, ViewFacts]):
 
 
 class EngineModel(EvaluatedModel):
+    """The finished model of an evaluation by this engine, as explanations read it."""
+
     def __init__(self, evaluation: Evaluation) -> None:
         super().__init__(evaluation.compiled.program, evaluation.now, evaluation.limits, evaluation.asked)
         self.evaluation = evaluation

@@ -28,9 +28,11 @@ class Code:
         self.temporaries = 0
 
     def write(self, line: str) -> None:
+        """One line, at the depth of the loops that are open."""
         self.lines.append("    " * self.loops + line)
 
     def loop(self, header: str) -> None:
+        """Open a loop: what is written from now on stands inside."""
         self.headers.append((len(self.lines), self.loops))
         self.write(header)
         self.loops += 1
@@ -50,6 +52,7 @@ class Code:
         return name
 
     def temporary(self, prefix: str = "t") -> str:
+        """A name that nothing else has."""
         self.temporaries += 1
         return f"{prefix}{self.temporaries}"
 
@@ -67,6 +70,7 @@ class Code:
         return self.handle(f"{layer}{i}", f"views[{i}].{place}")
 
     def index(self, key: Key, layer: str, columns: tuple[int, ...]) -> str:
+        """The name of an index over these columns of a layer."""
         i = self.ids[key]
         owner = f"views[{i}]" if layer == "o" else f"views[{i}].base"
         return self.handle(f"{layer}{i}_{'_'.join(map(str, columns))}", f"{owner}.index({columns!r})")
@@ -92,6 +96,7 @@ class Code:
         return self._together(key, lambda layer: f"{self.index(key, layer, columns)}.get({wanted}, E)")
 
     def contains(self, key: Key, fact: str) -> str:
+        """An expression: is the fact in any layer that holds facts of the predicate?"""
         tests = []
         for layer in self.layers(key).replace("x", "b") if self.loose else self.layers(key):
             if layer == "x":

@@ -86,6 +86,8 @@ class NotCompiled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
+    """A function that was made of a rule, and the source that it was made from."""
+
     source: str
     run: Callable[..., None]
     counts_facts: bool  # rows are facts, not distinct bindings
@@ -193,6 +195,7 @@ class Generator(Code):
     # --- terms -----------------------------------------------------------------------------------------------------
 
     def expression(self, term: Term) -> str:
+        """The term as Python. :class:`NotCompiled` if a variable in it has no value yet."""
         if isinstance(term, Variable):
             if term.name not in self.bound:
                 raise NotCompiled(f"{term.name} has no value")
@@ -210,6 +213,7 @@ class Generator(Code):
         return f"{self.given(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
 
     def bind(self, name: str, expression: str) -> None:
+        """Let the variable have the value of this expression from here on."""
         local = f"v_{name}"
         if local != expression:
             self.write(f"{local} = {expression}")

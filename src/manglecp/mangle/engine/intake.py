@@ -24,6 +24,8 @@ _ALWAYS: Final = (INT_MIN, INT_MAX)
 
 
 class Intake:
+    """For one program, asked for the facts of many requests."""
+
     def __init__(self, predicates: Mapping[Key, Predicate], ids: Mapping[Key, int]) -> None:
         self.predicates = predicates
         self.ids = ids

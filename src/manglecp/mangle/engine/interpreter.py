@@ -57,6 +57,7 @@ def as_tuples(relation: Relation) -> Iterable[FactTuple]:
 
 
 def as_fact(fact: FactTuple, temporal: bool) -> Timed:
+    """The arguments and the interval, which the engine keeps in one tuple."""
     return (fact[:-2], (fact[-2], fact[-1])) if temporal else (fact, None)
 
 

@@ -95,6 +95,7 @@ class KindInference:
         self.env: dict[str, Kinds] = dict(inputs or {})
 
     def of(self, term: Term) -> Kinds:
+        """What the term can be, all kinds where nothing is known."""
         if isinstance(term, Variable):
             return self.env.get(term.name, ALL)
         if isinstance(term, Apply):
@@ -131,6 +132,7 @@ class KindInference:
         return any(self.env.get(v.name, ALL) - {"time", "duration"} for v in window)
 
     def any_can_raise(self, terms: Iterable[Term]) -> bool:
+        """Could the value of any of these terms be an error?"""
         return any(isinstance(term, Apply) and self._apply_can_raise(term) for term in terms)
 
     def _apply_can_raise(self, term: Apply) -> bool:

@@ -24,6 +24,7 @@ class LookUp:
         self._known: dict[Args, Sequence[Timed]] = {}
 
     def get(self, wanted: Args, default: Sequence[Timed], /) -> Sequence[Timed]:
+        """The facts with these values at the positions, found once. ``default`` if there are none."""
         found = self._known.get(wanted)
         if found is None:
             found = self._known[wanted] = self._find(wanted)

@@ -93,6 +93,8 @@ class Ask(Step):
 
 @dataclass(frozen=True, slots=True)
 class Equate(Step):
+    """An equality: a test, or a value for a variable."""
+
     equality: Equality = field(kw_only=True)
 
 
@@ -110,6 +112,7 @@ class RuleSteps:
     barriers: frozenset[int]  # segments that hold a step that may raise
 
     def scans(self) -> Iterable[Scan]:
+        """The premises that read facts."""
         return (step for step in self.steps if isinstance(step, Scan))
 
 

@@ -14,6 +14,8 @@ FactTuple = tuple[Any, ...]
 
 
 class Timeline:
+    """The facts of one predicate, which do not change any more."""
+
     __slots__ = ("facts", "latest", "leaves", "starts")
 
     def __init__(self, facts: Iterable[FactTuple]) -> None:

@@ -87,6 +87,7 @@ class Frozen:
         return self._parts
 
     def index(self, columns: Columns) -> Index:
+        """Made when it is first asked for."""
         index = self.indexes.get(columns)
         if index is None:  # two threads may both make it; they make the same
             index = self.indexes[columns] = build_index(self.facts, columns)
@@ -143,6 +144,7 @@ class View:
         self.indexes = self.set_indexes = _UNINDEXED
 
     def index(self, columns: Columns) -> Index:
+        """Of ``facts`` alone, not of the base. Made when it is first asked for."""
         index = self.indexes.get(columns)
         if index is None:
             index = build_index(self.facts, columns)
@@ -156,6 +158,7 @@ class View:
             self.indexes[columns] = index
 
     def set_index(self, columns: Columns, value: int) -> SetIndex:
+        """As :meth:`index`, with the set of what stands in column ``value``."""
         index = self.set_indexes.get((columns, value))
         if index is None:
             index = build_set_index(self.facts, columns, value)
@@ -182,9 +185,11 @@ class View:
         return True
 
     def added(self) -> int:
+        """How many facts stand above the base."""
         return len(self.facts)
 
     def parts(self, columns: Columns) -> int:
+        """As :meth:`Frozen.parts`, with what the request changed."""
         return self.base.parts(columns) - parts(self.removed, columns) + parts(self.facts, columns)
 
     def __len__(self) -> int:
@@ -202,6 +207,7 @@ class View:
 
     @property
     def changed(self) -> bool:
+        """Is it different from its base?"""
         return bool(self.facts or self.removed)
 
     @property
@@ -249,6 +255,7 @@ class Grouped(View):
         return bool(new)
 
     def pending(self) -> int:
+        """How many facts are new since the last round."""
         return sum(map(len, self.new.values()))
 
     def index(self, columns: Columns) -> Index:

@@ -26,6 +26,7 @@ class Cancellation:
         self.cancelled = False
 
     def cancel(self) -> None:
+        """May be called from any thread, and again."""
         with self._lock:
             self.cancelled = True
             stops = list(self._stops)
@@ -33,12 +34,14 @@ class Cancellation:
             stop()
 
     def add(self, stop: Stop) -> None:
+        """Call ``stop`` when it is cancelled: at once, if it is already."""
         with self._lock:
             self._stops.add(stop)
         if self.cancelled:
             stop()
 
     def discard(self, stop: Stop) -> None:
+        """Do not call it any more."""
         with self._lock:
             self._stops.discard(stop)
 
@@ -61,6 +64,7 @@ class Watchdog:
         return len(self._stops)
 
     def after(self, seconds: float, stop: Stop) -> int:
+        """Call ``stop`` after so many seconds, in another thread. The number is for :meth:`drop`."""
         deadline = time.monotonic() + seconds
         with self._lock:
             number = next(self._numbers)

@@ -30,6 +30,7 @@ class Alternatives:
     complete: bool
 
     def as_json(self) -> dict[str, object]:
+        """The facts as text; ``complete`` says whether these are all sets."""
         return {"leaf_facts": [[fact.text for fact in facts] for facts in self.sets], "complete": self.complete}
 
 
@@ -43,6 +44,7 @@ class Supports:
         self._sets: dict[Fact, Sets] = {}
 
     def of(self, options: Iterable[Option]) -> Alternatives:
+        """What these options rest on, up to the limit."""
         options = tuple(options)
         for component in self._by_component([fact for option in options for fact in option.facts]):
             self._settle(component)

@@ -34,6 +34,7 @@ class RuleCoverage:
     for every premise, but no row that satisfies all."""
 
     def as_json(self) -> dict[str, Any]:
+        """As ``--coverage`` prints it with ``--json``."""
         return {
             "rule": self.rule.as_json(),
             "status": self.status,
@@ -49,6 +50,7 @@ class Coverage:
     rules: tuple[RuleCoverage, ...]
 
     def count(self, *statuses: Status) -> int:
+        """How many rules have one of these statuses."""
         return sum(1 for rule in self.rules if rule.status in statuses)
 
     def as_json(self) -> dict[str, Any]:
@@ -62,6 +64,7 @@ class Coverage:
         }
 
     def text(self) -> str:
+        """For people: what became of each rule, then the rule."""
         return "".join(f"{_describe(rule)}\n    {rule.rule.text}\n" for rule in self.rules)
 
 
@@ -73,6 +76,7 @@ class Unused:
     reason: Reason
 
     def as_json(self) -> dict[str, str]:
+        """The fact as text, and why nobody used it."""
         return {"fact": self.fact.text, "reason": self.reason}
 
 
@@ -94,6 +98,7 @@ class Use:
         self._calls: dict[Key, dict[Args, None]] | None = None
 
     def coverage(self, selector: str | None = None) -> Coverage:
+        """Of all rules. Those for another fact of the ``selector`` predicate are inapplicable, not dead."""
         shapes = {id(s.rule): s for shapes in self.instances.shapes.values() for s in shapes}
         return Coverage(tuple(self._rule(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 

@@ -148,6 +148,7 @@ def _has_surplus(whole: Interval, intervals: list[Interval]) -> bool:
 
 
 def covers(intervals: Sequence[Interval], whole: Interval) -> bool:
+    """Do these intervals together leave no gap in the whole?"""
     position = whole[0]
     for start, end in sorted(intervals):
         if start > position:

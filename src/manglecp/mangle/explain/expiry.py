@@ -53,6 +53,7 @@ class Backwards:
 
 
 def backwards(compiled: CompiledProgram) -> Backwards:
+    """What is known of the program, kept with it."""
     if compiled.backwards is None:
         compiled.backwards = Backwards(compiled)
     return compiled.backwards  # type: ignore[no-any-return]  # the engine knows nothing of it
@@ -110,6 +111,7 @@ class Expiry:
 
     @property
     def read(self) -> _Read:
+        """The model as explanations read it, made when it is first needed."""
         if self._read is None:
             self._read = _Read(self.model)
         return self._read

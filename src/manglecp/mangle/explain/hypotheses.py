@@ -73,6 +73,7 @@ class Pending(NamedTuple):
     """Is it the smallest interval that will do?"""
 
     def free(self, row: Row) -> list[str]:
+        """The variables that still lack a value."""
         names = [arg.name for arg in self.literal.atom.args if isinstance(arg, Variable)]
         return [name for name in names if name != "_" and name not in row]
 
@@ -86,6 +87,7 @@ class State(NamedTuple):
 
     @property
     def identity(self) -> tuple[object, ...]:
+        """Equal for states from which the same follows."""
         return frozenset(self.row.items()), self.assumed, tuple((id(p.literal), p.interval) for p in self.pending)
 
     def keys(self) -> set[Key]:
@@ -94,6 +96,7 @@ class State(NamedTuple):
 
 
 def distinct(states: Iterable[State]) -> list[State]:
+    """One of each, in the order in which they came first."""
     return list({state.identity: state for state in states}.values())
 
 
@@ -109,6 +112,7 @@ class Table:
     readers: set[Table] = field(default_factory=set)
 
     def agrees(self, fact: Timed) -> bool:
+        """Does the fact fit what the pattern fixes?"""
         return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
 
 
@@ -123,6 +127,7 @@ class Effort:
     steps: int
 
     def spend(self, steps: int = 1) -> None:
+        """Raises :class:`Exhausted` when nothing is left."""
         self.steps -= steps
         if self.steps < 0:
             raise Exhausted

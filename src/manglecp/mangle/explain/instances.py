@@ -50,6 +50,7 @@ class Absence:
 
     @property
     def text(self) -> str:
+        """The premise with its values."""
         return premise_text(self.literal, self.row)
 
 
@@ -164,6 +165,7 @@ class Instances:
     # --- what a row rests on ---------------------------------------------------------------------------------------
 
     def instance(self, shape: Shape, derived: Derived, start: Row) -> Instance:
+        """The instance behind one derived row. The rows of a group are taken in a fixed order."""
         grounds: list[Ground] = []
         for member in sorted(derived.members, key=row_key) if len(derived.members) > 1 else derived.members:
             grounds += self.grounds(shape, member, start)
@@ -245,4 +247,5 @@ def _timed_order(timed: Timed) -> tuple[object, ...]:
 
 
 def row_key(row: Row) -> list[tuple[str, object]]:
+    """Orders rows by their values, whatever order their variables were bound in."""
     return [(name, order_key(value)) for name, value in sorted(row.items())]

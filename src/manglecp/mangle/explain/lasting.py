@@ -73,6 +73,7 @@ def _shift(operator: Operator, moving: list[int]) -> int:
 
 
 def bound_values(bounds: Iterable[TimeBound], row: Mapping[str, Value]) -> list[Value | Now]:
+    """What each bound says under this row."""
     return [row[bound.value.name] if isinstance(bound.value, Variable) else bound.value for bound in bounds]
 
 

@@ -17,13 +17,16 @@ class Model(Protocol):
     """A finished least model. A plain fact has the interval None."""
 
     @property
-    def program(self) -> Program: ...
+    def program(self) -> Program:
+        """What was evaluated."""
 
     @property
-    def now(self) -> int: ...
+    def now(self) -> int:
+        """The evaluation time in nanoseconds."""
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> Limits:
+        """Those of the evaluation."""
 
     def facts(self, key: Key) -> Iterable[Timed]:
         """The facts of a predicate, each once; temporal ones coalesced."""

@@ -46,6 +46,7 @@ class Prover:
                 self.quick.prove(facts)
 
     def proof(self, goal: Fact) -> Proof | None:
+        """The best proof, or None if the fact does not hold or cannot be proved from its leaves."""
         if not self.solver.contains(goal):
             return None
         option = self.option(goal)

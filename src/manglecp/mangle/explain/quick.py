@@ -16,6 +16,8 @@ from manglecp.mangle.facts import Fact
 
 
 class Quick:
+    """For one search, which keeps what is found."""
+
     def __init__(self, search: Search) -> None:
         self.search = search
         self.solver = search.solver

@@ -42,6 +42,7 @@ class Choice:
 
     @property
     def premises(self) -> Iterator[Fact]:
+        """The facts that it rests on, without those that have to be absent."""
         return (fact for chosen in self.chosen if not isinstance(chosen, Absence) for fact in chosen)
 
 
@@ -87,6 +88,7 @@ class Search:
         return self._component.get(key, -1)
 
     def text(self, fact: Fact) -> str:
+        """Kept, for facts are compared by it over and over."""
         text = self._texts.get(fact)
         if text is None:
             text = self._texts[fact] = fact.text
@@ -111,6 +113,7 @@ class Search:
         return False
 
     def expand(self, fact: Fact) -> list[Instance]:
+        """All instances that yield the fact, found once."""
         found = self.expanded.get(fact)
         if found is None:
             found = self.expanded[fact] = list(self.instances.of(fact))

@@ -46,17 +46,21 @@ class RuleRef:
 
     @property
     def text(self) -> str:
+        """The rule on one line."""
         return printer.clause(self.clause)
 
     @property
     def place(self) -> str:
+        """``file:line``; empty if the rule came from no file."""
         return "" if self.file is None else f"{self.file}:{self.line}"
 
     def as_json(self) -> dict[str, object]:
+        """Without the text of the rule; the id is made of it."""
         return {"id": self.id, "head": self.head, "file": self.file, "line": self.line}
 
 
 def rule_ref(clause: Clause) -> RuleRef:
+    """How explanations name this clause."""
     span = clause.span
     file, line = (None, None) if span is None else (span.source.name, span.line)
     return RuleRef(clause, _rule_id(printer.clause(clause)), clause.head.predicate, file, line)
@@ -81,6 +85,7 @@ class Shape:
 
     @cached_property
     def ref(self) -> RuleRef:
+        """How explanations name the rule."""
         return rule_ref(self.rule.clause)
 
     @cached_property
@@ -124,6 +129,7 @@ class Shape:
         return tuple(dict.fromkeys(v.name for v in found if not v.anonymous))
 
     def in_order(self, row: Row) -> Row:
+        """The same values, the variables as they stand in the rule."""
         return {name: row[name] for name in self.variables if name in row}
 
     # --- the head --------------------------------------------------------------------------------------------------

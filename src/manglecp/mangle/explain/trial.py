@@ -54,6 +54,7 @@ class Ground:
             self._stated.setdefault(fact.key, set()).add(fact.timed)
 
     def given(self, key: Key) -> list[Timed]:
+        """The facts of a predicate that were given, not only derived."""
         found = self._given.get(key)
         if found is None:
             facts = dict.fromkeys(f for f in self.solver.model.derived(key) if self.solver.given(Fact(key[0], *f)))

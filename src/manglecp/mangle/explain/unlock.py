@@ -88,6 +88,7 @@ class Unlock:
         self._tried: dict[Assumed, bool] = {}
 
     def run(self) -> Unlocked:
+        """The smallest sets that were found, and whether there can be others."""
         if self.prover.solver.contains(self.goal):
             return Unlocked(((),), True)
         found: set[Assumed] = set()

@@ -27,6 +27,7 @@ class WhyNot:
 
     @property
     def would_unlock(self) -> tuple[tuple[Fact, ...], ...]:
+        """Sets of facts, each of which would be enough."""
         return self.unlocked.sets
 
     @property
@@ -47,6 +48,7 @@ class WhyNot:
         }
 
     def text(self) -> str:
+        """For people: what stops each rule, then what would help."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:

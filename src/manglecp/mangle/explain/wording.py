@@ -38,4 +38,5 @@ def premise_text(premise: Premise, row: Row) -> str:
 
 
 def bindings_text(bindings: Mapping[str, Value]) -> dict[str, str]:
+    """Each value as its canonical text."""
     return {name: value_text(value) for name, value in bindings.items()}

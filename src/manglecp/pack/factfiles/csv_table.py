@@ -30,6 +30,7 @@ _CELL: Final = re.compile(r'"(?:[^"]|"")*"|[^,\r\n]*')
 
 
 def read_csv(source: Source, predicate: str, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    """The facts, or an error with everything that is wrong in the file."""
     return _Table(source, limits, check).read(predicate, schemas)
 
 

@@ -14,6 +14,7 @@ from manglecp.wire.schemas import Schemas
 
 
 def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    """The facts, or an error with everything that is wrong in the file."""
     problems = Problems(source, limits.errors)
     facts: list[Fact] = []
     for number, line in enumerate(lines(source.text), 1):

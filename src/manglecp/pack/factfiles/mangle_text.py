@@ -13,6 +13,7 @@ from manglecp.wire.schemas import Schemas
 
 
 def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    """The facts, or an error with everything that is wrong in the file."""
     text = parse_facts(source)
     problems = Problems(source, limits.errors)
     if len(text.facts) > limits.facts:

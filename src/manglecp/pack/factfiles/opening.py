@@ -43,6 +43,7 @@ def contents(path: Path, limits: FileLimits, name: str, sha256: str | None = Non
 
 
 def source(path: Path, limits: FileLimits, name: str, sha256: str | None = None) -> Source:
+    """The text of a file, under the name that messages give it. ``sha256`` is what its bytes have to have."""
     return decode(name, contents(path, limits, name, sha256))
 
 

@@ -31,6 +31,7 @@ _BATCH: Final = 4_096
 def read_parquet(
     file: str, data: bytes, predicate: str, schemas: Schemas, limits: FileLimits, check: bool
 ) -> list[Fact]:
+    """The facts, or an error with everything that is wrong in the file. Refused where pyarrow is missing."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -21,15 +21,18 @@ class Problems:
         self.note(Diagnostic("parse", message, Span(self.source, start, max(end, start + 1)), fix=fix))
 
     def add_line(self, message: str, line: int, fix: str | None = None) -> None:
+        """A mistake at a whole line."""
         start = self.source.offset(line)
         self.add(message, start, start + len(self.source.line(line)), fix)
 
     def note(self, diagnostic: Diagnostic) -> None:
+        """A mistake; raises with all of them if it is the last that is told."""
         self.found.append(diagnostic)
         if len(self.found) >= self.most:
             self.refuse()
 
     def refuse(self) -> NoReturn:
+        """Raise with all that was found."""
         raise ParseError(self.found)
 
     def settle(self) -> None:

@@ -43,6 +43,7 @@ class FactFile:
 
     @property
     def table_of(self) -> str:
+        """The predicate whose facts a table holds."""
         return self._unpacked.removesuffix(self.format) if self.predicate is None else self.predicate
 
     @property

@@ -35,6 +35,7 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    """The facts, or an error with everything that is wrong in the file."""
     return _File(source, limits, check).read(schemas)
 
 

@@ -28,10 +28,12 @@ def call(name: str, *arguments: int) -> int:
 
 
 def prctl(option: int, value: int = 0) -> None:
+    """For options that take one number."""
     call("prctl", option, value)
 
 
 def address(buffer: Buffer) -> int:
+    """Where a buffer begins; whoever passes that on has to keep the buffer."""
     return ctypes.addressof(buffer)
 
 

@@ -7,6 +7,7 @@ from .policy import Policy, Unsupported
 
 
 def limit_resources(policy: Policy) -> None:
+    """Memory, file sizes, open files and CPU time of this process, for good. No core dumps."""
     _lower(resource.RLIMIT_AS, policy.memory)
     _lower(resource.RLIMIT_FSIZE, policy.file_size)
     _lower(resource.RLIMIT_NOFILE, policy.open_files)

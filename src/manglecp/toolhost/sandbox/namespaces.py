@@ -28,6 +28,7 @@ _ONLY_DATA = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC
 
 
 def enter_user_namespace() -> None:
+    """As the same user and group, with all capabilities inside. OSError where that is not allowed."""
     user, group = os.geteuid(), os.getegid()
     call("unshare", _CLONE_NEWUSER)
     _write("/proc/self/setgroups", "deny")  # the kernel maps a group for the unprivileged only after this
@@ -36,6 +37,7 @@ def enter_user_namespace() -> None:
 
 
 def leave_network() -> None:
+    """Have a network with nothing in it: not even the loopback device is up."""
     call("unshare", _CLONE_NEWNET)
 
 

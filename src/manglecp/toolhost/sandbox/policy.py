@@ -56,6 +56,7 @@ class Enforcement(NamedTuple):
 
     @property
     def complete(self) -> bool:
+        """Do all walls stand that the profile asks for?"""
         return not self.missing
 
 

@@ -17,6 +17,7 @@ _MOST_CAPABILITIES = 64
 
 
 def become(user: int, group: int) -> None:
+    """Be this user and group for good, without other groups."""
     parent, signal = os.getppid(), _signal_of_parent()
     os.setgroups([])
     os.setresgid(group, group, group)

@@ -8,6 +8,7 @@ _PT_INTERP = 3
 
 
 def executed_by(path: str) -> Iterator[str]:
+    """The program, and its loader if it names one."""
     yield path
     loader = _loader(path)
     if loader:

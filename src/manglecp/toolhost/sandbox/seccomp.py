@@ -198,6 +198,7 @@ _ALL_THREADS = 1
 
 
 def restrict_calls(profile: Profile, own_pid: int) -> None:
+    """For all threads of this process and all that it starts, for good."""
     code = packed(program(profile, own_pid))
     described = packed(struct.pack("=H6xQ", len(code) // 8, address(code)))
     call("seccomp", _SET_MODE_FILTER, _ALL_THREADS, address(described))

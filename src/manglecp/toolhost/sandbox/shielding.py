@@ -37,6 +37,7 @@ NOTHING = Shield((), ())
 
 
 def prefixes() -> tuple[str, ...]:
+    """The folders of this Python and, in a virtual environment, of the one below it."""
     return tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)))
 
 
@@ -75,6 +76,7 @@ def _inside(path: str, folders: Iterable[str]) -> bool:
 
 
 def within(path: str, folder: str) -> bool:
+    """Is the path the folder, or inside of it? By the letters alone."""
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
