@@ -15,6 +15,8 @@ __all__ = ["Pending"]
 
 
 class Pending:
+    """A request from its arrival to its answer."""
+
     __slots__ = ("_answered", "answer", "began_ns", "cancelled", "finished", "message", "stop", "tool")
 
     def __init__(
@@ -36,6 +38,7 @@ class Pending:
 
     @property
     def id(self) -> str:
+        """That of the request, which its answer repeats."""
         assert self.message.id is not None  # requests have one (WIRE-03)
         return self.message.id
 
@@ -45,9 +48,11 @@ class Pending:
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
 
     def named(self, tool: str) -> None:
+        """Which tool is invoked, as is known by now."""
         self.tool = tool
 
     def finish(self, reply: Reply) -> None:
+        """Answer it, unless it is answered."""
         if not self.finished:
             self.finished, self.stop = True, None
             if not self.answer.done():

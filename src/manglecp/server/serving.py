@@ -51,10 +51,12 @@ class Kept:
         self.task = asyncio.create_task(self._live())
 
     async def opened(self) -> Edition:
+        """Wait for it. Raises what kept it from opening."""
         return await asyncio.shield(self._open)
 
     @property
     def edition(self) -> Edition:
+        """Only once it is open."""
         return self._open.result()
 
     def hold(self) -> None:
@@ -62,6 +64,7 @@ class Kept:
         self._uses += 1
 
     def let_go(self) -> None:
+        """What :meth:`hold` began is over."""
         self._uses -= 1
         self._look()
 
