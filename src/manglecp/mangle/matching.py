@@ -102,20 +102,25 @@ def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
     return ends[0], ends[1]
 
 
-def in_window(operator: Operator, row: Row, interval: Interval, now: int) -> bool:
-    """Does the fact hold some time, or all the time, in the window? (D18)"""
+def window(operator: Operator, row: Row, now: int) -> Interval:
+    """The stretch of time an operator looks at (D18)."""
     sign = 1 if operator.is_future else -1
     ends = [now] if len(operator.bounds) == 1 else []
     for bound in operator.bounds:
         value = row.get(bound.value.name) if isinstance(bound.value, Variable) else bound.value
         if isinstance(value, Duration):
             ends.append(clamp(now + sign * value.ns))
-        else:
-            instant = instant_of(bound, row, now)
-            if instant is None:
-                raise ValueFault(f"{bound.text} has no value")
-            ends.append(instant)
-    first, last = min(ends), max(ends)
+            continue
+        instant = instant_of(bound, row, now)
+        if instant is None:
+            raise ValueFault(f"{bound.text} has no value")
+        ends.append(instant)
+    return min(ends), max(ends)
+
+
+def in_window(operator: Operator, row: Row, interval: Interval, now: int) -> bool:
+    """Does the fact hold some time, or all the time, in the window? (D18)"""
+    first, last = window(operator, row, now)
     start, end = interval
     return start <= first and last <= end if operator.is_box else start <= last and first <= end
 

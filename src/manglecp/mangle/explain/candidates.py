@@ -8,11 +8,10 @@ from functools import cached_property
 
 from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.explain.covers import window
 from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
-from manglecp.mangle.matching import Args
+from manglecp.mangle.matching import Args, window
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Apply, Equality, Literal, Term, Variable

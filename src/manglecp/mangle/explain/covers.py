@@ -12,29 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.intervals import Interval, clamp
-from manglecp.mangle.matching import Row, instant_of
-from manglecp.mangle.syntax import Literal, Operator, Variable
-from manglecp.mangle.values import Duration
+from manglecp.mangle.intervals import Interval
+from manglecp.mangle.matching import Row, instant_of, window
+from manglecp.mangle.syntax import Literal, Variable
 
 _T = TypeVar("_T")
-
-
-def window(operator: Operator, row: Row, now: int) -> Interval:
-    """The stretch of time an operator looks at (D18)."""
-    sign = 1 if operator.is_future else -1
-    ends = [now] if len(operator.bounds) == 1 else []
-    for bound in operator.bounds:
-        value = row.get(bound.value.name) if isinstance(bound.value, Variable) else bound.value
-        if isinstance(value, Duration):
-            ends.append(clamp(now + sign * value.ns))
-            continue
-        instant = instant_of(bound, row, now)
-        if instant is None:
-            raise ValueFault(f"{bound.text} has no value")
-        ends.append(instant)
-    return min(ends), max(ends)
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from manglecp.mangle.explain.candidates import Candidates
-from manglecp.mangle.explain.covers import free_ends, window
+from manglecp.mangle.explain.covers import free_ends
 from manglecp.mangle.intervals import Interval, holds_somewhere
-from manglecp.mangle.matching import Row, instant_of
+from manglecp.mangle.matching import Row, instant_of, window
 from manglecp.mangle.syntax import Literal, Variable
 
 
