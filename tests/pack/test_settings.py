@@ -60,6 +60,7 @@ def test_everything_has_a_default(tmp_path: Path) -> None:
     ("text", "line", "about", "fix"),
     [
         ('[pack]\nname = "a"\nverson = "1"\n', 3, "pack.verson: unknown key", "did you mean version?"),
+        ('name = "a"\n', 1, "name: unknown key", "write it below [pack]"),
         ("[disclosures]\nfull = 80\n", 1, "disclosures: unknown key", "did you mean disclosure?"),
         ('\n[[intents]]\nname = "a"\ndescription = "b"\n\n[[intents]]\nname = "c"\ndescription = "d"\n'
          'required_fact = ["x"]\n', 9, "intents[2].required_fact: unknown key", "did you mean required_facts?"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from manglecp.pack.problems import Problems, meant
@@ -156,11 +156,13 @@ class Section:
                 self.complain(key, f"entry {number + 1} is no table", f"write [[{key}]]")
         return found
 
-    def finish(self) -> None:
-        """Complain about what nobody asked for."""
+    def finish(self, of_tables: Mapping[str, str] | None = None) -> None:
+        """Complain about what nobody asked for; ``of_tables`` are keys that belong into a table of this one."""
         for key in self._table:
             if key not in self._known:
-                self.complain(key, "unknown key", meant(key, self._known))
+                table = (of_tables or {}).get(key)
+                fix = meant(key, self._known) if table is None else f"write it below [{table}]"
+                self.complain(key, "unknown key", fix)
 
     def _at(self, path: Path, table: dict[str, Any]) -> Section:
         return Section(self._file, table, (*self._path, *path), self._places, self._problems)

@@ -27,32 +27,21 @@ from manglecp.pack.stated import (
     TokenCounting,
 )
 from manglecp.pack.texts import unseen
+from manglecp.wire.vocabulary import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 
-__all__ = ["CATEGORIES", "FILE", "fill_params", "is_name", "read_settings"]
+__all__ = ["FILE", "fill_params", "is_name", "read_settings"]
 
 FILE: Final = "pack.toml"
-CATEGORIES: Final = (
-    "browser_automation",
-    "codebase_analysis",
-    "workflow_orchestration",
-    "data_integration",
-    "testing",
-    "documentation",
-    "infrastructure",
-    "security",
-)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _A_NAME: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
 _PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
 _PARAM: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}")))
-_SCHEMES: Final = ("bearer", "oauth2", "api_key")
-_SCHEME: Final = re.compile("|".join(_SCHEMES))
+_SCHEME: Final = re.compile("|".join(SCHEMES))
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
-_LEAST_MESSAGE: Final = 16_777_216
 _MOST: Final = 1 << 40
 _LONGEST_VALUE: Final = 65_536
 _LONGEST_KEY: Final = 200
@@ -81,7 +70,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         structured_facts=_structured_facts(whole.section("extensions")),
         governance_digest=_governance_digest(whole.section("governance")),
     )
-    whole.finish()
+    whole.finish(dict.fromkeys(("name", "version", "description"), "pack"))
     return settings
 
 
@@ -179,7 +168,7 @@ def _intents(whole: Section) -> tuple[IntentSettings, ...]:
 def _limits(limits: Section) -> Limits:
     default = Limits()
     found = Limits(
-        max_message_bytes=limits.number("max_message_bytes", default.max_message_bytes, _LEAST_MESSAGE, _MOST),
+        max_message_bytes=limits.number("max_message_bytes", default.max_message_bytes, MIN_MESSAGE_BYTES, _MOST),
         max_facts_per_request=limits.number("max_facts_per_request", default.max_facts_per_request, 1, _MOST),
         max_derived_facts=limits.number("max_derived_facts", default.max_derived_facts, 1, _MOST),
         max_intervals_per_atom=limits.number("max_intervals_per_atom", default.max_intervals_per_atom, 1, _MOST),
@@ -224,11 +213,11 @@ def _disclosure(disclosure: Section) -> Disclosure:
 
 def _auth(auth: Section) -> AuthSettings:
     required = auth.flag("required", False)
-    schemes = auth.texts("schemes", _SCHEME, f"one of {', '.join(_SCHEMES)}")
+    schemes = auth.texts("schemes", _SCHEME, f"one of {', '.join(SCHEMES)}")
     token_url = auth.text("token_url", None, pattern=_URL, takes="an http or https address")
     auth.finish()
     if required and not schemes:
-        auth.complain("required", "then schemes are needed too", f"add schemes = […] of {', '.join(_SCHEMES)}")
+        auth.complain("required", "then schemes are needed too", f"add schemes = […] of {', '.join(SCHEMES)}")
     if "oauth2" in schemes and "token_url" not in auth:
         auth.complain("schemes", "oauth2 needs a token_url", 'add token_url = "https://…", or remove oauth2')
     if token_url is not None and _USERINFO.match(token_url):
