@@ -10,8 +10,8 @@ import pytest
 from manglecp.mangle.model import Result
 from manglecp.pack import asking, folder, governance, reading, skills
 from manglecp.pack.model import AuthSettings, Disclosure, Invocation, Limits, Settings
-from manglecp.pack.settings import CATEGORIES
 from manglecp.toolhost.externals import BATCH
+from manglecp.wire.vocabulary import CATEGORIES
 from tests.pack.folders import RULES, problems, read, write
 
 PAGE = Path(__file__).resolve().parents[2].joinpath("docs/reference/packs.md").read_text(encoding="utf-8")

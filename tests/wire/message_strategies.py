@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from manglecp.wire.json_schemas import TYPES
 from manglecp.wire.messages import SUPPORTED_VERSIONS, Message
 from manglecp.wire.messages.envelope import FactObject, FactObjects
-from manglecp.wire.messages.manifest import SCHEMES, Auth
+from manglecp.wire.messages.manifest import Auth
 from manglecp.wire.messages.session import ErrorPayload
 from manglecp.wire.messages.tools import PRESENCE, MacroTool, Safety
+from manglecp.wire.vocabulary import SCHEMES
 
 __all__ = ["json_values", "message_of", "messages", "texts"]
 

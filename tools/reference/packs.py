@@ -13,6 +13,7 @@ from unittest import mock
 from manglecp.pack import settings
 from manglecp.pack.problems import Problems
 from manglecp.pack.sections import Section, read_toml
+from manglecp.wire.vocabulary import CATEGORIES
 from tools.reference.tables import cell, table
 
 __all__ = ["blocks"]
@@ -31,7 +32,7 @@ _MEANINGS: Final = {
     "pack.description": "what it is for, in a sentence",
     "domain.id": "what the manifest calls the domain",
     "domain.description": "the same for the domain",
-    "domain.categories": f"of {', '.join(f'`{name}`' for name in settings.CATEGORIES)}, or with `x-` before it",
+    "domain.categories": f"of {', '.join(f'`{name}`' for name in CATEGORIES)}, or with `x-` before it",
     "domain.affinities.KEY": "a weight",
     "intents[].name": "is needed",
     "intents[].description": "is needed",

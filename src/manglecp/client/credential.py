@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 from manglecp.client.errors import Refused
-from manglecp.wire.messages.manifest import SCHEMES
+from manglecp.wire.vocabulary import API_KEY_HEADER, SCHEMES
 
 __all__ = ["Credential", "Scheme", "TokenSource"]
 
 Scheme: TypeAlias = Literal["bearer", "oauth2", "api_key"]
 TokenSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
 """A token, or what gives one: it is asked again when the server no longer takes the last."""
-API_KEY_HEADER: Final = "X-MangleCP-API-Key"
 
 
 class Credential:

@@ -7,16 +7,17 @@ from typing import Final
 
 from manglecp.server.auth import Auth
 from manglecp.server.sessions import Session
+from manglecp.wire.vocabulary import API_KEY_HEADER
 
-__all__ = ["API_KEY_HEADER", "challenge", "present"]
+__all__ = ["challenge", "present"]
 
-API_KEY_HEADER: Final = b"x-manglecp-api-key"
+_API_KEY: Final = API_KEY_HEADER.lower().encode()
 _LONGEST: Final = 8_192
 
 
 def present(session: Session, headers: Mapping[bytes, bytes], auth: Auth) -> None:
     """Hand over the credential, if there is one. What is none, or more than one, is one that does not hold."""
-    given, key = headers.get(b"authorization"), headers.get(API_KEY_HEADER)
+    given, key = headers.get(b"authorization"), headers.get(_API_KEY)
     if given is None and key is None:
         return
     if (given is not None and key is not None) or len(given or key or b"") > _LONGEST:

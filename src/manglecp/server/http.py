@@ -23,13 +23,13 @@ from manglecp.server.replies import Reply, failure
 from manglecp.server.sessions import Session
 from manglecp.server.tracing import joined
 from manglecp.wire.errors import Code, WireError
+from manglecp.wire.vocabulary import MANIFEST_PATH
 
 if TYPE_CHECKING:
     from manglecp.server.metrics import Metrics
 
-__all__ = ["MANIFEST_PATH", "Http"]
+__all__ = ["Http"]
 
-MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
 METRICS_PERMISSION: Final = "read_metrics"
 _JSON: Final = (b"content-type", b"application/json")
 _BODY_SECONDS: Final = 30.0

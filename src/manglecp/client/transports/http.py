@@ -24,10 +24,10 @@ from manglecp.client.transports.protocol import MAX_ANSWER_BYTES, OnManifest, On
 from manglecp.wire.messages import ErrorMessage, IntentRequest, InvokeRequest, Manifest, ServerMessage
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.session import ErrorPayload
+from manglecp.wire.vocabulary import MANIFEST_PATH
 
 __all__ = ["HttpTransport"]
 
-WELL_KNOWN: Final = "/.well-known/manglecp/manifest.json"
 _SCHEMES: Final = frozenset({"http", "https"})
 _MOST_REDIRECTS: Final = 3
 _JSON: Final = "application/json"
@@ -58,7 +58,7 @@ class HttpTransport:
     ) -> None:
         """``network`` takes the place of the network in tests."""
         checked(url, _SCHEMES, insecure=insecure)
-        self._url = url if urlsplit(url).path.endswith("/manifest.json") else urljoin(url, WELL_KNOWN)
+        self._url = url if urlsplit(url).path.endswith("/manifest.json") else urljoin(url, MANIFEST_PATH)
         self._max_bytes = max_answer_bytes
         self._hosts = frozenset(hosts)
         self._insecure = insecure

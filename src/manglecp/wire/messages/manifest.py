@@ -17,25 +17,12 @@ from manglecp.wire.messages.envelope import (
     one_of,
     one_of_or_own,
 )
+from manglecp.wire.vocabulary import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 
-MIN_MESSAGE_BYTES: Final = 1 << 24
-"""What every server accepts, and so the least that it may publish (WIRE-21, WIRE-23)."""
 Direction = Literal["input", "output", "both"]
 ArgType = Literal["string", "number", "boolean", "any"]
-CATEGORIES: Final = (
-    "browser_automation",
-    "codebase_analysis",
-    "workflow_orchestration",
-    "data_integration",
-    "testing",
-    "documentation",
-    "infrastructure",
-    "security",
-)
-"""The standard ones; others begin with ``x-`` (MANI-09)."""
 TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
 """What a time may be written as (DATA-30)."""
-SCHEMES: Final = ("bearer", "oauth2", "api_key")
 Category: TypeAlias = Annotated[str, one_of_or_own(*CATEGORIES)]
 Scheme: TypeAlias = Annotated[str, one_of(*SCHEMES)]
 Affinity: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
@@ -164,9 +151,6 @@ class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
 
 
 __all__ = [
-    "CATEGORIES",
-    "MIN_MESSAGE_BYTES",
-    "SCHEMES",
     "TIME_FORMATS",
     "ArgType",
     "Auth",
