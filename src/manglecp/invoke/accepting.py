@@ -18,7 +18,6 @@ from manglecp.harness.canonical import digest_text
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.identity import Identity
 from manglecp.invoke.admission import Admission
-from manglecp.invoke.arguments import secret_names, with_defaults
 from manglecp.invoke.checking import Checked, invalid_confirmation
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.documents import Documents, Proven
@@ -39,10 +38,12 @@ __all__ = ["Accepted", "Accepting", "Asked"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asks, under which key, for what (a digest of tool and arguments), and what rules take for now."""
+    """Who asks, under which key, for what (digests of the arguments, and of tool and arguments), and what rules take
+    for now."""
 
     identity: Identity
     key: str | None
+    args_digest: str
     digest: str
     now_ns: int
 
@@ -113,7 +114,7 @@ class Accepting:
             admission=admission,
             proven=checked.proven,
             plan=checked.plan,
-            args=with_defaults(checked.args, checked.definition.input_schema),
+            args={**checked.plan.defaults, **checked.args},
             identity=asked.identity,
             now_ns=asked.now_ns,
             journal=journal,
@@ -121,7 +122,7 @@ class Accepting:
         )
 
     def _new_run(self, admission: Admission, checked: Checked, asked: Asked) -> NewRun:
-        hidden = secret_names(checked.definition.input_schema)
+        hidden = checked.plan.secrets
         stored = {name: value for name, value in checked.args.items() if name not in hidden}
         who = {"permissions": sorted(asked.identity.permissions), "trust": asked.identity.trust}
         return NewRun(
@@ -170,7 +171,7 @@ class Accepting:
         assert claimed.values.plan is not None  # it has not ended
         assert claimed.values.args is not None
         proven = self.documents.read(claimed.values.plan)
-        plan = Plan.of(proven.definition, self.actions)
+        plan = proven.plan(self.actions)
         stored = msgspec.json.decode(claimed.values.args)
         identity = Identity(
             claimed.run.identity, frozenset(stored["identity"]["permissions"]), stored["identity"]["trust"]
@@ -183,7 +184,7 @@ class Accepting:
             admission=admission,
             proven=proven,
             plan=plan,
-            args=with_defaults(stored["args"], proven.definition.input_schema),
+            args={**plan.defaults, **stored["args"]},
             identity=identity,
             now_ns=int(admission.eval_time or time.time_ns()),
             journal=Durable(self.store, self.threads, admission.run, identity.name, claimed.run.fence),

@@ -9,29 +9,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from manglecp.intent.definition import Definition
 from manglecp.intent.domain import Domain
 from manglecp.intent.redaction import secret_values
-from manglecp.invoke.arguments import secret_names
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.model import Outcome
 from manglecp.invoke.observing import event_rows, events_of, summary_of
 from manglecp.invoke.parties import Ended
+from manglecp.invoke.plan import Plan
 from manglecp.invoke.refusals import Told, cancelled, failed, needs_decision, result_refused
-from manglecp.invoke.results import hiding, result_errors, result_of, scrubbed
+from manglecp.invoke.results import hiding, result_errors, result_of, scrubbed, unchanged
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle.errors import MangleError
 from manglecp.pack.model import Invocation
 from manglecp.wire.errors import SchemaError, WireError
-from manglecp.wire.messages.invocation import InvokeResult, Observability, StateDelta
+from manglecp.wire.messages.invocation import InvokeResult, Next, Observability, StateDelta
 
 __all__ = ["Answering"]
 
 P = TypeVar("P", bound=msgspec.Struct)
+_NO_DELTA: Final = StateDelta()
+_NOTHING_NEXT: Final = Next()
 _log = logging.getLogger(__name__)
 
 
@@ -41,9 +43,14 @@ class Answering:
 
     run: str
     domain: Domain
-    definition: Definition
+    plan: Plan
     args: Mapping[str, Any]
     rules: RunRules
+
+    @property
+    def definition(self) -> Definition:
+        """The tool, as it was proven."""
+        return self.plan.definition
 
     def answer(self, ended: Ended, duration_ms: int) -> InvokeResult | WireError:
         """The result, or an error that says what stands all the same."""
@@ -66,14 +73,18 @@ class Answering:
             duration_ms=duration_ms,
         )
         hide = self._hide
-        delta = state_delta(said, self.domain, self._caps.max_delta_facts)
-        following = next_of(said, self.domain, self._caps.max_delta_facts)
-        # The result is what the tool is for. Facts about it are ours, and never hold what looks like a credential.
+        delta, following = _NO_DELTA, _NOTHING_NEXT
+        if any(said.values()):
+            # The result is what the tool is for. Facts about it are ours, and never hold what looks like a credential.
+            delta = state_delta(said, self.domain, self._caps.max_delta_facts)
+            delta = _mapped(delta, lambda value: hide(scrubbed(value)))
+            following = next_of(said, self.domain, self._caps.max_delta_facts)
+            following = _mapped(following, lambda value: hide(scrubbed(value)))
         return InvokeResult(
             result=hide(result),
-            state_delta=_mapped(delta, lambda value: hide(scrubbed(value))),
-            observability=_mapped(observed, hide),
-            next=_mapped(following, lambda value: hide(scrubbed(value))),
+            state_delta=delta,
+            observability=observed if hide is unchanged else _mapped(observed, hide),
+            next=following,
         )
 
     @property
@@ -118,7 +129,7 @@ class Answering:
 
     def _secrets(self) -> list[str]:
         """Texts that nobody is told: settings that are credentials, and call arguments that are."""
-        given = (self.args.get(name) for name in secret_names(self.definition.input_schema))
+        given = (self.args.get(name) for name in self.plan.secrets)
         return [*secret_values(self.domain.pack), *(text for value in given for text in _texts(value))]
 
 

@@ -20,7 +20,7 @@ from manglecp.invoke.model import Call
 from manglecp.invoke.pointers import Missing, resolve
 from manglecp.pack.model import ActionDescription
 
-__all__ = ["ArgumentMissing", "NoCall", "call_of", "secret_names", "undo_of", "with_defaults"]
+__all__ = ["ArgumentMissing", "NoCall", "call_of", "defaults_of", "secret_names", "undo_of", "with_defaults"]
 
 _PASSWORD: Final = "password"
 _SHARED: Final = "#/$defs/"
@@ -45,9 +45,13 @@ class ArgumentMissing(NoCall):
 
 def with_defaults(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """The call arguments, those that were left out with the default that the tool's own schema promises."""
+    return {**defaults_of(schema), **args}
+
+
+def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What a tool's own schema promises of call arguments that are left out."""
     properties: Mapping[str, Any] = schema.get("properties", {})
-    defaults = {name: one["default"] for name, one in properties.items() if isinstance(one, dict) and "default" in one}
-    return {**defaults, **args}
+    return {name: one["default"] for name, one in properties.items() if isinstance(one, dict) and "default" in one}
 
 
 def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:

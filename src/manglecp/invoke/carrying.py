@@ -68,10 +68,10 @@ class CarryingOut:
         started = time.monotonic()
         definition, journal = accepted.proven.definition, accepted.journal
         rules, answering = self._told_by(accepted)
-        nothing = Told(run_id=accepted.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
         try:
             ended = await self._execution(accepted, rules, watch).go()
         except GateRefused as refused:
+            nothing = Told(run_id=accepted.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
             return await self._over(journal, "failed", None, gate_refused(refused, nothing))
         except MangleError:
             _log.exception("the rules of %s failed during run %s", self._newest().pack.name, accepted.admission.run)
@@ -97,7 +97,7 @@ class CarryingOut:
         return rules, Answering(
             run=accepted.admission.run,
             domain=self._newest(),
-            definition=definition,
+            plan=accepted.plan,
             args=accepted.args,
             rules=rules,
         )

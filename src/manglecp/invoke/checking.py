@@ -60,19 +60,20 @@ class Checks:
     hide: Callable[[Any], Any] = lambda value: value
     """Takes the values of secret settings out of JSON."""
 
-    def check(self, kept: Kept | None, payload: InvokePayload, identity: Identity, now_ms: int) -> Checked:
-        """``kept`` is what is known under this macro_id for this identity."""
+    def check(
+        self, kept: Kept | None, payload: InvokePayload, digested: str, identity: Identity, now_ms: int
+    ) -> Checked:
+        """``kept`` is what is known under this macro_id for this identity, ``digested`` the digest of the arguments."""
         if kept is None or kept.pack_digest != self.pack_digest:
             raise not_found()
         proven = self.documents.read(kept.document)
         try:
-            plan = Plan.of(proven.definition, self.actions)
+            plan = proven.plan(self.actions)
         except Unplannable:
             raise not_found() from None
         _in_time(kept, now_ms)
         if errors := schema_errors(payload.args, proven.definition.input_schema):
             raise refused_arguments(errors)
-        digested = args_digest(payload.args)
         approval, consent = self._consented(proven.definition, payload, digested, identity, now_ms)
         return Checked(
             proven=proven, plan=plan, args=payload.args, args_digest=digested, approval=approval, consent=consent

@@ -8,7 +8,7 @@ has a *blank*, the place and the name of the setting, and whoever reads it fills
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -20,7 +20,8 @@ from manglecp.intent.definition import Definition
 from manglecp.intent.identity import Identity
 from manglecp.intent.redaction import is_secret_setting, secret_values
 from manglecp.invoke.admission import chain_digest
-from manglecp.pack.model import Pack
+from manglecp.invoke.plan import Plan
+from manglecp.pack.model import ActionDescription, Pack
 from manglecp.wire.messages.intent import IntentRequest
 
 __all__ = ["Documents", "Proven", "question_digest"]
@@ -41,6 +42,13 @@ class Proven:
     def chain_digest(self) -> str:
         """What the admission of a run records of the chain."""
         return chain_digest(self.definition)
+
+    def plan(self, actions: Mapping[str, ActionDescription]) -> Plan:
+        """How the chain is run with these actions. Those of a pack are always the same, and so is the plan."""
+        known: tuple[Mapping[str, ActionDescription], Plan] | None = self.__dict__.get("_plan")
+        if known is None or known[0] is not actions:
+            known = self.__dict__["_plan"] = actions, Plan.of(self.definition, actions)
+        return known[1]
 
 
 class _Blank(msgspec.Struct, frozen=True):

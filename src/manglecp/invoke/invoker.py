@@ -192,7 +192,8 @@ class Invoker:
         key, now_ns = checked_key(request.payload.request_key), eval_time(request, self._clock)
         if UNKEEPABLE in request.payload.macro_id:
             raise not_found()
-        asked = digest({"macro_id": request.payload.macro_id, "args": args_digest(request.payload.args)})
+        digested = args_digest(request.payload.args)
+        asked = digest({"macro_id": request.payload.macro_id, "args": digested})
         cancel = cancel or asyncio.Event()
         # Nothing is awaited between looking and registering: of two at the same time the second finds the first.
         known = None if key is None else self._under_way.get((identity.name, key))
@@ -203,7 +204,7 @@ class Invoker:
             await _or_stopped(task, cancel, known[2])
         else:
             watch = self._watched(cancel, progress, named)
-            task = asyncio.create_task(self._answer(request, Asked(identity, key, asked, now_ns), watch))
+            task = asyncio.create_task(self._answer(request, Asked(identity, key, digested, asked, now_ns), watch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             if key is not None:
@@ -223,7 +224,7 @@ class Invoker:
                 return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         try:
             kept = await self._finding.ask((identity.name, request.payload.macro_id))
-            checked = self._checks.check(kept, request.payload, identity, self._now_ms())
+            checked = self._checks.check(kept, request.payload, asked.args_digest, identity, self._now_ms())
             watch.named(checked.definition.tool)
             accepted = await self._accepting.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.intent.definition import Definition, Step
+from manglecp.invoke.arguments import defaults_of, secret_names
 from manglecp.pack.model import ActionDescription
 
 __all__ = ["Plan", "Unplannable"]
@@ -25,7 +27,7 @@ class Unplannable(LookupError):
     """The chain names an action that is not there any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A chain and its actions. Steps of one round do not wait for each other."""
 
@@ -51,7 +53,7 @@ class Plan:
         """Does the step do more than read?"""
         return self.action(step).tier > 0
 
-    @property
+    @cached_property
     def has_effects(self) -> bool:
         """Does any step do more than read?"""
         return any(map(self.is_effect, self.definition.steps))
@@ -61,19 +63,41 @@ class Plan:
         """The highest of all actions, those that undo included."""
         return max((action.tier for action in self.actions.values()), default=0)
 
-    @property
+    @cached_property
     def risk_tier(self) -> RiskTier:
         """The same in the words of the harness."""
         return _RISK[min(self.tier, len(_RISK) - 1)]
 
-    @property
+    @cached_property
     def pattern(self) -> Literal["single", "chain", "parallel"]:
         """How the harness calls the shape of the chain."""
         if any(len(together) > 1 for together in self.rounds()):
             return "parallel"
         return "single" if len(self.definition.steps) == 1 else "chain"
 
-    @property
+    @cached_property
+    def secrets(self) -> frozenset[str]:
+        """The call arguments that are never stored."""
+        return secret_names(self.definition.input_schema)
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """Those of call arguments that were left out."""
+        return defaults_of(self.definition.input_schema)
+
+    @cached_property
+    def read_by_steps(self) -> frozenset[int]:
+        """The steps whose results a later one is called with."""
+        arguments = (argument for step in self.definition.steps for argument in step.arguments)
+        return frozenset(argument.step for argument in arguments if argument.step is not None)
+
+    @cached_property
+    def told(self) -> frozenset[int]:
+        """The steps whose results the tool returns."""
+        named = {number for _, number, _ in self.definition.results}
+        return frozenset(named or {self.definition.steps[-1].number})
+
+    @cached_property
     def gates(self) -> int:
         """How many there are if nothing fails and nothing is skipped."""
         return sum(self.is_effect(together[0]) for together in self.rounds())
@@ -96,4 +120,8 @@ class Plan:
 
     def step(self, number: int) -> Step:
         """The step of this number, which has to be there."""
-        return next(step for step in self.definition.steps if step.number == number)
+        return self._steps[number]
+
+    @cached_property
+    def _steps(self) -> Mapping[int, Step]:
+        return {step.number: step for step in self.definition.steps}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from types import TracebackType
 
 from manglecp.harness.classes import State
 from manglecp.harness.errors import InvalidEvidence
@@ -27,13 +27,20 @@ class GateRefused(Exception):
         self.findings = tuple(findings)
 
 
-@contextmanager
-def refusing(state: State) -> Iterator[None]:
-    """Whatever the harness refuses on the way to a state."""
-    try:
-        yield
-    except Blocked as blocked:
-        classes = sorted({finding.failure.name for finding in blocked.findings})
-        raise GateRefused(blocked.state, classes, blocked.findings) from None
-    except InvalidEvidence as bad:
-        raise GateRefused(state, (), (), str(bad)) from bad
+class refusing:
+    """Whatever the harness refuses on the way to a state. Every turn goes through several of these."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __enter__(self) -> None:
+        """Nothing is refused yet."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> None:
+        if isinstance(error, Blocked):
+            classes = sorted({finding.failure.name for finding in error.findings})
+            raise GateRefused(error.state, classes, error.findings) from None
+        if isinstance(error, InvalidEvidence):
+            raise GateRefused(self._state, (), (), str(error)) from error

@@ -16,7 +16,7 @@ from manglecp.invoke.pointers import Missing, resolve
 from manglecp.invoke.schema_errors import schema_errors
 from manglecp.wire.errors import SchemaError
 
-__all__ = ["hiding", "result_errors", "result_of", "scrubbed"]
+__all__ = ["hiding", "result_errors", "result_of", "scrubbed", "unchanged"]
 
 _LEAST_SECRET: Final = 4
 """Shorter texts are everywhere; to hide them would tell more than it hides."""
@@ -73,4 +73,9 @@ def hiding(secrets: Iterable[str]) -> Callable[[Any], Any]:
             return [hide(item) for item in value]
         return value
 
-    return hide if texts else lambda value: value
+    return hide if texts else unchanged
+
+
+def unchanged(value: Any) -> Any:
+    """JSON as it is: nothing is hidden in it."""
+    return value

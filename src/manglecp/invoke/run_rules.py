@@ -39,6 +39,8 @@ AFTER: Final[Mapping[str, int]] = {
     "summary": 1,
 }
 """What rules say when a run is over, and the number of arguments."""
+_NOTHING: Final[Mapping[str, list[tuple[Value, ...]]]] = {name: [] for name in AFTER}
+"""What they say where there are none; not to be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class RunRules:
         was called would claim what did not happen.
         """
         if not self._spoken.after:
-            return {name: [] for name in AFTER}
+            return _NOTHING
         said = self._after(standing)
         if not failed:
             return said

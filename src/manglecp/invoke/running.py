@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.definition import Step
-from manglecp.invoke.arguments import NoCall, call_of, secret_names, undo_of
+from manglecp.invoke.arguments import NoCall, call_of, undo_of
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.journal import Journal
 from manglecp.invoke.model import Call, Outcome
@@ -91,7 +91,7 @@ class Execution:
         self._allowed = deadline - self._loop.time()
         self._history = history
         self._events = events
-        self._secrets = secret_names(plan.definition.input_schema)
+        self._secrets = plan.secrets
         self._outcomes: list[Outcome] = list(history.outcomes) if history else []
         unfinished = history.unfinished if history else ()
         self._doubted = {(call.kind, call.number): in_doubt(call) for call in unfinished}
@@ -219,11 +219,9 @@ class Execution:
 
     def _readers(self) -> Reads:
         """Whose results somebody reads: later steps, and whoever gets the answer."""
-        definition = self._plan.definition
-        steps = {argument.step for step in definition.steps for argument in step.arguments if argument.step is not None}
-        answer = {number for _, number, _ in definition.results} or {definition.steps[-1].number}
-        answer |= {step.number for step in definition.steps if self._rules.reads(step.action)}
-        return Reads(frozenset(steps), frozenset(answer))
+        plan, reads = self._plan, self._rules.reads
+        extracted = {step.number for step in plan.definition.steps if reads(step.action)}
+        return Reads(plan.read_by_steps, plan.told | extracted)
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
