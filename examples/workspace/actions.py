@@ -2,7 +2,7 @@
 
 from repository.actions.committing import commit
 from repository.actions.failures import parse_failures
-from repository.actions.history import git_diff, git_status
+from repository.actions.history import git_diff
 from repository.actions.outlining import outline
 from repository.actions.patching import apply_patch, check_patch, make_patch, revert_patch
 from repository.actions.reading import read_range
@@ -15,7 +15,6 @@ __all__ = [
     "commit",
     "compare_runs",
     "git_diff",
-    "git_status",
     "make_patch",
     "outline",
     "parse_failures",

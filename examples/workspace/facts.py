@@ -14,7 +14,7 @@ _scanners: dict[tuple[Path, Path | None, Settings], Scanner] = {}
 @facts(
     *("file", "unreadable", "syntax_error", "odd_name", "link", "symbol", "module", "base_name"),
     *("subject", "in_package", "imports", "imports_file", "test_file", "conftest_of", "test", "tests_symbol"),
-    *("config_file", "lock_file", "generated", "secret_in"),
+    *("config_file", "lock_file", "generated", "secret_in", "small_name", "many_files"),
     *("changed", "changed_symbol", "staged", "renamed", "under_way", "head", "current_branch", "default_branch"),
     *("last_change", "authors", "churn", "owner", "invalid_owners"),
     *("protected_path", "protected_start", "protected_end", "area_path", "area_start", "area_end"),
@@ -31,11 +31,12 @@ def scan(
     default_branch: str,
     protected_branches: str,
     history: int,
+    many: int,
     *,
     cache: Path | None,
 ) -> Iterator[Part | Progress]:
     """What is in the repository, and what became of it."""
-    settings = Settings(protected, area, f"{default_branch} {protected_branches}", git_dir, history)
+    settings = Settings(protected, area, f"{default_branch} {protected_branches}", git_dir, history, many)
     key = (root, cache, settings)
     if key not in _scanners:
         _scanners[key] = Scanner(root, cache, settings)

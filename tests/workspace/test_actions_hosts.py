@@ -43,8 +43,8 @@ def test_a_change_that_helps_is_kept_and_one_that_does_not_is_taken_back(tmp_pat
         assert compared["mended"] == [f"{BASKET}::TestBasket::test_total_has_the_tax"]
         mended = tax.read_text()
         assert '"books": 7' in mended
-        status = await served.call("git_status")
-        assert [one["path"] for one in status["files"]] == ["pricing/tax.py"], "and nothing else has appeared"
+        diff = await served.call("git_diff")
+        assert [one["path"] for one in diff["files"]] == ["pricing/tax.py"], "and nothing else has appeared"
         committed = await served.call("commit", paths=["pricing/tax.py"], message="Tax books", branch="books")
         assert repository.git("rev-parse", "books") == committed["commit"]
         done, _, compared = await changed(served, after, WORSE)
@@ -110,7 +110,7 @@ def test_without_programs_what_can_be_done_without_is_done(tmp_path: Path) -> No
     async def work(served: Served) -> None:
         assert (await served.call("search", text="def tax"))["by"] == "python"
         calls: dict[str, dict[str, Any]] = {
-            "git_status": {},
+            "git_diff": {},
             "run_tests": {"tests": ["tests"]},
             "commit": {"paths": ["README.md"], "message": "x", "branch": "work"},
         }
@@ -134,8 +134,7 @@ def test_a_hostile_repository_is_read_and_does_nothing(tmp_path: Path) -> None:
             assert not (await served.call("make_patch", edits=[edit]))["applies"]
         assert (await served.call("read_range", path="src/odd/late.py"))["total"] == 1
         assert (await served.call("search", text="SECRET"))["hits"] == []
-        assert (await served.call("git_diff"))["files"]
-        assert "fresh one.py" in [one["path"] for one in (await served.call("git_status"))["files"]]
+        assert "fresh one.py" in [one["path"] for one in (await served.call("git_diff"))["files"]]
         await served.call("commit", paths=["fresh one.py"], message="$(touch hit)", branch="work")
         schema = served.dispatcher.actions["AID.WORKSPACE.READ_RANGE.v1"].inputs_schema
         assert schema is not None

@@ -42,8 +42,44 @@ def test_words_of_a_question_lead_to_files_with_reasons(pack: Pack) -> None:
 
 
 def test_words_that_fit_nothing_name_nothing(pack: Pack) -> None:
-    answer = pack.intent("explore", facts=['topic("nowhere to be found")'])
-    assert read_first(answer, "find_text") == []
+    answer = pack.intent("explore", facts=['topic("nowhere to be found")', 'topic("tax")'])
+    assert "No name or path has nowhere to be found in it" in answer.tool("find_text").instructions
+    assert "has tax in it" not in answer.tool("find_text").instructions
+    assert read_first(pack.intent("explore", facts=['topic("nowhere to be found")']), "find_text") == []
+
+
+@pytest.mark.parametrize(
+    ("word", "file", "why"),
+    [
+        ("money", "pricing/money.py", "defines the class Money"),
+        ("BASKET", "pricing/basket.py", "defines the class Basket"),
+        ("readme", "README.md", "has readme in its name"),
+        ("rates", "pricing/tax.py", "defines the variable RATES"),
+    ],
+)
+def test_words_are_found_in_capitals_and_in_small_letters(pack: Pack, word: str, file: str, why: str) -> None:
+    resources = pack.intent("explore", facts=[f'topic("{word}")']).tool("find_text").resources
+    assert (resources[0].uri, resources[0].relevance) == (f"file://{file}", why)
+
+
+def test_where_there_are_many_files_ripgrep_is_asked(repository: Repository, pack: Pack) -> None:
+    """It is not in the hosts of this test: what is found is the same."""
+    few = pack.intent("explore").invoke("find_text", {"text": "def "})
+    assert [call.action for call in few.calls] == ["search_text"]
+    with governed(repository.root, many="10") as large:
+        many = large.intent("explore").invoke("find_text", {"text": "def "})
+        assert [call.action for call in many.calls] == ["search"]
+        assert many.result == few.result
+        assert large.intent("explore").invoke("find_text", {"text": "(", "regex": True}).result["problem"]
+
+
+def test_a_diff_of_somebody_is_tried_and_changes_nothing(repository: Repository, pack: Pack) -> None:
+    answer = pack.intent("change", facts=['to_change("README.md")'])
+    patch = "--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-# pricing\n+# prices\n"
+    checked = answer.invoke("try_patch", {"patch": patch}).result
+    assert (checked["applies"], [one["path"] for one in checked["files"]]) == (True, ["README.md"])
+    assert not answer.invoke("try_patch", {"patch": patch.replace("# pricing", "# other")}).result["applies"]
+    assert repository.git("status", "--porcelain") == ""
 
 
 # --- diagnose_failure ------------------------------------------------------------------------------------------------

@@ -1,13 +1,12 @@
-"""What git says of the working files: which have changed, and how."""
+"""How the working files differ from a commit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, TypedDict
+from typing import Annotated, Final, TypedDict
 
 from manglecp import Context, Limits, action
 
-from ..branches import branch_of, closed_branches
 from ..git import Git
 from ..refusal import Refused
 from ..secrets import redacted_diff
@@ -15,30 +14,11 @@ from .diffs import written
 from .roots import Root, plain
 from .texts import lines_of, shown, text_of
 
-__all__ = ["Diff", "Status", "git_diff", "git_status"]
+__all__ = ["Diff", "git_diff"]
 
 _MOST_FILES: Final = 2_000
 _MOST_CHARACTERS: Final = 150_000
 _MOST_READ: Final = 4 * _MOST_CHARACTERS
-_KINDS: Final = {"M": "modified", "T": "modified", "A": "added", "D": "deleted", "R": "renamed", "C": "added"}
-
-
-class StatusFile(TypedDict):
-    path: str
-    kind: Literal["modified", "added", "deleted", "renamed", "untracked", "conflicted"]
-    staged: bool
-    """All or some of it is in the index."""
-
-
-class Status(TypedDict):
-    branch: str
-    """Empty if none is checked out."""
-    default_branches: list[str]
-    head: str
-    """Empty if there is no commit yet."""
-    clean: bool
-    files: list[StatusFile]
-    more: bool
 
 
 class DiffFile(TypedDict):
@@ -54,22 +34,6 @@ class Diff(TypedDict):
     files: list[DiffFile]
     more: bool
     """The text of the diff goes on."""
-
-
-@action(effects=["process"], spawn=["git"], idempotent=True, timeout=120)
-def git_status(context: Context) -> Status:
-    """Say which branch is checked out, and which files have changed since its last commit."""
-    with Root.opened(context.settings) as root:
-        git = Git(root.path, context.settings.get("git_dir", ""))
-        files = list(_status_files(git.ask("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")))
-        return {
-            "branch": branch_of(git),
-            "default_branches": sorted(closed_branches(git, "")),
-            "head": git.tip("HEAD"),
-            "clean": not files,
-            "files": files[:_MOST_FILES],
-            "more": len(files) > _MOST_FILES,
-        }
 
 
 @action(effects=["process"], spawn=["git"], idempotent=True, timeout=120)
@@ -113,20 +77,6 @@ def _untracked(root: Root, git: Git, paths: list[str]) -> Iterator[tuple[str, st
                 yield path, written(path, None, text_of(root.read(path).data, path))
             except Refused:  # binary, too large, a link, or gone
                 yield path, ""
-
-
-def _status_files(said: bytes) -> Iterator[StatusFile]:
-    for entry in said.decode(errors="backslashreplace").split("\0"):
-        if len(entry) < 4:
-            continue
-        index, tree, path = entry[0], entry[1], entry[3:]
-        if "?" in (index, tree):
-            yield {"path": path, "kind": "untracked", "staged": False}
-        elif "U" in (index, tree) or (index, tree) in (("A", "A"), ("D", "D")):
-            yield {"path": path, "kind": "conflicted", "staged": False}
-        else:
-            kind = _KINDS.get(tree if tree != " " else index, "modified")
-            yield {"path": path, "kind": kind, "staged": index != " "}  # type: ignore[typeddict-item]  # one of them
 
 
 def _counted(said: bytes) -> Iterator[DiffFile]:

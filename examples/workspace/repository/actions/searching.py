@@ -1,7 +1,8 @@
 """Searching: lines that have a text, or fit a regular expression.
 
 What is searched is the text without secrets, or one could be found out letter by letter. So ripgrep, where it may be
-started, says only in which files to look; the lines are found here, and are the same with and without it.
+started, says only in which files to look; the lines are found here, and are the same with and without it. To start a
+program is an effect that has to be permitted and recorded, so it is worth it only where there are many files.
 
 A regular expression may take for ever. It gets a few seconds for all files together, and is stopped by a signal.
 """
@@ -13,7 +14,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Final, Literal, TypedDict
+from typing import Annotated, Final, Literal, NamedTuple, TypedDict
 
 from manglecp import Context, Limits, action
 
@@ -30,6 +31,8 @@ _SECONDS: Final = 10.0
 _BATCH: Final = 1_000
 _LONGEST_LINE: Final = 400
 _LARGEST: Final = 1024 * 1024
+_SAME: Final = re.compile(r"(?:[\w /:@=,;<>'\"&%!~#-]|\\[.()\[\]{}*+?|^$\\/wWdDsSb-]|[.*+?|()^$]|\[\^?[\w .-]+\])+")
+"""Regular expressions that mean the same to ripgrep and to Python."""
 _NOTHING: Final = 1
 """The exit status of ripgrep when there are no matches."""
 
@@ -59,7 +62,13 @@ class Hits(TypedDict):
 
 @action(effects=["process"], spawn=["rg"], idempotent=True, timeout=60)
 def search(
-    context: Context, text: Text, regex: bool = False, under: Folder = "", glob: Folder = "", most: Most = 100
+    context: Context,
+    text: Text,
+    regex: bool = False,
+    under: Folder = "",
+    glob: Folder = "",
+    most: Most = 100,
+    refuse: bool = True,
 ) -> Hits:
     """Find lines in the files of the repository, with ripgrep if it may be started.
 
@@ -69,13 +78,9 @@ def search(
         under: only in this folder or file
         glob: only in files whose name or path fits, such as *.py
         most: how many hits at most
+        refuse: fail if it cannot be searched for, in place of saying so
     """
-    pattern = _pattern(text, regex)
-    with Root.opened(context.settings) as root:
-        with _time_limit():
-            every = list(files(root, under, glob))
-        some = _candidates(root, every, text, regex)
-        return _hits(root, every if some is None else some, pattern, most, "python" if some is None else "ripgrep")
+    return _found(context, _Wanted(text, regex, under, glob, most), refuse, with_ripgrep=True)
 
 
 @action(effects=["filesystem"], mutates=False, idempotent=True, timeout=60)
@@ -98,10 +103,29 @@ def search_text(
         most: how many hits at most
         refuse: fail if it cannot be searched for, in place of saying so
     """
+    return _found(context, _Wanted(text, regex, under, glob, most), refuse, with_ripgrep=False)
+
+
+class _Wanted(NamedTuple):
+    text: str
+    regex: bool
+    under: str
+    glob: str
+    most: int
+
+
+def _found(context: Context, wanted: _Wanted, refuse: bool, *, with_ripgrep: bool) -> Hits:
     try:
-        pattern = _pattern(text, regex)
+        pattern = _pattern(wanted.text, wanted.regex)
         with Root.opened(context.settings) as root:
-            return _hits(root, files(root, under, glob), pattern, most, "python")
+            paths: Iterator[str] | list[str] = files(root, wanted.under, wanted.glob)
+            by: Literal["ripgrep", "python"] = "python"
+            if with_ripgrep:
+                with _time_limit():
+                    paths = list(paths)
+                some = _candidates(root, paths, wanted)
+                paths, by = (paths, "python") if some is None else (some, "ripgrep")
+            return _hits(root, paths, pattern, wanted.most, by)
     except Refused as refused:
         if refuse:
             raise
@@ -154,14 +178,16 @@ def _in_file(root: Root, path: str, pattern: re.Pattern[str]) -> Iterator[Hit]:
             yield {"path": path, "line": number, "column": found.start() + 1, "text": shown}
 
 
-def _candidates(root: Root, paths: list[str], text: str, regex: bool) -> list[str] | None:
+def _candidates(root: Root, paths: list[str], wanted: _Wanted) -> list[str] | None:
     """The files of these that ripgrep finds something in; None if it cannot say."""
+    if wanted.regex and _SAME.fullmatch(wanted.text) is None:
+        return None
     found: list[str] = []
     try:
         program = locate("rg")
         for at in range(0, len(paths), _BATCH):
-            argv = [program, "--no-config", "--crlf", "--text", "--null", "--files-with-matches", f"--regexp={text}"]
-            argv += [] if regex else ["--fixed-strings"]
+            argv = [program, "--no-config", "--crlf", "--text", "--null", "--files-with-matches"]
+            argv += [f"--regexp={wanted.text}", *([] if wanted.regex else ["--fixed-strings"])]
             argv += ["--", *(f"./{path}" for path in paths[at : at + _BATCH])]
             done = run(argv, folder=root.path, environ={"LC_ALL": "C.UTF-8"}, seconds=_SECONDS, most=1 << 24)
             if done.code not in (0, _NOTHING) or done.cut:

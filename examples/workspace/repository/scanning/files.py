@@ -147,8 +147,13 @@ class Files:
             yield "unreadable", name, found.why
         if found.why == "syntax error":
             yield "syntax_error", name, found.line
+        if name.lower() != name:
+            yield "small_name", name, name.lower(), name
         for symbol in found.outline.symbols:
             yield "symbol", name, symbol.name, symbol.kind, symbol.line, symbol.end
+            own = symbol.name.rpartition(".")[2]
+            if own.lower() != own:
+                yield "small_name", name, own.lower(), symbol.name
         for line, kind in found.secrets:
             yield "secret_in", name, line, kind
         if found.generated:

@@ -45,6 +45,8 @@ class Settings:
     """Where the history of a linked work tree lies."""
     history: int = 10_000
     """The most commits that are looked at."""
+    many: int = 2_000
+    """From how many files on there are many."""
 
 
 class Scanner:
@@ -75,7 +77,7 @@ class Scanner:
                 yield told
             else:
                 changed.add(told)
-        yield from self._say("tree", [*tree.facts, *self._links(), *self._bounds])
+        yield from self._say("tree", [*tree.facts, *self._links(), *self._bounds, *self._size()])
         for name in sorted(changed):
             yield from self._say(f"file {name}", self._files.facts(name))
         for name in sorted(self._relations.stale(self._files.known, changed)):
@@ -114,6 +116,10 @@ class Scanner:
     def _links(self) -> Iterator[Fact]:
         for name, target in sorted(self._files.links.items()):
             yield ("link", name, target) if target is not None else ("unreadable", name, "link out of the root")
+
+    def _size(self) -> list[Fact]:
+        count = len(self._files.known)
+        return [("many_files", count)] if count >= self._settings.many else []
 
     def _changed_symbols(self, git: Git, tree: Tree) -> Iterator[Part]:
         before = {name: old for name, old in tree.before.items() if language_of(name) == PYTHON}

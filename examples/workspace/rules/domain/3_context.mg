@@ -25,12 +25,29 @@ matches(File, 60, Why) :-
   name_like(File, Word, Name),
   symbol(File, Name, Kind, _, _),
   Why = fn:string:concat("defines the ", Kind, " ", Name).
+matches(File, 88, Why) :-
+  wanted(Word),
+  small_name(File, Word, Name),
+  symbol(File, Name, Kind, _, _),
+  Why = fn:string:concat("defines the ", Kind, " ", Name).
+matches(File, 75, Why) :-
+  wanted(Word),
+  small_name(File, Small, File),
+  :string:contains(Small, Word),
+  Why = fn:string:concat("has ", Word, " in its name").
+wanted(Small) :- intent("explore"), topic(Word), in_small_letters(Word, Small).
 # One name of a file is enough: a short word is in very many of them.
 name_like(File, Word, Name) :-
   intent("explore"),
   topic(Word),
   symbol(File, Any, _, _, _),
   :string:contains(Any, Word)
+  |> do fn:group_by(File, Word), let Name = fn:pick_any(Any).
+name_like(File, Word, Name) :-
+  wanted(Word),
+  small_name(File, Small, Any),
+  Any != File,
+  :string:contains(Small, Word)
   |> do fn:group_by(File, Word), let Name = fn:pick_any(Any).
 matches(File, 50, Why) :-
   intent("explore"),

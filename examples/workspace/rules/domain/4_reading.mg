@@ -31,12 +31,22 @@ relevant("outline_file", 30) :- intent("change").
 
 macro("find_text", "Finds lines that have a text, or fit a regular expression, in files that git does not ignore.").
 macro_summary("find_text", "Find lines that have a text.").
-macro_step("find_text", 1, "search_text").
+macro_step("find_text", 1, "search_text") :- !many().
+macro_step("find_text", 1, "search") :- many().
+nothing_to_undo("find_text", 1) :- many().
+many() :- many_files(_).
 arg_value("find_text", 1, "refuse", /false).
 idempotent("find_text").
 mandatory("find_text") :- intent("explore").
 relevant("find_text", 45) :- intent("diagnose_failure").
 relevant("find_text", 45) :- intent("change").
+instruction("find_text", 1, Text) :-
+  wanted(Word),
+  !named_somewhere(Word),
+  Text = fn:string:concat("No name or path has ", Word, " in it: look for it in the texts.").
+named_somewhere(Word) :- wanted(Word), name_like(_, Word, _).
+named_somewhere(Word) :- wanted(Word), file(File, _, _, _), :string:contains(File, Word).
+named_somewhere(Word) :- wanted(Word), small_name(_, Small, _), :string:contains(Small, Word).
 
 # --- diagnose_failure --------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,13 @@ arg_value("propose_change", 1, "refuse", /false).
 idempotent("propose_change").
 relevant("propose_change", 70) :- intent("change").
 
+macro("try_patch", "Says what a unified diff would change here, and whether it applies. Nothing is changed.").
+macro_summary("try_patch", "Say whether a diff applies.").
+macro_step("try_patch", 1, "check_patch").
+idempotent("try_patch").
+relevant("try_patch", 35) :- intent("change").
+relevant("try_patch", 35) :- intent("review").
+
 # --- safe_change: try, test, change, test, and take it back if the tests got worse -------------------------------------
 
 macro("safe_change", "Changes files: tries the edits, runs the affected tests before and after, and takes everything back if they got worse.").

@@ -46,6 +46,7 @@ guarded(File) :- to_change(File), lock_file(File, _).
 # A file system may take two names for one that differ only in the case of letters.
 in_small_letters(File, Path) :- smaller(File, 26, Path).
 smaller(File, 0, File) :- to_change(File).
+smaller(Word, 0, Word) :- topic(Word).
 smaller(File, Next, Path) :-
   smaller(File, Number, Before),
   letter(Number, Capital, Small),

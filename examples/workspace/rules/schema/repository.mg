@@ -39,6 +39,15 @@ Decl secret_in(Path, Line, Kind)
   descr [doc("The line looks as if it held a secret of that kind. The secret itself is no fact.")]
   bound [/string, /number, /string].
 
+Decl small_name(Path, Small, Name)
+  descr [
+    doc("The path of a file, or the last part of the name of a definition in it, in small letters; only where it has others."),
+  ]
+  bound [/string, /string, /string].
+Decl many_files(Count)
+  descr [doc("There are so many files that ripgrep is worth its start. Else nothing is said.")]
+  bound [/number].
+
 # --- Python --------------------------------------------------------------------------------------------------------
 
 Decl symbol(Path, Name, Kind, Line, EndLine)
