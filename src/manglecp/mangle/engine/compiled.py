@@ -26,6 +26,8 @@ GROWING: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RuleFunction:
+    """One way to run a rule: all of it, or starting from what is new of one predicate."""
+
     head: int
     source: int | None  # the predicate whose delta it reads
     compiled: Compiled
@@ -38,6 +40,8 @@ Functions: TypeAlias = tuple[RuleFunction, ...]
 
 @dataclass(eq=False)
 class CompiledRule:
+    """A rule taken apart. Its functions are made when they are first needed."""
+
     head: int
     steps: RuleSteps
     aggregation: Aggregation | None
@@ -98,6 +102,7 @@ class CompiledProgram:
             self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])
             for number, component in enumerate(program.components)
         ]
+        self.interpreting = any(component.interpreted for component in self.components)
 
     @staticmethod
     def is_volatile_fact(fact: GivenFact) -> bool:
@@ -190,6 +195,7 @@ class CompiledProgram:
                 found = tuple(self._make(component, views, mode))
             except NotCompiled as reason:
                 component.interpreted = str(reason)
+                self.interpreting = True
                 found = ()
             component.variants[layers] = found
         return found

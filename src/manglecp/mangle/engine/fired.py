@@ -1,26 +1,46 @@
 """Which rules have an instance in a finished evaluation: the same answer as rule coverage, at a request's speed.
 
-Most rules need no look at any row. A head without facts has no instance; the only rule for a head that nobody gave
-facts for has one if there are facts; a rule that was seen to add a fact has one; and a rule none of whose premises the
-request touched is what it was in the base, as is a whole component. For the rest a function is made that stops at the
-first row.
+Most rules need no look at any row. The only rule for a head that nobody gave facts for has an instance if there are
+facts, and most rules are such. Of the others, one for a head without facts has none; one that was seen to add a fact
+has one; and one none of whose premises the request touched is what it was in the base, as is a whole component. For the
+rest a function is made that stops at the first row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from manglecp.mangle.engine.base import EngineModel
 from manglecp.mangle.engine.codegen import Generator, NotCompiled
-from manglecp.mangle.engine.compiled import CompiledComponent, CompiledRule
-from manglecp.mangle.engine.evaluation import Cap, Evaluation
+from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, CompiledRule, Functions
+from manglecp.mangle.engine.evaluation import Cap, Evaluation, Layer
+from manglecp.mangle.engine.views import View
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.model import Result
 
-_UNTOUCHED: Final = ("", "b")
-"""The layers of a predicate that is as it is in the base."""
 _UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
 """The evaluation is over, and so are its limits."""
+
+
+class Firing:
+    """What is known of a base before any request: whose number of facts tells enough, and who has to be looked at."""
+
+    def __init__(self, compiled: CompiledProgram, base: Layer) -> None:
+        self.lone: frozenset[int] = frozenset(
+            i for component in compiled.components for i in component.lone if not base.given[i]
+        )
+        """Heads of one rule that nobody gave facts for: that rule has an instance if there are facts."""
+        self.others = [
+            (component, rules)
+            for component in compiled.components
+            if (rules := [rule for rule in component.rules if rule.head not in self.lone])
+        ]
+        self.rules = {rule.number: rule for _, rules in self.others for rule in rules}
+        self.counts: dict[int, int] = {}
+        """How many of the others fired in a component that is as it is in the base, as far as anyone asked."""
+        self.fired: dict[int, bool] = {}
+        """The same, by number of the rule."""
 
 
 def rules_fired(result: Result) -> int:
@@ -28,56 +48,94 @@ def rules_fired(result: Result) -> int:
     model = result.model
     assert isinstance(model, EngineModel)
     evaluation = model.evaluation
+    compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
+    if compiled.interpreting:
+        return result.coverage().count("fired")
+    firing = base.firing
+    if firing is None:  # two threads may both find out; they find the same
+        firing = base.firing = Firing(compiled, base)
     try:
-        layers = [view.layers for view in evaluation.views]
-        touched = frozenset([i for i, held in enumerate(layers) if held not in _UNTOUCHED])
-        done, known = evaluation.base.done, evaluation.base.fired_of
-        count = 0
-        for component in evaluation.compiled.components:
-            if component.interpreted:
-                return result.coverage().count("fired")
+        count = sum([1 for i in firing.lone if _holds(views[i])])
+        if not firing.lone.isdisjoint(evaluation.given):
+            count -= _given_only(evaluation, firing)
+        for component, rules in firing.others:
             number = component.number
-            if number not in done or not touched.isdisjoint(component.inputs):
-                count += _fired(evaluation, component, layers, touched)
-                continue
-            if number not in known:  # two threads may both find out; they find the same
-                known[number] = _fired(evaluation, component, layers, touched)
-            count += known[number]
+            if number in evaluation.applied:
+                count += _fired_once(evaluation, evaluation.applied[number], firing)
+            elif number not in base.done or _touched(views, component.inputs):
+                count += _fired(evaluation, component, rules, firing)
+            else:
+                if number not in firing.counts:
+                    firing.counts[number] = _fired(evaluation, component, rules, firing)
+                count += firing.counts[number]
         return count
     except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
         return result.coverage().count("fired")
 
 
-def _fired(evaluation: Evaluation, component: CompiledComponent, layers: list[str], touched: frozenset[int]) -> int:
-    base, seen = evaluation.base, evaluation.fired
-    frozen = component.number in base.done
+def _given_only(evaluation: Evaluation, firing: Firing) -> int:
+    """How many heads have facts that a request gave, and none by their rule."""
+    return sum(
+        1
+        for component in evaluation.compiled.components
+        for rule in component.rules
+        if rule.head in firing.lone
+        and rule.head in evaluation.given
+        and _holds(evaluation.views[rule.head])
+        and rule.number not in evaluation.fired
+        and not _has_instance(evaluation, rule)
+    )
+
+
+def _fired_once(evaluation: Evaluation, functions: Functions, firing: Firing) -> int:
+    """Of rules that were applied once; the others of their component can derive nothing."""
+    seen, rules = evaluation.fired, firing.rules
     count = 0
-    for rule in component.rules:
-        if rule.number in seen:
+    for function in functions:
+        number = function.rule
+        if number not in rules:
+            continue  # its head tells enough
+        if number in seen or (_holds(evaluation.views[function.head]) and _has_instance(evaluation, rules[number])):
             count += 1
-            continue
-        held = layers[rule.head]
-        if not held or (held == "x" and not len(evaluation.views[rule.head])):  # all of the base may have been removed
-            continue
-        if frozen and touched.isdisjoint(rule.reads):
-            known = base.fired.get(rule.number)
-            if known is None:
-                known = base.fired[rule.number] = _has_instance(evaluation, component, rule, layers)
-            count += known
-        else:
-            count += _has_instance(evaluation, component, rule, layers)
     return count
 
 
-def _has_instance(evaluation: Evaluation, component: CompiledComponent, rule: CompiledRule, layers: list[str]) -> bool:
+def _fired(evaluation: Evaluation, component: CompiledComponent, rules: list[CompiledRule], firing: Firing) -> int:
+    views, seen = evaluation.views, evaluation.fired
+    frozen = component.number in evaluation.base.done
+    count = 0
+    for rule in rules:
+        if rule.number in seen:
+            count += 1
+        elif not _holds(views[rule.head]):
+            continue
+        elif frozen and not _touched(views, rule.reads):
+            known = firing.fired.get(rule.number)
+            if known is None:
+                known = firing.fired[rule.number] = _has_instance(evaluation, rule)
+            count += known
+        else:
+            count += _has_instance(evaluation, rule)
+    return count
+
+
+def _touched(views: Sequence[View], numbers: Iterable[int]) -> bool:
+    """Has the request changed one of these?"""
+    return any(views[i].changed for i in numbers)
+
+
+def _holds(view: View) -> bool:
+    """Is there any fact? All of the base may have been removed."""
+    held = view.layers
+    return len(view) > 0 if held == "x" else held != ""
+
+
+def _has_instance(evaluation: Evaluation, rule: CompiledRule) -> bool:
     compiled, views = evaluation.compiled, evaluation.views
-    head = rule.head
-    if head in component.lone and not evaluation.base.given[head] and head not in evaluation.given:
-        return True
-    held = tuple([layers[i] for i in rule.reads])
+    held = tuple([views[i].layers for i in rule.reads])
     run = rule.tests.get(held)
     if run is None:
-        if rule.aggregation is not None and compiled.temporal[head]:
+        if rule.aggregation is not None and compiled.temporal[rule.head]:
             raise NotCompiled("whether it holds at some instant is known by group")
         generator = Generator(
             rule.steps,
