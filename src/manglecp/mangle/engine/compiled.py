@@ -102,6 +102,7 @@ class CompiledProgram:
             self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])
             for number, component in enumerate(program.components)
         ]
+        self.interpreting = any(component.interpreted for component in self.components)
 
     @staticmethod
     def is_volatile_fact(fact: GivenFact) -> bool:
@@ -194,6 +195,7 @@ class CompiledProgram:
                 found = tuple(self._make(component, views, mode))
             except NotCompiled as reason:
                 component.interpreted = str(reason)
+                self.interpreting = True
                 found = ()
             component.variants[layers] = found
         return found

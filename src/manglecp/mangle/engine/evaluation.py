@@ -42,8 +42,7 @@ class Layer:
         self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as given
         self.done: frozenset[int] = frozenset()  # components that were evaluated
         self.derived = 0  # facts that follow from the given ones
-        self.fired: dict[int, bool] = {}  # rules by number, as far as anyone asked
-        self.fired_of: dict[int, int] = {}  # how many of a component's rules fired, as far as anyone asked
+        self.firing: Any = None  # what is known of rules that fire, when someone asks
         self.heads: dict[int, int] = {}  # how many facts a rule derives, by its id, as far as anyone asked
         self.given_in_all: int | None = None  # how many facts were given, once anyone asked
         self.only_above: dict[int, bool] = {}  # components that it has nothing for, as far as anyone asked
@@ -105,6 +104,7 @@ class Evaluation:
         self.derived = 0
         self.skipped = 0
         self.fired: set[int] = set()  # rules that added a fact, as far as that was easy to see
+        self.applied: dict[int, Functions] = {}  # to components whose rules were applied once: all that could fire
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.asked: Asked = {}
@@ -368,6 +368,7 @@ class Evaluation:
             if component.recursive:
                 self._fixpoint(component, full)
             else:
+                self.applied[component.number] = full
                 self._once(full)
         except ValueFault as fault:
             self._misfit(component, fault)
@@ -381,13 +382,13 @@ class Evaluation:
             cap.facts = remaining + (len(given[function.head]) if function.head in given else 0)
             if self.stopped is not None:  # asked after the bound is set, so that a stop in between is not lost
                 raise self.stopped
+            before = len(view.facts)
             if function.aggregation is None:
-                before = len(view.facts)
                 function.compiled.run(views, now, cap, None)
-                if len(view.facts) > before:
-                    self.fired.add(function.rule)
             else:
                 view.facts |= self._aggregated(function, view) - view.base.facts
+            if len(view.facts) > before:
+                self.fired.add(function.rule)
 
     def _aggregated(self, function: Any, view: View) -> set[FactTuple]:
         rows: Any = [] if function.compiled.counts_facts else set()
