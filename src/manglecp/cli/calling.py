@@ -12,7 +12,6 @@ import contextlib
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import click
 
 from manglecp.cli import INTERRUPTED
 from manglecp.cli.asking import LOCAL, bold, message_of
+from manglecp.cli.consenting import agreed
 from manglecp.cli.intent_request import value_of
 from manglecp.cli.invocation_text import answer_lines, failure_lines
 from manglecp.cli.outputs import Progress, write_lines, write_text
@@ -161,7 +161,7 @@ class _Session:
             challenge = (error.details or {}).get("challenge")
             if error.code != "confirmation_required" or challenge is None:
                 return error
-            if not self._asked.confirm and not self._agreed(challenge):
+            if not self._asked.confirm and not agreed(str(challenge["text"]).splitlines()):
                 return error
         try:
             return (await self._send(tool, self._token(challenge))).payload
@@ -183,18 +183,6 @@ class _Session:
                 )
             finally:
                 caretaker.cancel()
-
-    def _agreed(self, challenge: Mapping[str, Any]) -> bool:
-        """Whoever sits at the terminal is asked. Nobody there: then nobody agrees."""
-        for line in str(challenge["text"]).splitlines():
-            click.echo(shown(line), err=True)
-        if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
-            return False
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a question can be interrupted at once
-        try:
-            return click.confirm("Do it?", default=False, err=True)
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     def _token(self, challenge: Mapping[str, Any]) -> str:
         who = self._asked.identity.name

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-
 import click
 
+from manglecp.cli.stores import user_name
 from manglecp.store.issues import limits
 
 __all__ = [
@@ -24,13 +22,6 @@ __all__ = [
 ]
 
 
-def _default_actor() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name
-        return f"uid-{os.getuid()}"
-
-
 database = click.option(
     "--db",
     metavar="STORE",
@@ -43,7 +34,7 @@ actor = click.option(
     "--actor",
     metavar="NAME",
     envvar="MANGLECP_ACTOR",
-    default=_default_actor,
+    default=user_name,
     help="Who does it; by default $MANGLECP_ACTOR or the user.",
 )
 as_of = click.option("--as-of", metavar="N", type=click.IntRange(min=1), help="As it was just after event N.")

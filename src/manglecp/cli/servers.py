@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from manglecp.cli.completing import packs
+from manglecp.cli.consenting import agreed
 from manglecp.cli.packs import PackFolder
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
@@ -181,18 +180,10 @@ def question_lines(question: Question) -> Iterator[str]:
 
 def asked_at_terminal(question: Question) -> bool:
     """Whoever sits at the terminal is asked. Nobody there: then nobody agrees."""
-    from manglecp.intent.visible import shown
-
-    for line in question_lines(question):
-        click.echo(shown(line), err=True)
-    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    said = agreed(question_lines(question))
+    if said is None:
         click.echo("  add --confirm to agree to this", err=True)
-        return False
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a question can be interrupted at once
-    try:
-        return click.confirm("Do it?", default=False, err=True)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return said is True
 
 
 # --- asking ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,16 @@ import click
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.store.opening import Store
 
-__all__ = ["as_json", "opened", "operator_option", "refusing", "store_key", "store_option", "store_options"]
+__all__ = [
+    "as_json",
+    "opened",
+    "operator_option",
+    "refusing",
+    "store_key",
+    "store_option",
+    "store_options",
+    "user_name",
+]
 
 _KEY_BYTES: Final = 32
 
@@ -41,7 +50,8 @@ def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return store_option(_key(function))
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Who runs this process: their name, or a number where the account has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name
@@ -52,7 +62,7 @@ operator_option: Final = click.option(
     "--by",
     metavar="NAME",
     envvar="MANGLECP_ACTOR",
-    default=_user,
+    default=user_name,
     help="Who decides; by default $MANGLECP_ACTOR or the user.",
 )
 
