@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -74,6 +76,30 @@ async def test_a_waiter_that_is_cancelled_leaves_the_others_alone(threads: Threa
     go.set()
     assert await other is True
     assert slow.cancelled()
+
+
+class Late(deque[Any]):
+    """A queue into which something comes just when somebody has found it empty."""
+
+    coming: Any = None
+
+    def popleft(self) -> Any:
+        try:
+            return super().popleft()
+        except IndexError:
+            if self.coming is not None:
+                self.append(self.coming)
+                self.coming = None
+            raise
+
+
+async def test_no_work_is_overlooked_by_a_thread_that_goes_to_sleep(threads: Threads) -> None:
+    assert await threads.run(int, "1") == 1
+    queue = threads._waiting = Late()
+    future = asyncio.get_running_loop().create_future()
+    queue.coming = (future, int, ("2",))
+    assert await threads.run(int, "1") == 1
+    assert await asyncio.wait_for(future, PATIENCE) == 2
 
 
 async def test_the_end_waits_for_what_was_handed_over() -> None:

@@ -1,7 +1,8 @@
 """Threads for what an event loop must not wait for: evaluations, and questions to the store.
 
-As the executor of the standard library, for one event loop and at less cost: work is handed over in one step and
-without a lock of its own, and results that are ready together wake the loop once.
+As the executor of the standard library, for one event loop and at less cost: work is handed over in one step, results
+that are ready together wake the loop once, and of the threads that wait for work exactly one is woken: the one that
+worked last, which has at hand what it needs.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 __all__ = ["Threads"]
 
 T = TypeVar("T")
 _Work: TypeAlias = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
+_Bell: TypeAlias = threading.Lock
+"""Held until it rings."""
 _Done: TypeAlias = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -27,7 +29,9 @@ class Threads:
         self._most = most
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: SimpleQueue[_Work | None] = SimpleQueue()
+        self._waiting: deque[_Work | None] = deque()
+        self._idle: list[_Bell] = []
+        """Of the threads that wait for work."""
         self._done: deque[_Done] = deque()
         self._open = 0
         """How much was handed over and is not done."""
@@ -47,14 +51,17 @@ class Threads:
         self._open += 1
         if len(self._threads) < min(self._open, self._most):  # all of them may be busy, and for long
             self._start()
-        self._waiting.put((future, work, given))
+        self._waiting.append((future, work, given))
+        if self._idle:
+            self._idle.pop().release()
         return future
 
     def shutdown(self) -> None:
         """Wait until everything that was handed over is done. The loop hears of it afterwards."""
         self._over = True
-        for _ in self._threads:
-            self._waiting.put(None)
+        self._waiting.extend([None] * len(self._threads))
+        while self._idle:
+            self._idle.pop().release()
         for thread in self._threads:
             thread.join()
 
@@ -65,10 +72,29 @@ class Threads:
         thread.start()
 
     def _serve(self) -> None:
-        while (one := self._waiting.get()) is not None:
+        bell = threading.Lock()
+        bell.acquire()
+        while (one := self._next(bell)) is not None:
             future, work, given = one
             self._tell((future, None, None) if future.cancelled() else _attempted(future, work, given))
             del one, future, work, given  # nothing is held while there is nothing to do
+
+    def _next(self, bell: _Bell) -> _Work | None:
+        """Whoever hands over work looks for an idle thread afterwards, and whoever is idle looks for work afterwards:
+        one of them finds the other."""
+        while True:
+            try:
+                return self._waiting.popleft()
+            except IndexError:
+                pass
+            self._idle.append(bell)
+            if self._waiting:
+                try:
+                    self._idle.remove(bell)
+                    continue
+                except ValueError:  # it rings
+                    pass
+            bell.acquire()
 
     def _tell(self, done: _Done) -> None:
         self._done.append(done)
