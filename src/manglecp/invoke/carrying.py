@@ -68,6 +68,7 @@ class CarryingOut:
         started = time.monotonic()
         definition, journal = accepted.proven.definition, accepted.journal
         rules, answering = self._told_by(accepted)
+        await rules.prepare()
         try:
             ended = await self._execution(accepted, rules, watch).go()
         except GateRefused as refused:

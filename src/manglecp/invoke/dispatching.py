@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.harness.canonical import digest_text
+from manglecp.invoke.aside import LARGE_TEXT, aside
 from manglecp.invoke.claims import Claim
 from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call, Outcome, Status
@@ -60,7 +61,7 @@ class Dispatched:
         answer = await self._dispatcher.call(call.action.aid, identity=self._identity, slots=slots, **asked)
         took = round((time.monotonic() - started) * 1_000)
         if isinstance(answer, Answer):
-            return _done(call, answer, took), answer.slots
+            return await aside(len(answer.output_json) > LARGE_TEXT, _done, call, answer, took), answer.slots
         return _not_done(call, answer, took), slots
 
     def give_up(self, call: Call) -> None:

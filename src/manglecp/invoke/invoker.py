@@ -28,6 +28,7 @@ from manglecp.intent.secret_settings import hiding
 from manglecp.invoke.accepting import Accepted, Accepting, Asked
 from manglecp.invoke.announcing import Announced, Announcing
 from manglecp.invoke.answers import Answer
+from manglecp.invoke.aside import aside, is_large
 from manglecp.invoke.carrying import CarryingOut
 from manglecp.invoke.checking import Checks, args_digest, not_found
 from manglecp.invoke.claims import Claims
@@ -192,7 +193,8 @@ class Invoker:
         key, now_ns = checked_key(request.payload.request_key), eval_time(request, self._clock)
         if UNKEEPABLE in request.payload.macro_id:
             raise not_found()
-        digested = args_digest(request.payload.args)
+        args = request.payload.args
+        digested = await aside(is_large(args), args_digest, args)
         asked = digest({"macro_id": request.payload.macro_id, "args": digested})
         cancel = cancel or asyncio.Event()
         # Nothing is awaited between looking and registering: of two at the same time the second finds the first.
@@ -224,7 +226,8 @@ class Invoker:
                 return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         try:
             kept = await self._finding.ask((identity.name, request.payload.macro_id))
-            checked = self._checks.check(kept, request.payload, asked.args_digest, identity, self._now_ms())
+            given = kept, request.payload, asked.args_digest, identity, self._now_ms()
+            checked = await aside(is_large(request.payload.args), self._checks.check, *given)
             watch.named(checked.definition.tool)
             accepted = await self._accepting.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago

@@ -9,6 +9,7 @@ Rules that nobody wrote are not asked: whether the pack has a rule for a questio
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from typing import Any, Final, cast
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.lookup import Lookup
+from manglecp.invoke.aside import is_large
 from manglecp.invoke.model import EVENT_STATUS, Outcome
 from manglecp.invoke.pointers import Missing, resolve
 from manglecp.mangle.facts import Fact
@@ -96,6 +98,11 @@ class RunRules:
         self._run = run
         self._identity = identity
         self._args = args
+
+    async def prepare(self) -> None:
+        """Have what is large converted before anybody asks: it takes long, and questions are answered at once."""
+        if self._spoken.arguments and is_large(self._args):
+            await asyncio.to_thread(lambda: self._about)
 
     def reads(self, action: str) -> bool:
         return action in self._spoken.extractors or action in self._spoken.keepers

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.definition import Step
 from manglecp.invoke.arguments import NoCall, call_of, undo_of
+from manglecp.invoke.aside import aside, is_large
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.journal import Journal
 from manglecp.invoke.model import Call, Outcome
@@ -283,7 +284,9 @@ class Execution:
         outputs = {one.number: one.output for one in self._outcomes if one.kind == "do" and one.status == "done"}
         action = self._plan.action(step)
         kept = {one.param: await self._journal.kept(**one.value) for one in step.arguments if one.source == "kept"}
-        return call_of(self._run, step, action, self._args, outputs, attempt=attempt, secrets=self._secrets, kept=kept)
+        large = is_large(self._args) or is_large(outputs)
+        given = self._run, step, action, self._args, outputs
+        return await aside(large, call_of, *given, attempt=attempt, secrets=self._secrets, kept=kept)
 
     async def _read(self, calls: Sequence[Call]) -> None:
         permit = self._gate(lambda: self._turn.request(calls))

@@ -1,0 +1,63 @@
+"""Large values are hashed, checked and converted in threads; small ones at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from manglecp.invoke import dispatching, invoker, run_rules, running
+from manglecp.invoke.checking import Checks
+from manglecp.pack.model import Pack
+from tests.intent.packs import action, pack
+from tests.invoke.workshop import shop
+
+LIST = {"v": {"type": "array", "items": {"type": "integer"}}}
+RULES = """
+macro("t", "A tool."). mandatory("t") :- intent("go"). macro_step("t", 1, "look").
+skip_step(9, "never") :- run_arg("v", "nothing").
+"""
+
+
+def one_step() -> Pack:
+    return pack(RULES, actions=[action("look", params=LIST)], intents=["go"])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """By what was done: was it done on the event loop?"""
+    found: dict[str, bool] = {}
+
+    def watch(owner: Any, name: str) -> None:
+        work: Callable[..., Any] = getattr(owner, name)
+
+        def noted(*given: Any, **more: Any) -> Any:
+            found[name] = threading.current_thread() is threading.main_thread()
+            return work(*given, **more)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    watch(invoker, "args_digest")
+    watch(Checks, "check")
+    watch(running, "call_of")
+    watch(run_rules, "to_value")
+    watch(dispatching, "_done")
+    return found
+
+
+@pytest.mark.parametrize(("count", "at_once"), [(3, True), (100_000, False)])
+async def test_who_is_kept_waiting(asked: dict[str, bool], count: int, at_once: bool) -> None:
+    async with shop(one_step()) as s:
+        answer = await s.invoke("t", {"v": list(range(count))})
+    assert answer.result == {"v": list(range(count))}
+    assert asked == dict.fromkeys(("args_digest", "check", "call_of", "to_value", "_done"), at_once)
+
+
+async def test_what_is_wrong_with_something_large_is_told() -> None:
+    async with shop(one_step()) as s:
+        error = await s.refused("t", {"v": [*range(100_000), "x"]})
+    assert error.code == "schema_validation_failed"
+    assert error.details is not None
+    assert error.details["schema_errors"][0]["path"] == "/v/100000"
