@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Uncanonical", "canonical", "digest", "digest_bytes", "digest_text", "trim", "word"]
+__all__ = ["Uncanonical", "canonical", "digest", "digest_bytes", "digest_made", "digest_text", "trim", "word"]
 
 # White_Space of Unicode. str.strip() also removes U+001C to U+001F.
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -62,6 +62,12 @@ def canonical(value: Any) -> bytes:
 def digest(value: Any) -> str:
     """``sha256:`` and the hash of the canonical JSON."""
     return digest_bytes(canonical(value))
+
+
+def digest_made(value: Any) -> str:
+    """The same of a value that was made here, of whole numbers and of texts that have been read: nothing in it is to
+    be refused or carried as text."""
+    return digest_bytes(_encode(value))
 
 
 def digest_text(text: str) -> str:

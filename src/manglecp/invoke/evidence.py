@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from manglecp.harness.canonical import digest, digest_text
+from manglecp.harness.canonical import digest, digest_made, digest_text
 from manglecp.invoke.call_spec import ADMIT, ADMIT_SCHEMA, Frame
 from manglecp.invoke.model import EVENT_STATUS, Call, Outcome
 
@@ -19,6 +20,7 @@ __all__ = [
     "Result",
     "admission_request",
     "admission_result",
+    "event_digests",
     "guardrail_rows",
     "queue_row",
     "render_rows",
@@ -50,7 +52,7 @@ def admission_request(run: str, turn: int, position: int) -> Row:
         "toolCallId": f"{run}/admit/{turn}",
         "toolName": ADMIT,
         "schemaDigest": ADMIT_SCHEMA,
-        "inputDigest": digest({"run": run, "turn": turn}),
+        "inputDigest": digest_made({"run": run, "turn": turn}),
         "schemaValid": True,
         "callerId": "direct",
         "actionIndex": position,
@@ -148,27 +150,41 @@ def use_row(
 # --- what is shown -------------------------------------------------------------------------------------------------
 
 
-def render_rows(results: Sequence[Result], events: Sequence[Mapping[str, Any]], policy: str) -> list[Row]:
+def event_digests(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of each event as it is told."""
+    return [digest_made(dict(event)) for event in events]
+
+
+@lru_cache(1_024)
+def _digest_of(action: str, status: str) -> str:
+    """Of what is told where there is no event."""
+    return digest_made({"action": action, "status": status})
+
+
+def render_rows(
+    results: Sequence[Result], events: Sequence[Mapping[str, Any]], digests: Sequence[str], policy: str
+) -> list[Row]:
     """Of each result the operator finds the digest in the ledger, and the client is told its event.
 
     Events are those of the whole run, the last ones those of this turn, so both are gone through from the end. What has
-    no event (the admission, or one beyond the cap) is told by its action and how it ended.
+    no event (the admission, or one beyond the cap) is told by its action and how it ended. ``digests`` are those of the
+    events.
     """
     left = len(events)
     rows = []
     for result, action, outcome in reversed(results):
         status = "success" if outcome is None else EVENT_STATUS[outcome.status]
         names = (action, f"undo: {action}")
-        told: Mapping[str, Any] = {"action": action, "status": status}
-        for place in range(left - 1, -1, -1):
-            if outcome is not None and events[place]["action"] in names and events[place]["status"] == status:
-                told, left = events[place], place
+        told: str | None = None
+        for place in range(left - 1, -1, -1) if outcome is not None else ():
+            if events[place]["action"] in names and events[place]["status"] == status:
+                told, left = digests[place], place
                 break
         rows.append(
             {
                 "toolCallId": result["toolCallId"],
                 "operatorPayloadDigest": result.get("resultDigest") or result["errorMessageDigest"],
-                "reminderRenderDigest": digest(dict(told)),
+                "reminderRenderDigest": told or _digest_of(action, status),
                 "injectionPoint": INJECTION_POINT,
                 "policyDigest": policy,
             }
@@ -176,11 +192,10 @@ def render_rows(results: Sequence[Result], events: Sequence[Mapping[str, Any]], 
     return rows
 
 
-def queue_row(events: Sequence[Mapping[str, Any]], policy: str, *, dedup: bool) -> Row:
-    """The events so far, already capped; each once where the policy wants it."""
-    digests = [digest(dict(event)) for event in events]
+def queue_row(digests: Sequence[str], policy: str, *, dedup: bool) -> Row:
+    """The digests of the events so far, already capped; each once where the policy wants it."""
     entries = [{"reminderDigest": one} for one in (dict.fromkeys(digests) if dedup else digests)]
-    return {"queueId": "events", "reducedDigest": digest(entries), "policyDigest": policy, "entries": entries}
+    return {"queueId": "events", "reducedDigest": digest_made(entries), "policyDigest": policy, "entries": entries}
 
 
 def view_row(run: str, turn: int, states: Mapping[Any, str], policy: str) -> Row:
@@ -188,7 +203,7 @@ def view_row(run: str, turn: int, states: Mapping[Any, str], policy: str) -> Row
     steps = {str(name): state for name, state in states.items()}
     return {
         "viewId": "run",
-        "viewDigest": digest({"run": run, "turn": turn, "steps": steps}),
+        "viewDigest": digest_made({"run": run, "turn": turn, "steps": steps}),
         "policyDigest": policy,
         "sourceRefs": [f"run://{run}"],
     }
@@ -202,8 +217,16 @@ def guardrail_rows(
 ) -> list[Row]:
     """What was decided, in the order of the stages.
 
-    ``ungated`` are effects that no gate has opened for, ``misshapen`` results that do not fit their schema.
+    ``ungated`` are effects that no gate has opened for, ``misshapen`` results that do not fit their schema. The rows
+    are to be read only: where nothing is wrong they are the same every time.
     """
+    return _guardrail_rows(policy, approval, tuple(ungated), tuple(misshapen))
+
+
+@lru_cache(64)
+def _guardrail_rows(
+    policy: str | None, approval: str | None, ungated: tuple[str, ...], misshapen: tuple[str, ...]
+) -> list[Row]:
     decided: list[tuple[str, str, str | None]] = [
         ("pre_flight", "proof", None),
         ("pre_flight", "policy", None),

@@ -13,7 +13,8 @@ have happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -49,6 +50,8 @@ T = TypeVar("T")
 
 _ATTEMPTS: Final = 3
 """How often an action that may be repeated is tried while nobody knows what came of it."""
+_A_MOMENT: Final = 0.01
+"""Seconds."""
 
 
 class _Undecided(Exception):
@@ -101,7 +104,6 @@ class Execution:
         self._slots: Slots = dict(history.slots) if history else {}
         self._attempts = dict(history.attempts) if history else {}
         self._reads = self._readers()
-        self._reading: Sequence[Call] = ()
         self._turn: Turn
         self._begun = False
         """Is there a turn?"""
@@ -114,15 +116,12 @@ class Execution:
 
     async def go(self) -> Ended:
         """Carry it out until it ends, or until only a person can say how it goes on."""
-        stopping = asyncio.create_task(self._give_up_when_cancelled())
         try:
             self._turn = self._open(first=True)
             self._begun = True
             return await self._rounds()
         except _Undecided as undecided:
             return self._ended("needs_decision", undecided.culprit)
-        finally:
-            stopping.cancel()
 
     def left(self, code: str) -> Ended:
         """How a run stands that nobody carries out until a person has decided; ``code`` says why."""
@@ -134,11 +133,26 @@ class Execution:
         stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
         return self._ended("needs_decision", stuck[0] if stuck else stuck_at(self._plan, self._outcomes, code))
 
-    async def _give_up_when_cancelled(self) -> None:
-        """A read that nobody wants any more may be given up. An effect that was sent is waited for."""
-        await self._watch.cancelled.wait()
-        for call in self._reading:
-            self._actions.give_up(call)
+    @contextmanager
+    def _given_up_when_cancelled(self, reading: Sequence[Call]) -> Iterator[None]:
+        """A read that nobody wants any more may be given up. An effect that was sent is waited for.
+
+        Most reads are done before anybody could want that, and nobody listens before they have taken a moment.
+        """
+        listening: list[asyncio.Task[None]] = []
+
+        async def listen() -> None:
+            await self._watch.cancelled.wait()
+            for call in reading:
+                self._actions.give_up(call)
+
+        timer = self._loop.call_later(_A_MOMENT, lambda: listening.append(self._loop.create_task(listen())))
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for one in listening:
+                one.cancel()
 
     async def _rounds(self) -> Ended:
         await self._make_sure()
@@ -290,9 +304,8 @@ class Execution:
 
     async def _read(self, calls: Sequence[Call]) -> None:
         permit = self._gate(lambda: self._turn.request(calls))
-        self._reading = calls
-        answers = await self._together(calls, permit)
-        self._reading = ()
+        with self._given_up_when_cancelled(calls):
+            answers = await self._together(calls, permit)
         outcomes = [outcome for outcome, _ in answers]
         self._turn.answer(outcomes)
         self._slots = self._merged(answers)

@@ -251,9 +251,10 @@ class Turn:
         requested = self._judged(happened.asked(owed))
         results = happened.results
         dedup = bool(terms.package.contents["queue"].get("dedup"))
+        digests = evidence.event_digests(events)
         shown: Row = {
-            "toolRender": evidence.render_rows(results, events, spec["toolRenderProtocolDigest"]),
-            "reminderQueue": [evidence.queue_row(events, spec["reminderQueuePolicyDigest"], dedup=dedup)],
+            "toolRender": evidence.render_rows(results, events, digests, spec["toolRenderProtocolDigest"]),
+            "reminderQueue": [evidence.queue_row(digests, spec["reminderQueuePolicyDigest"], dedup=dedup)],
             "stateViews": [evidence.view_row(terms.run, self.number, states, spec["stateViewPolicyDigest"])],
             "sessionRefs": [f"run://{terms.run}"],
             "trajectoryRefs": [f"run://{terms.run}/{self.number}"],

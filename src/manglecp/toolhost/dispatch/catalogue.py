@@ -109,7 +109,7 @@ class Catalogue(Mapping[str, ActionProfile]):
         try:
             text = msgspec.json.encode(inputs).decode() if inputs is not None else _text(input_json)
             value = msgspec.json.decode(text)  # what is checked is what is sent, not what it was made from
-            if input_json is not None:
+            if input_json is not None and msgspec.json.encode(value) != text.encode():
                 _decode(text)  # msgspec takes the last of two members with one name, and a host refuses both
         except (TypeError, ValueError, RecursionError) as error:
             return failure(aid, "tool_error", f"the input is no JSON: {error}", status="INVALID_PICK")
