@@ -15,7 +15,7 @@ from manglecp.invoke.deciding import doubted_step
 from manglecp.mangle.text import instant_text
 from manglecp.store.runs.model import RunState, Shown, Step
 
-__all__ = ["detail", "run_document", "table", "time_text"]
+__all__ = ["detail", "run_document", "table"]
 
 _HEADINGS: Final = ("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT")
 _STEPS: Final = ("STEP", "ACTION", "STATE", "CODE", "BY")

@@ -14,7 +14,7 @@ from typing import Any, Final
 from manglecp.harness.handoff import handoff_ref, packet
 from manglecp.harness.obstacles import Obstacle, obstacle
 
-__all__ = ["AUTONOMOUS", "PATTERNS", "BoundedSession", "WorkItem", "descend", "obstacles_to_decompose"]
+__all__ = ["PATTERNS", "BoundedSession", "WorkItem", "descend", "obstacles_to_decompose"]
 
 PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
 AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")

@@ -49,7 +49,6 @@ __all__ = [
     "Verbatim",
     "Whole",
     "Word",
-    "a_flag",
     "a_text",
     "a_whole",
     "a_word",

@@ -18,7 +18,6 @@ from manglecp.harness.canonical import word
 from manglecp.harness.obstacles import Obstacle, obstacle
 
 __all__ = [
-    "HANDLED_STOP_REASONS",
     "checkpoint_due",
     "continuation",
     "obstacles_to_continue",

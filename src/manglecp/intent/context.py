@@ -15,7 +15,7 @@ from urllib.parse import quote
 from manglecp.intent.definition import Resource
 from manglecp.intent.tokens import Counter
 
-__all__ = ["MOST_INSTRUCTION_TOKENS", "instructions", "one_line", "resources", "summary", "uri"]
+__all__ = ["instructions", "one_line", "resources", "summary", "uri"]
 
 MOST_INSTRUCTION_TOKENS: Final = 199
 MOST_SUMMARY_CHARACTERS: Final = 160

@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 from manglecp.pack.model import Disclosure
 from manglecp.wire.messages.envelope import Level
 
-__all__ = ["DEMOTED", "Preference", "Ranked", "capped", "closed", "level_of", "levels", "ranking"]
+__all__ = ["DEMOTED", "Preference", "Ranked", "capped", "closed", "level_of", "levels"]
 
 Preference: TypeAlias = Literal["full", "condensed", "minimal", "adaptive"]
 

@@ -18,7 +18,6 @@ from manglecp.mangle.syntax import Unit
 __all__ = [
     "ASSERTED",
     "CLOSED",
-    "DENIALS",
     "DERIVED",
     "OWNERS",
     "POLICY",

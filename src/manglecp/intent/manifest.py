@@ -28,7 +28,7 @@ from manglecp.wire.messages.manifest import (
     Status,
 )
 
-__all__ = ["EXTENSIONS", "manifest"]
+__all__ = ["manifest"]
 
 EXTENSIONS: Final = {
     "x-why_not": {

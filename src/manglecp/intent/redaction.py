@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPLAIN_POLICY",
-    "POLICY_WORDS",
     "REDACTED",
     "SELECTION",
     "Sight",

@@ -13,7 +13,7 @@ from manglecp.intent.definition import SafetyData
 from manglecp.pack.model import ActionDescription
 from manglecp.wire.messages.tools import SIDE_EFFECTS
 
-__all__ = ["NONE", "safety", "side_effects"]
+__all__ = ["safety", "side_effects"]
 
 NONE: Final = "none"
 

@@ -17,7 +17,7 @@ import msgspec
 from manglecp.intent.definition import Argument, Definition, Step
 from manglecp.intent.visible import shown
 
-__all__ = ["HIDDEN_VALUE", "consent_text"]
+__all__ = ["consent_text"]
 
 HIDDEN_VALUE: Final = "(not shown)"
 _LONGEST: Final = 4_096

@@ -31,7 +31,6 @@ __all__ = [
     "frame_of",
     "mutation_constraints",
     "opened_turn",
-    "spec_of",
 ]
 
 Pattern: TypeAlias = Literal["single", "chain", "parallel"]

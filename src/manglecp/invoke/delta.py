@@ -30,7 +30,7 @@ from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.invocation import Next, StateDelta, SuggestedIntent
 from manglecp.wire.provenance import CATEGORIES, Category
 
-__all__ = ["MOST_FACTS", "next_of", "state_delta"]
+__all__ = ["next_of", "state_delta"]
 
 MOST_FACTS: Final = 50
 MOST_SUGGESTIONS: Final = 10

@@ -30,7 +30,7 @@ from manglecp.store.runs.model import RunState, StepEnd, StepSettled, StepStart,
 from manglecp.toolhost import state
 from manglecp.toolhost.state import Slots
 
-__all__ = ["Durable", "EndState", "Journal", "Unrecorded", "appending", "note_of", "slots_bytes"]
+__all__ = ["Durable", "EndState", "Journal", "Unrecorded", "appending"]
 
 EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from manglecp.invoke.model import EVENT_STATUS, Outcome
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.invocation import Event
 
-__all__ = ["MOST_EVENTS", "clean", "event_rows", "events_of", "summary_of"]
+__all__ = ["clean", "event_rows", "events_of", "summary_of"]
 
 MOST_EVENTS: Final = 20
 _LONGEST: Final = 400

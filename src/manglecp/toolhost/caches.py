@@ -17,7 +17,7 @@ from typing import Final
 
 from manglecp.pack.model import Pack
 
-__all__ = ["cache_folder", "cache_root"]
+__all__ = ["cache_folder"]
 
 _OLD: Final = 30 * 86_400
 

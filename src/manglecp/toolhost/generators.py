@@ -32,9 +32,9 @@ from manglecp.toolhost.dispatch import (
     list_plugin,
 )
 from manglecp.toolhost.loops import background_loop, wait_for
-from manglecp.toolhost.passes import Generated, Looked, Looking, NoFacts
+from manglecp.toolhost.passes import Generated, Looking, NoFacts
 
-__all__ = ["Generated", "Looked", "Looking", "NoFacts", "serve_facts"]
+__all__ = ["Generated", "Looking", "NoFacts", "serve_facts"]
 
 _FILE: Final = "facts.py"
 _SAID: Final = 300

@@ -28,7 +28,7 @@ from manglecp.toolhost.action import declaration, serving
 from manglecp.toolhost.describing import describe
 from manglecp.toolhost.tool import Tool
 
-__all__ = ["NAMELESS", "Plugin", "PluginError", "Source", "action_id", "find", "load", "plugin_name"]
+__all__ = ["Plugin", "PluginError", "Source", "action_id", "find", "load", "plugin_name"]
 
 NAMELESS: Final = frozenset({"actions", "__init__"})
 """Files that are called after their folder."""

@@ -24,7 +24,7 @@ from manglecp.wire.messages.tools import PRESENCE
 from manglecp.wire.provenance import CATEGORIES, SOURCE_TYPES
 from manglecp.wire.texts import MILLISECOND
 
-__all__ = ["DIALECT", "PRESENCE", "TYPES", "all_schemas", "choices", "schema"]
+__all__ = ["DIALECT", "TYPES", "all_schemas", "choices", "schema"]
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 TYPES: Final[Mapping[str, type[Message]]] = {**CLIENT_TYPES, **SERVER_TYPES}

@@ -20,7 +20,7 @@ from manglecp.wire.errors import WireError, did_you_mean, malformed
 from manglecp.wire.faults import cut, shown
 from manglecp.wire.messages import Message, ServerMessage
 
-__all__ = ["MOST", "misfit", "unmet"]
+__all__ = ["misfit", "unmet"]
 
 MOST: Final = 50
 """Where looking for more ends."""

@@ -15,7 +15,6 @@ from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault
 
 __all__ = [
-    "STOP_REASONS",
     "ChatMessages",
     "Chunks",
     "arguments",

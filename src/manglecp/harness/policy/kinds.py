@@ -34,7 +34,7 @@ from manglecp.harness.policy.shapes import (
 from manglecp.harness.retry import ACTIONS, BACKOFFS
 from manglecp.harness.terms import STAGES
 
-__all__ = ["CONTROLS", "KINDS", "MANIFEST", "METRICS", "MODES", "ROLES", "TIERS", "Kind"]
+__all__ = ["KINDS", "MANIFEST", "METRICS", "TIERS", "Kind"]
 
 ROLES: Final = ("orchestrator", "specialist")
 MODES: Final = ("dashboard", "internal_processor", "disabled")

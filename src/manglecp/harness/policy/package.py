@@ -18,7 +18,7 @@ from manglecp.harness.canonical import canonical, digest
 from manglecp.harness.policy.kinds import KINDS, TIERS
 from manglecp.harness.retry import RetryPolicy
 
-__all__ = ["CLAIM_ID", "NORMALIZER_ID", "PolicyPackage", "call_id"]
+__all__ = ["PolicyPackage", "call_id"]
 
 CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"

@@ -35,7 +35,7 @@ from manglecp.store.runs.model import (
 from manglecp.store.runs.sealed import ValueSeals
 from manglecp.store.sealing import Seals
 
-__all__ = ["ABORTED", "Runs"]
+__all__ = ["Runs"]
 
 ABORTED: Final = "aborted"
 

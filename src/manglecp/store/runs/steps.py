@@ -10,7 +10,7 @@ from manglecp.store.runs.holding import Statement
 from manglecp.store.runs.model import Kind, StepEnd, StepSettled, StepStart, StepState
 from manglecp.store.runs.sealed import ValueSeals
 
-__all__ = ["OUTCOME_UNKNOWN", "doubt", "erase", "finish", "first_in_doubt", "settle", "start"]
+__all__ = ["doubt", "erase", "finish", "first_in_doubt", "settle", "start"]
 
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 

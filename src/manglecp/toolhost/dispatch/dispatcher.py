@@ -37,7 +37,7 @@ from manglecp.toolhost.state import Artifact, Slots
 if TYPE_CHECKING:
     from manglecp.harness.states import MutationReady, ToolRequests
 
-__all__ = ["CALLS_PER_RUN", "Asked", "DispatchedRun", "Dispatcher", "Served"]
+__all__ = ["Asked", "DispatchedRun", "Dispatcher", "Served"]
 
 CALLS_PER_RUN: Final = 64
 """The budget of a run, as upstream has it."""

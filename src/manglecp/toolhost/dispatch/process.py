@@ -30,9 +30,9 @@ import msgspec
 from manglecp.toolhost.dispatch.framing import Lines
 from manglecp.toolhost.dispatch.launching import HostCommand, Launched, launch
 from manglecp.toolhost.dispatch.messages import decode
-from manglecp.toolhost.dispatch.pairing import WORK_TIME, HostLost, Loss, Pairing, Request
+from manglecp.toolhost.dispatch.pairing import WORK_TIME, HostLost, Pairing, Request
 
-__all__ = ["HostLost", "HostProcess", "Loss"]
+__all__ = ["HostLost", "HostProcess"]
 
 KILL_GRACE: Final = 0.2
 """Seconds between SIGTERM and SIGKILL."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-__all__ = ["EVERY", "Places", "read_by"]
+__all__ = ["Places", "read_by"]
 
 EVERY: Final = "*"
 """Stands for each program that is named and is there."""

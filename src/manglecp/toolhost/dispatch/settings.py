@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import Final
 
 __all__ = [
-    "DEFAULT_POOL_SIZE",
     "DEFAULT_TIMEOUT",
     "MAX_TIMEOUT",
     "TIMEOUT",

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["INVALID_PICKS", "STEPS", "VISITS", "Budget", "Spending"]
+__all__ = ["Budget", "Spending"]
 
 STEPS: Final = 64
 INVALID_PICKS: Final = 8

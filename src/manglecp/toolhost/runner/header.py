@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from manglecp.toolhost.runner.errors import BadHeader
 
-__all__ = ["PROFILE_ID", "SPEC_VERSION", "RunHeader"]
+__all__ = ["RunHeader"]
 
 SPEC_VERSION: Final = "1.4.2"
 PROFILE_ID: Final = "A"

@@ -16,7 +16,7 @@ from manglecp.toolhost.runner.errors import RunnerError
 from manglecp.toolhost.runner.menu import Menu, Offer
 from manglecp.toolhost.runner.patch import LARGEST_INPUTS
 
-__all__ = ["META_TAG", "RunRequest"]
+__all__ = ["RunRequest"]
 
 META_TAG: Final = "tag.meta"
 """Actions that every menu has, whatever tags were asked for."""

@@ -16,7 +16,7 @@ from manglecp.toolhost.runner.canonical import canonical
 from manglecp.toolhost.runner.errors import BadTransaction
 from manglecp.toolhost.state import Artifact, Slots, StateError
 
-__all__ = ["LARGEST_STATE", "apply", "difference", "received"]
+__all__ = ["apply", "difference", "received"]
 
 LARGEST_STATE: Final = 10 * 1024 * 1024
 """Bytes. A host reads no longer request than that."""
