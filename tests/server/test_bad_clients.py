@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent.identity import Identity
-from manglecp.server import protocols
+from manglecp.server import listening, protocols
 from tests.server.desk import PATIENCE, Tokens, encoded, intent, invoke
 from tests.server.house import JSON, House, house
 
@@ -125,6 +125,38 @@ async def test_a_request_that_never_begins_is_not_waited_for(monkeypatch: pytest
         for one in (quiet, writer):
             one.close()
         await fine(h)
+
+
+async def test_another_request_on_a_connection_is_not_waited_for_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often something of it comes. Between two requests there is more time."""
+    monkeypatch.setattr(protocols, "HEADER_SECONDS", 0.5)
+    whole = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    async with house() as h:
+        reader, writer = await h.raw(whole)
+        async with asyncio.timeout(PATIENCE):
+            await reader.readuntil(b"}")
+            await asyncio.sleep(0.8)
+            writer.write(whole)
+            await reader.readuntil(b"}")
+            with contextlib.suppress(ConnectionError):
+                for part in (b"GET /health HTTP/1.1\r\n", *[b"x: y\r\n"] * 500):
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+            assert reader.at_eof() or reader.exception() is not None
+        writer.close()
+        await fine(h)
+
+
+async def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(listening, "_KEPT", 0.6)
+    async with house() as h:
+        reader, writer = await h.raw(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        async with asyncio.timeout(PATIENCE):
+            await reader.readuntil(b"}")
+            assert await reader.read() == b""
+        writer.close()
 
 
 async def test_nobody_is_told_of_the_tools_of_others() -> None:

@@ -13,13 +13,14 @@ import pytest
 
 from manglecp.intent.identity import Identity
 from manglecp.pack.model import SkillText
+from manglecp.server.app import App
 from manglecp.server.metrics import Metrics
 from manglecp.server.settings import Rate, ServerSettings
 from manglecp.server.tls import Tls
 from manglecp.wire.errors import CODES
 from tests.invoke.test_request_keys import Held
 from tests.server.certificates import certificate
-from tests.server.desk import PATIENCE, Tokens, cancel, encoded, intent, invoke, plain_pack
+from tests.server.desk import PATIENCE, Tokens, cancel, desk, encoded, intent, invoke, plain_pack
 from tests.server.house import JSON, House, house
 from tests.server.slow import slow_evaluations
 
@@ -231,6 +232,32 @@ async def test_whoever_closes_the_connection_has_cancelled(monkeypatch: pytest.M
             gate.open.set()
             assert (await post(h, "/evaluate", intent("b")))[0] == 200
             del reader
+
+
+@pytest.mark.req("TRANS-40")
+async def test_under_another_listener_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that knows nothing but ASGI."""
+    gone, sent = asyncio.Event(), list[Any]()
+    events = iter([{"type": "http.request", "body": encoded(intent("a", "slow"))}])
+
+    async def receive() -> Any:
+        for event in events:
+            return event
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/evaluate", "scheme": "http", "headers": headers}
+    with slow_evaluations(monkeypatch) as gate:
+        async with desk() as d, asyncio.timeout(PATIENCE):
+            answering = asyncio.create_task(App(d.core)(scope, receive, send))
+            assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
+            gone.set()
+            await answering
+            assert (d.handled[0].code, sent[0]["status"]) == ("cancelled", 499)
 
 
 @pytest.mark.req("TRANS-40")

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -126,7 +125,7 @@ async def test_there_is_an_end_of_names_in_figures() -> None:
         [event] = d.handled
         metrics = Metrics()
         for number in range(1_000):
-            metrics(replace(event, intent=None, type="invoke_request", tool=f"tool-{number}"))
+            metrics(event._replace(intent=None, type="invoke_request", tool=f"tool-{number}"))
         shown = metrics.exposed(d.core)[1].decode()
     assert shown.count("_count{") == 101
     assert 'tool="tool-99"' in shown

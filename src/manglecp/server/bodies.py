@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from manglecp.server.asgi import Event, Receive
+from manglecp.server.asgi import Connection, Event, Receive
 from manglecp.wire.errors import WireError, malformed, too_large
 
 __all__ = ["Gone", "read_body"]
@@ -23,22 +23,30 @@ class Gone(Exception):
     """The client went away before it had said everything."""
 
 
-async def read_body(receive: Receive, headers: Mapping[bytes, bytes], most: int, seconds: float) -> bytes:
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], most: int, seconds: float, connection: Connection | None = None
+) -> bytes:
     """Raises ``message_too_large``, or ``malformed_message`` for one that does not come."""
     announced = _length(headers)
     if announced is not None and announced > _PATIENCE * most:
         raise too_large(announced, most)
+    there = None if connection is None else connection.whole_body()  # nearly always, for there is nothing to wait for
+    if there is not None:
+        return _short(there, most)
     first = await _event(receive, seconds)
-    if not first.get("more_body", False):  # nearly always
-        body = bytes(first.get("body", b""))
-        if len(body) > most:
-            raise too_large(len(body), most)
-        return body
+    if not first.get("more_body", False):
+        return _short(bytes(first.get("body", b"")), most)
     try:
         async with asyncio.timeout(seconds):
             return await _rest(receive, bytearray(first.get("body", b"")), most)
     except TimeoutError:
         raise _late(seconds) from None
+
+
+def _short(body: bytes, most: int) -> bytes:
+    if len(body) > most:
+        raise too_large(len(body), most)
+    return body
 
 
 async def _rest(receive: Receive, body: bytearray, most: int) -> bytes:

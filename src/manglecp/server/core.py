@@ -12,8 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.server.admission import Admission
@@ -36,8 +35,7 @@ _LAST_WORDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Handled:
+class Handled(NamedTuple):
     """A message that was answered; for logs, metrics and traces. Nothing of its payload is in it but known names."""
 
     session: str

@@ -14,14 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from manglecp.server.asgi import Header, Receive, Scope, Send, headers_of, respond
+from manglecp.server.asgi import Header, Receive, Scope, Send, connection_of, headers_of, respond
 from manglecp.server.bodies import Gone, read_body
 from manglecp.server.core import Core
 from manglecp.server.credentials import challenge, present
 from manglecp.server.guards import Guards
 from manglecp.server.replies import Reply, failure
-from manglecp.server.sessions import Session
-from manglecp.server.tracing import joined
+from manglecp.server.tracing import PARENT, joined
 from manglecp.wire.errors import Code, WireError
 from manglecp.wire.vocabulary import MANIFEST_PATH
 
@@ -52,6 +51,7 @@ class _Request:
         self.headers = headers
         self.receive = receive
         self.peer: str | None = scope["client"][0] if scope.get("client") else None
+        self.connection = connection_of(scope)
         self._send = send
         self._cors = cors
 
@@ -141,18 +141,23 @@ class Http:
         present(session, request.headers, self._core.auth)
         try:
             _fits(request.headers)
-            body = await read_body(request.receive, request.headers, self._core.max_message_bytes, _BODY_SECONDS)
+            most = self._core.max_message_bytes
+            body = await read_body(request.receive, request.headers, most, _BODY_SECONDS, request.connection)
         except WireError as error:
             reply = failure(error, None)
             self._core.handled(session, None, began_ns, reply)
             await request.reply(reply, (b"connection", b"close"))  # the rest of it is not read
             return
-        watcher = _Watcher(request.receive, session)
+        connection = request.connection or _Watched(request.receive)
+        connection.when_gone(session.cancel_all)
         try:
-            with joined(request.headers):
+            if PARENT in request.headers:
+                with joined(request.headers):
+                    answer = await session.handle(body, (type_,))
+            else:
                 answer = await session.handle(body, (type_,))
         finally:
-            watcher.end()
+            connection.when_gone(None)
         if answer is None:  # the run of a key was cancelled, which is told where it was asked for
             await request.answer(204, b"", _NOT_CACHED)
         else:
@@ -231,28 +236,30 @@ class Http:
             await request.answer(200, body, (b"content-type", kind.encode()), _NOT_CACHED)
 
 
-class _Watcher:
-    """Whoever closes the connection does not want the answer any more. Most answers are there before it is worth while
-    to look."""
+class _Watched:
+    """A connection under a listener that is not ours. Most answers are there before it is worth while to look whether
+    anybody waits for them."""
 
-    def __init__(self, receive: Receive, session: Session) -> None:
+    def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._session = session
         self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._begin)
+        self._timer: asyncio.TimerHandle | None = None
 
-    def end(self) -> None:
-        self._timer.cancel()
+    def when_gone(self, told: Callable[[], None] | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+        if told is not None:
+            self._timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._begin, told)
 
-    def _begin(self) -> None:
-        self._task = asyncio.create_task(self._watch())
+    def _begin(self, told: Callable[[], None]) -> None:
+        self._task = asyncio.create_task(self._watch(told))
 
-    async def _watch(self) -> None:
+    async def _watch(self, told: Callable[[], None]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._session.cancel_all()
+        told()
 
 
 async def _document(request: _Request, body: bytes, kind: Header, etag: bytes, *headers: Header) -> None:

@@ -5,7 +5,7 @@ requests, a message also for what is no HTTP (TRANS-14), and a way to cut a conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import Any, Final
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
+from manglecp.server.asgi import CONNECTION
 from manglecp.server.replies import failure
 from manglecp.server.websocket import ABORT, SPLIT
 from manglecp.wire.errors import malformed
@@ -39,26 +40,64 @@ class _Flow(FlowControl):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Ends connections whose request does not begin, takes too long to begin, or begins at too great a length."""
+    """A connection with a deadline: for the request that begins, or for the next one to come.
 
-    _late: asyncio.TimerHandle | None = None
+    Deadlines are set and met all the time, and hardly ever pass. So there is one timer for a connection, which is not
+    touched by that: it looks once in a while whether a deadline has passed, and at the next one in time.
+    """
+
+    _deadline: float | None = None
+    _passed: Callable[[], None]
+    """What is done about it."""
+    _idle = False
+    """Has everything been answered, so that it is the deadline of the next request?"""
+    _timer: asyncio.TimerHandle | None = None
     _length = 0
+    _told: Callable[[], None] | None = None
 
     @property
     def write_paused(self) -> bool:
         """Does the client not read what it is sent?"""
         return self.flow.write_paused
 
+    # --- what the application knows of it besides ASGI (:class:`manglecp.server.asgi.Connection`) ---------------------
+
+    def whole_body(self) -> bytes | None:
+        cycle = self.cycle
+        if cycle.more_body or cycle.waiting_for_100_continue or cycle.disconnected:
+            return None
+        body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        self.flow.resume_reading()
+        return body
+
+    def when_gone(self, told: Callable[[], None] | None) -> None:
+        self._told = told
+        if told is not None and self.cycle.disconnected:
+            told()
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
-        self._expect()
+        self._within(HEADER_SECONDS, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._deadline = None
+        if self._timer is not None:
+            self._timer.cancel()
+        told, self._told = self._told, None
+        if told is not None:
+            told()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]  # ASGI has objects only
         self._length = 0
-        if self._late is None:
-            self._expect()
+        if self._deadline is None:
+            self._within(HEADER_SECONDS, self.transport.abort)
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -69,12 +108,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._settle()
+        self._deadline = None
         super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._settle()
-        super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """An error message as the body, then the end of the connection."""
@@ -83,13 +118,45 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join((*head, b"content-length: %d" % len(body), b"", body)))
         self.transport.close()
 
-    def _expect(self) -> None:
-        self._late = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+    def on_response_complete(self) -> None:
+        """As uvicorn has it, but for its timers."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        else:
+            self._idle = True
+            self._within(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
-    def _settle(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _unset_keepalive_if_required(self) -> None:
+        """Something has come; it is to be a request."""
+        if self._idle:
+            self._idle = False
+            self._within(HEADER_SECONDS, self.transport.abort)
+
+    # --- deadlines ---------------------------------------------------------------------------------------------------
+
+    def _within(self, seconds: float, passed: Callable[[], None]) -> None:
+        self._deadline, self._passed = self.loop.time() + seconds, passed
+        if self._timer is None:
+            self._look_in(seconds)
+
+    def _look_in(self, seconds: float) -> None:
+        # No deadline is nearer than this when it is set.
+        self._timer = self.loop.call_later(min(seconds, HEADER_SECONDS), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._deadline is None:
+            return
+        left = self._deadline - self.loop.time()
+        if left > 0:
+            self._look_in(left)
+        else:
+            self._passed()
 
     def _count(self, length: int) -> None:
         self._length += length

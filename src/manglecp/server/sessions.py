@@ -61,8 +61,8 @@ class Session:
         self._credential: tuple[str, str] | None = None
         self._identity: Identity | None = None
         self._known_until = 0.0
-        self._unknown = asyncio.Event()
-        """The credential was good, and is not any more."""
+        self._unknown: asyncio.Event | None = None
+        """Set when the credential was good, and is not any more; there if anybody waits for that."""
         if not core.auth.required:
             self._identity = LOCAL if transport == "stdio" else ANONYMOUS
 
@@ -152,11 +152,16 @@ class Session:
         self._identity = identity
         if identity is None:
             self._known_until = 0.0
-            self._unknown.set()
+            self._waiting().set()
 
     async def unknown(self) -> None:
         """Wait until a credential that was good is not any more."""
-        await self._unknown.wait()
+        await self._waiting().wait()
+
+    def _waiting(self) -> asyncio.Event:
+        if self._unknown is None:
+            self._unknown = asyncio.Event()
+        return self._unknown
 
     def _known(self, identity: Identity) -> None:
         self._identity = identity

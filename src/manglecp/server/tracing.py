@@ -19,9 +19,12 @@ from manglecp.server import names
 if TYPE_CHECKING:
     from manglecp.server.core import Handled
 
-__all__ = ["Tracing", "joined"]
+__all__ = ["PARENT", "Tracing", "joined"]
 
-_PARENT: Final = b"traceparent"
+PARENT: Final = b"traceparent"
+"""The header that names the trace of a request."""
+_NOBODY: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
+"""What the API has for a process without an SDK: nobody would see a span."""
 _propagator: Final = TraceContextTextMapPropagator()
 
 
@@ -29,9 +32,12 @@ class Tracing:
     """An observer of the core (:class:`manglecp.server.core.Handled`)."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
+        self._provider = provider
         self._tracer = trace.get_tracer(names.TRACER, tracer_provider=provider)
 
     def __call__(self, event: Handled) -> None:
+        if isinstance(self._provider or trace.get_tracer_provider(), _NOBODY):
+            return
         about = event.intent or event.tool
         name = event.type or "message"
         span = self._tracer.start_span(
@@ -56,7 +62,7 @@ class Tracing:
 @contextmanager
 def joined(headers: Mapping[bytes, bytes]) -> Iterator[None]:
     """What is done meanwhile belongs to the trace that these headers name, if they name one."""
-    parent = headers.get(_PARENT)
+    parent = headers.get(PARENT)
     if parent is None:
         yield
         return
