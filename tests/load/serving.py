@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ import httpx
 from click.testing import CliRunner
 
 from manglecp.cli import cli
+from tests.processes import Logging
 
 __all__ = ["METRICS_TOKEN", "PATIENCE", "Figures", "Server", "serve"]
 
@@ -58,10 +59,10 @@ class Figures:
         )
 
 
-class Server:
+class Server(Logging):
     def __init__(self, folder: Path, popen: subprocess.Popen[bytes], *, auth: bool) -> None:
         self.popen = popen
-        self._log = folder / "stderr"
+        self.log = folder / "stderr"
         self._auth = auth
         self.port = 0
         self.hosts: tuple[int, ...] = ()
@@ -70,9 +71,6 @@ class Server:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def said(self) -> str:
-        return self._log.read_text("utf-8", "replace")
 
     def faults(self) -> list[str]:
         """Lines on standard error that no client should be able to cause."""
@@ -110,13 +108,6 @@ class Server:
                 return now
             assert time.monotonic() < limit, f"{busy} is under way; {before} became {now}"
             await asyncio.sleep(0.2)
-
-    def until(self, reached: Callable[[], bool]) -> None:
-        limit = time.monotonic() + PATIENCE
-        while not reached():
-            assert self.popen.poll() is None, self.said()
-            assert time.monotonic() < limit, self.said()
-            time.sleep(0.02)
 
     def ask_to_end(self) -> None:
         self.popen.send_signal(signal.SIGTERM)

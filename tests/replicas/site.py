@@ -29,6 +29,7 @@ from manglecp.client import Client
 from manglecp.client.consent import Signer
 from manglecp.store.opening import Store, open_store
 from manglecp.store.runs.model import Run, RunState
+from tests.processes import Logging
 from tests.replicas.pack import write_pack
 from tests.replicas.proxies import PATIENCE, proxy
 from tests.server.certificates import certificate
@@ -41,7 +42,7 @@ TOKENS: Final = {"ann": "token-of-ann", "bob": "token-of-bob"}
 SECRETS: Final = {name: hashlib.sha256(f"secret of {name}".encode()).digest() for name in TOKENS}
 
 
-class Replica:
+class Replica(Logging):
     """``manglecp serve`` as a process."""
 
     def __init__(self, folder: Path, url: str, tokens: Path, workspace: Path) -> None:
@@ -78,16 +79,6 @@ class Replica:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def said(self) -> str:
-        return self.log.read_text()
-
-    def until(self, reached: Callable[[], bool]) -> None:
-        limit = time.monotonic() + PATIENCE
-        while not reached():
-            assert self.popen.poll() is None, self.said()
-            assert time.monotonic() < limit, self.said()
-            time.sleep(0.02)
 
     def listening(self) -> None:
         self.until(lambda: "serving at " in self.said())

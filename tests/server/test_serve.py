@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives import serialization
 from manglecp.cli import cli
 from manglecp.cli.serving_options import started_in
 from manglecp.server.logs import configure
+from tests.processes import Logging
 from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, encoded, intent, invoke
 
@@ -53,7 +54,7 @@ def served_at(said: str) -> str:
     return found[1]
 
 
-class Process:
+class Process(Logging):
     def __init__(self, folder: Path, *args: str) -> None:
         self.log = folder / "stderr"
         with self.log.open("wb") as stderr:
@@ -66,9 +67,6 @@ class Process:
                 # A test run in the background ignores interrupts, and its children would inherit that.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
-
-    def said(self) -> str:
-        return self.log.read_text()
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.said().splitlines() if line.startswith("{")]
@@ -85,13 +83,6 @@ class Process:
 
         self.until(ready)
         return url
-
-    def until(self, reached: Callable[[], bool]) -> None:
-        limit = time.monotonic() + PATIENCE
-        while not reached():
-            assert self.popen.poll() is None, self.said()
-            assert time.monotonic() < limit, self.said()
-            time.sleep(0.02)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.popen.send_signal(number)
