@@ -54,6 +54,18 @@ def test_a_slip_of_the_command_line(run: Run, words: list[str], said: str) -> No
     assert said in done.stderr
 
 
+def test_a_slip_in_a_pack(run: Run, desk: Path) -> None:
+    rules, policy = desk / "rules" / "desk.mg", desk / "rules" / "policy" / "refunds.mg"
+    written = rules.read_text()
+    rules.write_text(written.replace('intent("help")', "intent(help)"))
+    assert '; as a value write "help" or /help\n' in run("check", "desk").stderr
+    rules.write_text(written)
+    policy.write_text(policy.read_text().replace("prohibited", "prohibted"))
+    assert "did you mean prohibited?" in run("intent", "desk", "help").stderr
+    (desk / "actions.py").unlink()
+    assert "fix: write it in actions.py, under @action\n" in run("check", "desk").stderr
+
+
 @pytest.mark.usefixtures("desk")
 def test_an_unknown_verb_that_resembles_none(run: Run) -> None:
     assert run("frobnicate").stderr.endswith("No such command 'frobnicate'.\n")

@@ -25,6 +25,8 @@ from manglecp.pack.problems import Problem, meant
 __all__ = ["cross_check"]
 
 ON_ERROR: Final = ("stop", "continue", "undo")
+_WHERE: Final = {"action": "write it in actions.py, under @action", "skill": "write it in skills/NAME.md"}
+"""What would fix a name in a pack that has nothing of the kind."""
 
 
 def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -> list[Problem]:
@@ -66,7 +68,8 @@ class _Check:
         for said in self._each(predicate, arity):
             name = said.args[column]
             if isinstance(name, str) and name not in known:
-                self._say(said, column, f"the pack has no {what} {name!r}", meant(name, known))
+                fix = meant(name, known) if known else _WHERE[what]
+                self._say(said, column, f"the pack has no {what} {name!r}", fix)
 
     def _values(self, predicate: str, arity: int, column: int, good: Callable[[Any], bool], rule: str) -> None:
         for said in self._each(predicate, arity):

@@ -19,6 +19,7 @@ from manglecp.intent.cross_checks import cross_check
 from manglecp.intent.external_checks import answered, declarations, descriptor, external_problems
 from manglecp.intent.generated import Generated, generator_problems, given_elsewhere
 from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units
+from manglecp.intent.misspelt import misspelt
 from manglecp.intent.ownership import owners, published_above
 from manglecp.intent.rule_texts import hidden_texts
 from manglecp.intent.said import Statements
@@ -180,6 +181,8 @@ class _Loader:
         """What the parts say about each other. What could not be read may say what is missed elsewhere."""
         found = cross_check(self.pack, self.clauses, Statements(self.clauses, self.stated, self.whole))
         self.found += found if self.whole else [problem for problem in found if problem.severity == "error"]
+        if self.whole:
+            self.found += misspelt(self.decls, self.clauses)
 
     def _refuse(self) -> None:
         if any(problem.severity == "error" for problem in self.found):

@@ -142,7 +142,8 @@ class TermParser:
         lex.advance()
         if lex.kind != "(":
             span = Span(self.source, start, start + len(name))
-            lex.fail(f"{name} needs parentheses", span, f"write {name}(…), or {name}() without arguments")
+            value = "" if ":" in name else f'; as a value write "{name}" or /{name}'
+            lex.fail(f"{name} needs parentheses", span, f"write {name}(…), or {name}() without arguments{value}")
         self.open("(")
         args = self.modes() if name == "mode" and lex.kind in ("+", "-", "?") else self.terms(")")
         span = self.span_from(start)
