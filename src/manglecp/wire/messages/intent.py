@@ -145,7 +145,7 @@ class Diagnostics(
     kw_only=True,
     rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven", "facts_version": "x-facts_version"},
 ):
-    """What the evaluation took, in numbers."""
+    """Figures about the evaluation, for people: no client depends on them."""
 
     facts_evaluated: Count
     facts_derived: Count

@@ -91,7 +91,7 @@ class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
 
 
 class ProgressPayload(Part, frozen=True, kw_only=True):
-    """How far the run is; nobody has to say."""
+    """How far a run is, as far as the server tells."""
 
     status: Literal["started", "running", "finalizing"]
     detail: str | None = None

@@ -43,7 +43,7 @@ class Protocol(Part, frozen=True, kw_only=True):
 
 
 class Domain(Part, frozen=True, kw_only=True):
-    """What the server is for. Affinities say how well it suits a category, from 0 to 100."""
+    """What the server is for. `affinities` are weights from 0 to 100, for clients that choose among servers."""
 
     id: str
     description: str
