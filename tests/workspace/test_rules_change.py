@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,16 @@ def test_several_files_change_together_or_not_at_all(pack: Pack, repository: Rep
 
 def test_changes_are_committed_to_a_branch_of_their_own(pack: Pack, repository: Repository) -> None:
     change(pack, HARMLESS)
-    answer = pack.look_again().intent("review", facts=['commit_to("tax-words")'])
+    secret = {"of-mine.env": "DB_PASSWORD=" + "h7Kq29xWpLz\n"}
+    repository.write({"new\nline.py": "NEW = 1\n", "other.py": "OTHER = 1\n", **secret})
+    pack.look_again().intent("review", facts=['commit_to("all")']).lacks("commit_changes", because="file with secrets")
+    (repository.root / "of-mine.env").unlink()
+    answer = pack.look_again().intent("review", facts=['commit_to("all")'])
+    answer.invoke("commit_changes", {"message": "Whatever can be named"}, confirm=True)
+    assert repository.git("show", "--name-only", "--format=", "all").split("\n") == ["other.py", TAX]
+    repository.write(secret)  # what is not named does not matter
+    named = [f'to_commit("{TAX}")', 'to_commit("README.md")']
+    answer = pack.look_again().intent("review", facts=['commit_to("tax-words")', *named])
     run = answer.invoke("commit_changes", {"message": "Say it in full"}, confirm=True)
     assert repository.git("log", "-1", "--format=%s", "tax-words") == "Say it in full"
     assert repository.git("rev-parse", "--abbrev-ref", "HEAD") == "main"
@@ -161,3 +171,12 @@ def test_an_undo_outlives_the_process_that_made_the_change(repository: Repositor
         run, path = stated["args"]
         call(pack, "undo_change", "undo", f'applied("{run}", "{path}")')
     assert (repository.root / TAX).read_bytes() == before
+
+
+def test_without_pytest_nothing_is_changed(repository: Repository, tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    with governed(repository.root, python=str(tmp_path / "bare/bin/python")) as pack:
+        run = change(pack, HARMLESS)
+    assert [call.action for call in run.calls] == ["make_patch", "run_tests"]
+    assert "has no pytest: install it there, or serve the pack with --set python=PATH" in run.summary
+    assert repository.git("status", "--porcelain") == ""

@@ -177,6 +177,11 @@ def test_affected_tests_come_through_the_graph_of_imports(pack: Pack) -> None:
     assert answer.proof("run_affected_tests").uses("affected_test")
 
 
+def test_what_pytest_is_told_matters_to_all_tests(pack: Pack) -> None:
+    answer = pack.intent("change", facts=['to_change("pyproject.toml")'])
+    assert "Test files that will run before and after: 4." in answer.tool("safe_change").instructions
+
+
 def test_what_no_test_rests_on_is_changed_without_tests(pack: Pack) -> None:
     tool = pack.intent("change", facts=['to_change("README.md")']).tool("safe_change")
     assert tool.steps == ("make_patch", "apply_patch")

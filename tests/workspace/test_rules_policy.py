@@ -94,8 +94,13 @@ def test_protected_paths_have_no_tool_that_writes(pack: Pack, path: str) -> None
 def test_a_link_is_no_way_around(untidy: Pack) -> None:
     links = [str(row[0]) for row in untidy.domain.base.layer.facts[untidy.domain.base.compiled.ids[("link", 2)]].facts]
     assert links
-    for link in links:
+    for link in [*links, "out.py", "absolute.py"]:
         assert "safe_change" not in wanting(untidy, link)
+
+
+def test_another_repository_in_this_one_is_left_alone(untidy: Pack) -> None:
+    untidy.intent("change", facts=['to_change("nested/new.py")']).lacks("safe_change", because="another repository")
+    assert "safe_change" in wanting(untidy, "nested.py")
 
 
 def test_what_is_protected_is_for_the_one_who_serves_to_say(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ _LARGEST_REPORT: Final = 32 * 1024 * 1024
 _REPORT: Final = "report.jsonl"
 Outcome = Literal["passed", "failed", "interrupted", "no_tests", "timeout", "unusable"]
 _STOPPED: Final = ("timeout", "unusable", "interrupted")
+_NO_PYTEST: Final = "the project's Python has no pytest: install it there, or serve the pack with --set python=PATH"
 _OUTCOMES: Final[dict[int, Outcome]] = {0: "passed", 1: "failed", 2: "interrupted", 5: "no_tests"}
 
 
@@ -62,6 +63,8 @@ class TestRun(TypedDict):
     output: str
     """The end of what pytest printed."""
     seconds: float
+    problem: str
+    """Why no test can be run here at all, and what would help; empty if there is no problem."""
 
 
 class Comparison(TypedDict):
@@ -198,6 +201,7 @@ def _judged(reports: list[dict[str, Any]], ended: Ended, tests: list[str], root:
         "failures": failures[:_MOST_FAILURES],
         "output": redacted(output.decode(errors="replace"))[-_MOST_OUTPUT:].replace("\0", ""),
         "seconds": round(seconds, 3),
+        "problem": _NO_PYTEST if outcome == "unusable" and b"No module named pytest" in ended.errors else "",
     }
 
 
@@ -205,6 +209,8 @@ def _outcome(code: int | None, reports: list[dict[str, Any]]) -> Outcome:
     """A test can end the process, with any status: to have passed, pytest has to say that it is through."""
     if code is None:
         return "timeout"
+    if not any("started" in said for said in reports):
+        return "unusable"
     if not any("finished" in said for said in reports):
         return "interrupted" if code in _OUTCOMES or any("begun" in said for said in reports) else "unusable"
     return _OUTCOMES.get(code, "unusable")

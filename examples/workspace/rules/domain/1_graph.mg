@@ -21,6 +21,13 @@ affected(File) :- touched(File).
 affected(File) :- affected(On), rests_on(File, On).
 
 affected_test(File) :- affected(File), test_file(File).
+# What pytest is told, it is told for all of them.
+affected_test(File) :-
+  touched(Settings),
+  config_file(Settings, Tool),
+  rules_tests(Tool),
+  test_file(File).
+rules_tests("pytest"). rules_tests("python project"). rules_tests("tox").
 
 # Too many are run as a whole: without names pytest takes all there are.
 affected_count(Count) :- affected_test(_) |> do fn:group_by(), let Count = fn:count().

@@ -29,6 +29,8 @@ arg_value("safe_change", 1, "refuse", /false).
 skip_step(N, "The edits cannot be made: see problems.") :- cannot_be_made(), after_first(N).
 cannot_be_made() :- run_of("safe_change"), step_value(1, "applies", /false).
 after_first(2). after_first(3). after_first(4). after_first(5). after_first(6).
+skip_step(N, Why) :- no_tests_here(Why), after_first(N), N > 2.
+no_tests_here(Why) :- run_of("safe_change"), step_value(2, "problem", Why), Why != "".
 
 macro_step("safe_change", 2, "run_tests") :- has_tests().
 macro_step("safe_change", 4, "run_tests") :- has_tests().
@@ -92,10 +94,14 @@ arg_value("commit_changes", 1, "branch", Branch) :- branch_to_use(Branch).
 arg_value("commit_changes", 1, "dry_run", /false).
 arg_value("commit_changes", 1, "refuse", /false).
 arg_value("commit_changes", 1, "paths", Files) :-
-  changed(File, _)
+  to_be_committed(File)
   |> do fn:group_by(), let Files = fn:collect(File).
+instruction("commit_changes", 1, "Files whose names cannot be written plainly stay as they are.") :-
+  intent("review"),
+  changed(File, _),
+  oddly_named(File).
 branch_to_use(Branch) :- commit_to(Any) |> do fn:group_by(), let Branch = fn:pick_any(Any).
-relevant("commit_changes", 65) :- intent("review"), commit_to(_), changed(_, _).
+relevant("commit_changes", 65) :- intent("review"), commit_to(_), to_be_committed(_).
 
 # --- undo --------------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ extract("run_tests", "failed", "/failed").
 extract("run_tests", "outcome", "/outcome").
 extract("run_tests", "missing", "/missing").
 extract("run_tests", "failures", "/failures").
+extract("run_tests", "problem", "/problem").
 extract("parse_failures", "tests", "/tests").
 extract("parse_failures", "frames", "/frames").
 extract("parse_failures", "failures", "/failures").
@@ -41,6 +42,18 @@ summary(Text) :-
   ran("undo_change"),
   problem(Why),
   Text = fn:string:concat("Nothing was put back: ", Why, ".").
+
+summary(Text) :-
+  ran("safe_change"),
+  step_value(2, "problem", Why),
+  Why != "",
+  Text = fn:string:concat("Nothing was changed: ", Why, ".").
+summary(Text) :-
+  runs_tests(Tool),
+  ran(Tool),
+  step_value(1, "problem", Why),
+  Why != "",
+  Text = fn:string:concat("No test was run: ", Why, ".").
 
 # --- safe_change ---------------------------------------------------------------------------------------------------------
 

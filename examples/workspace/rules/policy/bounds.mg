@@ -3,6 +3,7 @@
 # --- nothing outside the root, and no second way to write a path --------------------------------------------------------
 
 named_path("to_change", File) :- to_change(File).
+named_path("to_commit", File) :- to_commit(File).
 named_path("applied", File) :- applied(_, File).
 named_path("failed_at", File) :- failed_at(File, _).
 named_path("raised_at", File) :- raised_at(File, _).
@@ -41,6 +42,7 @@ guarded(File) :-
   :string:starts_with(Path, Start).
 guarded(File) :- in_small_letters(File, Path), protected_end(End), :string:ends_with(Path, End).
 guarded(File) :- to_change(File), link(File, _).
+guarded(File) :- to_change(File), unreadable(File, "link out of the root").
 guarded(File) :- to_change(File), lock_file(File, _).
 
 # A file system may take two names for one that differ only in the case of letters.
@@ -63,6 +65,14 @@ letter(24, "Y", "y"). letter(25, "Z", "z").
 writes("safe_change").
 writes("propose_change").
 prohibited(Tool, "a protected path is among the files") :- writes(Tool), guarded(_).
+prohibited(Tool, "a file belongs to another repository, which lies in this one") :-
+  writes(Tool),
+  to_change(File),
+  unreadable(Folder, Why),
+  other_repository(Why),
+  Start = fn:string:concat(Folder, "/"),
+  :string:starts_with(File, Start).
+other_repository("submodule"). other_repository("nested repository").
 prohibited(Tool, "a file with secrets is for a person to change") :-
   writes(Tool),
   to_change(File),
@@ -84,11 +94,18 @@ odd_branch("remotes/").
 odd_branch("origin/").
 odd_branch("-").
 prohibited("commit_changes", "a merge or rebase is not finished") :- commit_to(_), under_way(_).
-prohibited("commit_changes", "a file with secrets has changed") :-
-  changed(File, _),
+prohibited("commit_changes", "a file with secrets is among the files") :-
+  to_be_committed(File),
   secret_in(File, _, _).
 prohibited("commit_changes", "who commits has to say who they are") :- client_trust("anonymous").
 prohibited("commit_changes", "a conflict is not resolved") :- changed(_, "conflicted").
+
+# What has changed and was named; if none was, all that has a name that can be written plainly.
+to_be_committed(File) :- to_commit(File), changed(File, _).
+to_be_committed(File) :- changed(File, _), !some_named(), !oddly_named(File).
+some_named() :- to_commit(_).
+oddly_named(File) :- odd_name(File).
+oddly_named(File) :- changed(File, _), :string:contains(File, "\\").
 
 # --- network never, and nobody without a name changes anything -----------------------------------------------------------
 

@@ -24,6 +24,12 @@ Decl to_change(Path)
 Decl commit_to(Branch)
   descr [doc("The branch that changes are to be committed to."), direction("input")]
   bound [/string].
+Decl to_commit(Path)
+  descr [
+    doc("A file that is to be committed. If none is named, all that have changed are."),
+    direction("input"),
+  ]
+  bound [/string].
 Decl applied(Run, Path)
   descr [doc("The run has changed the file, and that can be taken back."), direction("both")]
   bound [/string, /string].

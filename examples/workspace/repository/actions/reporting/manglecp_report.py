@@ -2,8 +2,8 @@
 
 Pytest itself runs nothing if one of the ids that it is given is not there. Here the others are run.
 
-What begins is written down as well, and so is the end of it all: if the process is ended in between, or ends itself,
-one can still tell which test was at work.
+What begins is written down as well, and so are the begin and the end of it all: if the process is ended in between, or
+ends itself, one can still tell which test was at work.
 
 It runs in the environment of the project that is tested, with whatever Python and pytest are there, and imports nothing
 else. What it cannot tell it leaves out: a report must never fail a test.
@@ -44,6 +44,10 @@ def _failure(report: Any) -> dict[str, Any]:
     if crash is not None:
         found.update(file=str(crash.path), line=int(crash.lineno))
     return found
+
+
+def pytest_sessionstart() -> None:
+    _write({"started": True})
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
