@@ -269,3 +269,21 @@ def test_a_declared_argument_with_definitions_of_its_own_is_a_tool() -> None:
     references = [found["properties"][name]["items"]["$ref"] for name in ("path", "depth")]
     assert sorted(references) == ["#/$defs/size", "#/$defs/size_2"]
     assert found["$defs"] == {"size": {"type": "integer"}, "size_2": {"type": "integer"}}
+
+
+# --- two values ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "count"),
+    [
+        ('arg_value("see", 1, "path", "a"). arg_value("see", 1, "path", W) :- intent(W).', 1),
+        ('arg_from("see", 1, "path", "a") :- intent("x"). arg_from("see", 1, "path", "b") :- intent("x").', 1),
+        ('arg_value("see", 1, "path", "a") :- intent("x"). arg_value("see", 1, "path", "b") :- intent("y").', 0),
+        ('arg_value("see", 1, "path", "a") :- intent("x"). arg_value("see", 1, "path", "a") :- intent("x").', 0),
+    ],
+)
+def test_two_clauses_that_always_give_two_values(rules: str, count: int) -> None:
+    told = [one for one in warnings(pack(TOOL + rules, actions=["look"])) if "two values" in one]
+    assert len(told) == count
+    assert all("arg_" in one and "the least of them counts" in one for one in told)

@@ -135,9 +135,9 @@ def test_of_several_values_the_least_counts() -> None:
 
 def test_a_fixed_value_goes_before_an_argument_and_that_before_a_result() -> None:
     step = 'macro_step("t", 1, "look"). macro_step("t", 2, "look").'
-    found = 'arg_step("t", 2, "path", 1, "").'
+    found = 'arg_step("t", 2, "path", 1, "/a").'
     named = 'arg_from("t", 2, "path", "file") :- intent("observe").'
-    assert composed(step + found).steps[1].arguments[0] == Argument("path", "step", "", 1)
+    assert composed(step + found).steps[1].arguments[0] == Argument("path", "step", "/a", 1)
     assert composed(step + found + named).steps[1].arguments[0] == call("path", "file")
     fixed = 'arg_value("t", 2, "path", "x") :- intent(_).'
     assert composed(step + found + named + fixed).steps[1].arguments[0] == Argument("path", "value", "x")
@@ -211,7 +211,7 @@ def test_what_clients_freeze_into_chains_does_not_pile_up() -> None:
         ('macro_step("t", 1, "look"). arg_value("t", 1, Param, 1) :- seen(Param).', "does not take"),
         ('macro_step("t", 1, "look"). arg_step("t", 1, "path", N, "") :- N = 1.', "does not run before"),
         (
-            'macro_step("t", 1, "look"). macro_step("t", 2, "look"). arg_step("t", 1, "path", 2, "").',
+            'macro_step("t", 1, "look"). macro_step("t", 2, "look"). arg_step("t", 1, "path", 2, "/a").',
             "does not run before",
         ),
         ('macro_step("t", 1, "look"). arg_step("t", 1, "path", N, "") :- N = 7.', "does not run before"),

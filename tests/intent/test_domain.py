@@ -241,7 +241,7 @@ def test_references_that_may_be_right() -> None:
     rules = """\
     macro_step("see", 2, "look") :- intent("repair").
     step_after("see", 2, 1).
-    arg_step("see", 2, "path", 1, "").
+    arg_step("see", 2, "path", 1, "/a").
     macro_result("see", "all", 2, "").
     macro_result("see", "part", 1, "/a/~0~1/0").
     arg_from("see", 1, "path", "file").

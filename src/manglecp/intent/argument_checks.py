@@ -134,8 +134,19 @@ class _Check:
                         message += f": {name} goes before {predicate}, which never counts"
                         self.complaints.say(said, 2, message, f"remove one of them{_place(earlier)}")
                         break
-            for terms, said in found:
+            for number, (terms, said) in enumerate(found):
+                self._one_value(predicate, said, [other for same, other in found[:number] if same == terms])
                 first.setdefault(terms, []).append((predicate, said))
+
+    def _one_value(self, predicate: str, said: Said, others: Iterable[Said]) -> None:
+        """No two clauses always hold together and give different values. What two facts say is told elsewhere."""
+        for other in others:
+            together = other.premises <= said.premises or said.premises <= other.premises
+            if together and (other.premises or said.premises) and other.terms[3:] != said.terms[3:]:
+                message = f"{predicate} gives {said.args[2] or 'the parameter'!r} of step {said.args[1]} two values"
+                fix = f"let one of them hold only where the other does not{_place(other)}"
+                self.complaints.say(said, 2, f"{message}, and the least of them counts", fix, error=False)
+                return
 
     def revert(self, which: Iterable[Said]) -> None:
         """Each step with an effect has an undoing action, or its own action says that it can be taken back."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from manglecp.intent.context import uri
+from manglecp.intent.result_checks import check_results
 from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.pack.model import Pack
 from manglecp.pack.problems import meant
@@ -40,6 +41,7 @@ def check_references(pack: Pack, statements: Statements, complaints: Complaints)
     check.optional()
     check.conflicts()
     check.suggestions()
+    check_results(pack, statements, complaints)
 
 
 def may_have_step(statements: Statements, tool: str, number: int) -> bool:
