@@ -21,13 +21,17 @@ from tests.testing.test_plugin import run_pytest
 pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
 
 
-def test_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
-    writing, rules, *_ = (body for language, body in Pasting("docs/tutorial/ten-minutes.md").blocks if language == "sh")
+def after_ten_minutes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder that has the pack ``desk``."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MANGLECP_STATE_DIR", str(folder / "state"))
     pasted = Pasting("docs/tutorial/ten-minutes.md")
-    pasted.blocks = [("sh", writing), ("sh", rules)]
-    pasted.paste(tmp_path)
+    pasted.blocks = [block for block in pasted.blocks if block[0] == "sh"][:2]
+    pasted.paste(folder)
+
+
+def test_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    after_ten_minutes(tmp_path, monkeypatch)
     page = "docs/tutorial/policy.md"
     assert follow(page) == 8
     (command,) = (block.body for block in blocks(page) if block.language == "sh")
@@ -66,6 +70,11 @@ def test_writing_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_finding_out_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert follow("docs/how-to/debug-rules.md") == 4
+
+
+def test_an_agent_gets_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    after_ten_minutes(tmp_path, monkeypatch)
+    assert follow("docs/how-to/give-an-agent-tools.md") == 1
 
 
 STAND_IN = '''
