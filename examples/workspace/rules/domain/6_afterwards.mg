@@ -14,7 +14,6 @@ extract("run_tests", "missing", "/missing").
 extract("run_tests", "failures", "/failures").
 extract("run_tests", "problem", "/problem").
 extract("parse_failures", "tests", "/tests").
-extract("parse_failures", "frames", "/frames").
 extract("parse_failures", "failures", "/failures").
 extract("commit", "commit", "/commit").
 extract("commit", "problem", "/problem").
@@ -116,17 +115,21 @@ passed_through(File, Line) :-
   :match_entry(Frame, "file", File),
   :match_entry(Frame, "line", Line),
   !:string:starts_with(File, "/").
-raised(File, Line) :-
+raised_in(Tool, File, Line) :-
   tells_failures(Tool),
   ran(Tool),
   step_value(1, "failures", Failures),
   :list:member(One, Failures),
   :match_entry(One, "file", File),
   :match_entry(One, "line", Line),
-  Line > 0,
-  !:string:starts_with(File, "/").
+  Line > 0.
 tells_failures("read_traceback").
 tells_failures(Tool) :- runs_tests(Tool).
+raised(File, Line) :-
+  runs_tests(Tool),
+  raised_in(Tool, File, Line),
+  !:string:starts_with(File, "/").
+raised(Known, Line) :- raised_in("read_traceback", File, Line), known_as(File, Known).
 asserts("raised_at", [File, Line], "derived") :- raised(File, Line).
 continues_with("raised_at", [File, Line]) :- raised(File, Line).
 asserts("failed_at", [File, Line], "derived") :- passed_through(File, Line).
@@ -137,12 +140,36 @@ suggests("diagnose_failure", Params, "Tests fail.") :-
   |> let Params = ["test" : Test].
 
 named_test(Test) :- ran("read_traceback"), step_value(1, "tests", Tests), :list:member(Test, Tests).
-frame(File, Line) :-
+told_frame(File, Line) :-
   ran("read_traceback"),
-  step_value(1, "frames", Frames),
-  :list:member(One, Frames),
-  :match_entry(One, "file", File),
-  :match_entry(One, "line", Line).
+  step_value(1, "failures", Failures),
+  :list:member(One, Failures),
+  :match_entry(One, "frames", Frames),
+  :list:member(Frame, Frames),
+  :match_entry(Frame, "file", File),
+  :match_entry(Frame, "line", Line).
+frame(Known, Line) :- told_frame(File, Line), Line > 0, known_as(File, Known).
+
+# A traceback of another machine has other folders before the paths of this repository, and one that was made in a
+# folder of it has fewer.
+known_as(File, File) :- told_frame(File, _), file(File, _, _, _).
+known_as(File, Known) :-
+  told_frame(File, _),
+  :string:starts_with(File, "/"),
+  !:string:contains(File, "site-packages/"),
+  file(Known, "python", _, _),
+  :string:contains(Known, "/"),
+  End = fn:string:concat("/", Known),
+  :string:ends_with(File, End).
+known_as(File, Known) :-
+  told_frame(File, _),
+  !:string:starts_with(File, "/"),
+  !known_file(File),
+  End = fn:string:concat("/", File),
+  file(Known, "python", _, _),
+  :string:ends_with(Known, End).
+known_file(File) :- told_frame(File, _), file(File, _, _, _).
+
 asserts("failing_test", [Test], "derived") :- named_test(Test).
 asserts("failed_at", [File, Line], "derived") :- frame(File, Line).
 continues_with("failing_test", [Test]) :- named_test(Test).
