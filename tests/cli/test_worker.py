@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,16 @@ def test_once_says_what_is_left_to_a_decision(run: Run, store: Path, pack: str, 
     assert shown.stderr.endswith(f"0 runs carried out\n1 run left to a decision: {left}\n"), shown.stderr
     assert "WARNING post: " in shown.stderr
     assert state_of(store, left) == RunState.NEEDS_DECISION
+
+
+def test_once_says_what_still_belongs_to_somebody(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
+    """Whoever starts it right after a crash is told to wait, and not that there is nothing."""
+    with sqlite3.connect(store) as database:
+        far = 4_000_000_000_000
+        database.execute("UPDATE runs SET owner = 'elsewhere', claim_until_ms = ? WHERE run_id = ?", (far, left))
+    database.close()
+    shown = run("worker", pack, "--workspace", str(work), "--once")
+    assert shown.stderr.endswith("0 runs carried out\n1 run still claimed, until its process was silent for 15 s\n")
 
 
 def test_runs_of_other_editions_are_left_alone(run: Run, store: Path, pack: str, work: Path, left: str) -> None:

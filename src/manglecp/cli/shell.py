@@ -78,6 +78,7 @@ def _talk(
     confirm: bool,
 ) -> int:
     from manglecp.cli.looping import Beside
+    from manglecp.cli.outputs import Progress
     from manglecp.cli.servers import Person
     from manglecp.cli.shell_commands import Shell
     from manglecp.client.errors import ClientError
@@ -105,7 +106,8 @@ def _talk(
                 opening = _remote(target, server)
             else:
                 opening = _local(target, place, identity_of(who, permissions), clock)
-            client: Client = beside.wait(beside.stack.enter_async_context(opening))
+            with Progress("loading" if url is None else "connecting"):
+                client: Client = beside.wait(beside.stack.enter_async_context(opening))
         except ClientError as error:
             _tell(error)
             return 1

@@ -18,10 +18,12 @@ from manglecp.cli.places import Place, place_options
 from manglecp.cli.stores import refusing
 
 if TYPE_CHECKING:
+    from manglecp.invoke.local import Opened
     from manglecp.store.opening import Store
 
 __all__ = ["command"]
 
+_MOST_CLAIMED: Final = 100
 _LONGEST: Final = 2_000
 """Of what an action said; its end says most."""
 
@@ -75,11 +77,13 @@ def _logged() -> Iterator[None]:
 
 
 async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: bool) -> None:
-    from manglecp.cli.outputs import count
+    from manglecp.cli.outputs import Progress, count
     from manglecp.invoke.local import open_packs
     from manglecp.invoke.worker import Worker
 
-    async with open_packs(folders, on_failure=_tell, **place) as opened:
+    async with contextlib.AsyncExitStack() as stack:
+        with Progress("loading"):
+            opened = await stack.enter_async_context(open_packs(folders, on_failure=_tell, **place))
         worker = Worker(opened.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)
         if once:
@@ -89,6 +93,8 @@ async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: 
             click.echo(f"{count(len(taken - waiting), 'run')} carried out", err=True)
             if waiting:
                 click.echo(f"{count(len(waiting), 'run')} left to a decision: {', '.join(sorted(waiting))}", err=True)
+            elif not taken and (claimed := await asyncio.to_thread(_claimed, opened)):
+                click.echo(f"{count(claimed, 'run')} still claimed, until its process was silent for 15 s", err=True)
             return
         names = ", ".join(f"{one.domain.pack.name} {one.domain.digest}" for one in opened.invokers)
         click.echo(f"waiting for runs of {names}", err=True)
@@ -108,6 +114,15 @@ def _undecided(store: Store, runs: Collection[str]) -> set[str]:
     with store.reading() as tx:
         found = [store.runs.show(tx, run) for run in runs]
     return {one.run.run_id for one in found if one is not None and one.run.state == RunState.NEEDS_DECISION}
+
+
+def _claimed(opened: Opened) -> int:
+    """How many runs of these packs belong to somebody, who may be gone."""
+    from manglecp.store.runs.model import RunState
+
+    digests = {one.domain.digest for one in opened.invokers}
+    with opened.store.reading() as tx:
+        return sum(run.pack_digest in digests for run in opened.store.runs.list(tx, RunState.RUNNING, _MOST_CLAIMED))
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
