@@ -12,7 +12,8 @@ Three ideas:
 Data meets the modules in this order:
 
     kernel, said, cross_checks,        the rules, and what a pack may not get wrong    when a pack is loaded
-      argument_checks, external_checks,
+      argument_checks, result_checks,
+      reference_checks, external_checks,
       generated, settled, rule_texts
     domain, manifest                   a pack ready to be asked, and what it tells of itself
     evaluation (identity, lookup)      a request becomes facts, facts an answer        for each request
