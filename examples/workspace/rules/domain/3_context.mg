@@ -96,7 +96,12 @@ clue(File, 26, "of what the test rests on it changed lately") :-
   committed_at(File, Time),
   fourth(Time),
   !fresh_edit().
-committed_at(File, Time) :- distance(File, _), last_change(File, Time, _), !test_file(File).
+committed_at(File, Time) :-
+  distance(File, _),
+  last_change(File, Time, _),
+  !test_file(File),
+  !always_empty(File).
+always_empty(File) :- distance(File, _), file(File, _, 0, _), churn(File, 1).
 newest(Time) :- committed_at(_, Any) |> do fn:group_by(), let Time = fn:time:max(Any).
 second(Time) :-
   newest(Later),
@@ -137,11 +142,13 @@ clue(File, 8, "the test rests on it") :-
   distance(File, Steps),
   Steps > 0,
   Steps <= 2,
-  !test_file(File).
+  !test_file(File),
+  !always_empty(File).
 clue(File, 4, "the test rests on it from afar") :-
   distance(File, Steps),
   Steps > 2,
-  !test_file(File).
+  !test_file(File),
+  !always_empty(File).
 clue(File, 4, "it changes often") :- distance(File, _), worn(File).
 clue(File, 30, "it fails") :- distance(File, 0).
 
