@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,15 @@ def test_checking_a_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             prose = '"content": "Sorry, the ledger did not answer. Please try again later."'
             mended = f'"content": {json.dumps(step.strip())}'
             assert prose in log
-            Path("agent.jsonl").write_text(log.replace(prose, mended), encoding="utf-8")
+            log = log.replace(prose, mended)
             continue
         command, _, expected = step.partition("\n")
         if command == "$ head -n 1 turns.jsonl > turn.json":
             Path("turn.json").write_text(Path("turns.jsonl").read_text().splitlines()[0])
+            continue
+        if command.startswith("$ sed"):
+            subprocess.run(["bash", "-c", command.removeprefix("$ ")], check=True)
+            assert Path("agent.jsonl").read_text(encoding="utf-8") == log
             continue
         result = CliRunner().invoke(cli, shlex.split(command)[2:])
         assert re.sub("jw1_[0-9a-f]+", "jw1_…", result.stdout + result.stderr) == expected, command
