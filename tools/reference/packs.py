@@ -68,7 +68,7 @@ _MEANINGS: Final = {
     "params.NAME.writable": "may actions write in the folder?",
     "sandbox.profile": (
         "how it wishes its hosts to be [locked in](../explanation/sandbox.md). Less than `strict` is a warning, and "
-        "holds only where whoever runs it allows it: `serve_externals(pack, allow_weaker=True)`"
+        "holds only where whoever runs it allows it: `--allow-weaker`, or `Server(…, allow_weaker=True)`"
     ),
     "extensions.structured_facts": (
         "may clients write facts as [clauses without a body](messages.md#structured-clauses)? "
