@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import warnings
 from dataclasses import replace
@@ -25,6 +26,7 @@ from tests.server.house import JSON, House, house
 from tests.server.slow import slow_evaluations
 
 MANIFEST = "/.well-known/manglecp/manifest.json"
+HEAD = b"POST /evaluate HTTP/1.1\r\nhost: localhost\r\n"
 
 
 async def post(h: House, path: str, message: Any, **headers: str) -> tuple[int, dict[str, Any], Any]:
@@ -232,6 +234,37 @@ async def test_whoever_closes_the_connection_has_cancelled(monkeypatch: pytest.M
             gate.open.set()
             assert (await post(h, "/evaluate", intent("b")))[0] == 200
             del reader
+
+
+async def test_requests_that_come_at_once_are_answered_each_for_itself() -> None:
+    """In their order, on one connection that stays open."""
+    async with house() as h:
+        bodies = [encoded(intent(f"r-{number}")) for number in range(5)]
+        head = HEAD + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        reader, writer = await h.raw(b"".join(head % len(body) + body for body in bodies))
+        async with asyncio.timeout(PATIENCE):
+            for number in range(5):
+                told = await reader.readuntil(b"\r\n\r\n")
+                assert told.startswith(b"HTTP/1.1 200 OK\r\n")
+                lines = dict(line.split(b": ", 1) for line in told.strip().split(b"\r\n")[1:])
+                assert {b"content-type", b"cache-control", b"content-length", b"date"} == lines.keys()
+                answer = json.loads(await reader.readexactly(int(lines[b"content-length"])))
+                assert answer["id"] == f"r-{number}"
+        writer.close()
+
+
+async def test_whoever_wants_no_other_answer_is_told_that_there_is_none() -> None:
+    async with house() as h:
+        body = encoded(intent("a"))
+        reader, writer = await h.raw(
+            b"POST /evaluate HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        async with asyncio.timeout(PATIENCE):
+            told = await reader.read()
+        assert b"\r\nconnection: close\r\n" in told
+        assert json.loads(told.partition(b"\r\n\r\n")[2])["id"] == "a"
+        writer.close()
 
 
 @pytest.mark.req("TRANS-40")

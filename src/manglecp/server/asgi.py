@@ -28,6 +28,9 @@ class Connection(Protocol):
     def when_gone(self, told: Callable[[], None] | None) -> None:
         """Have ``told`` called when the client closes the connection; None: do not, any more."""
 
+    def answer(self, head: bytes, body: bytes) -> bool:
+        """Send all of an answer at once, if that can be: the status line and headers, each with its line break."""
+
 
 def connection_of(scope: Scope) -> Connection | None:
     """None under a listener that is not ours."""

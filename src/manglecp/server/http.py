@@ -11,6 +11,8 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from http.client import responses
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -64,6 +66,10 @@ class _Request:
 
     async def reply(self, reply: Reply, *headers: Header) -> None:
         waiting = reply.retry_after_ms
+        if self.connection is not None and self.method == "POST" and not (waiting or headers or self._cors):
+            head = _head(reply.status) + b"content-length: %d\r\n" % len(reply.data)
+            if self.connection.answer(head, reply.data):
+                return
         more = [] if waiting is None else [(b"retry-after", b"%d" % -(-waiting // 1_000))]
         await self.answer(reply.status, reply.data, _JSON, _NOT_CACHED, *more, *headers)
 
@@ -148,8 +154,8 @@ class Http:
             self._core.handled(session, None, began_ns, reply)
             await request.reply(reply, (b"connection", b"close"))  # the rest of it is not read
             return
-        connection = request.connection or _Watched(request.receive)
-        connection.when_gone(session.cancel_all)
+        when_gone = (request.connection or _Watched(request.receive)).when_gone
+        when_gone(session.cancel_all)
         try:
             if PARENT in request.headers:
                 with joined(request.headers):
@@ -157,7 +163,7 @@ class Http:
             else:
                 answer = await session.handle(body, (type_,))
         finally:
-            connection.when_gone(None)
+            when_gone(None)
         if answer is None:  # the run of a key was cancelled, which is told where it was asked for
             await request.answer(204, b"", _NOT_CACHED)
         else:
@@ -268,6 +274,13 @@ async def _document(request: _Request, body: bytes, kind: Header, etag: bytes, *
         await request.answer(304, b"", *headers)
     else:
         await request.answer(200, body, kind, *headers)
+
+
+@lru_cache(maxsize=64)
+def _head(status: int) -> bytes:
+    """The beginning of what nearly every message is answered with."""
+    lines = (b"HTTP/1.1 %d %s" % (status, responses.get(status, "").encode()), *map(b": ".join, (_JSON, _NOT_CACHED)))
+    return b"".join(line + b"\r\n" for line in lines)
 
 
 def _fits(headers: Mapping[bytes, bytes]) -> None:

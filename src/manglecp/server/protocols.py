@@ -9,7 +9,7 @@ from collections.abc import Callable, Sized
 from typing import Any, Final
 
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
@@ -53,28 +53,13 @@ class HttpProtocol(HttpToolsProtocol):
     """Has everything been answered, so that it is the deadline of the next request?"""
     _timer: asyncio.TimerHandle | None = None
     _length = 0
-    _told: Callable[[], None] | None = None
+    told: Callable[[], None] | None = None
+    """Who hears of it when the client closes the connection."""
 
     @property
     def write_paused(self) -> bool:
         """Does the client not read what it is sent?"""
         return self.flow.write_paused
-
-    # --- what the application knows of it besides ASGI (:class:`manglecp.server.asgi.Connection`) ---------------------
-
-    def whole_body(self) -> bytes | None:
-        cycle = self.cycle
-        if cycle.more_body or cycle.waiting_for_100_continue or cycle.disconnected:
-            return None
-        body, cycle.body = bytes(cycle.body), bytearray()
-        cycle.message_event.clear()
-        self.flow.resume_reading()
-        return body
-
-    def when_gone(self, told: Callable[[], None] | None) -> None:
-        self._told = told
-        if told is not None and self.cycle.disconnected:
-            told()
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -88,13 +73,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline = None
         if self._timer is not None:
             self._timer.cancel()
-        told, self._told = self._told, None
+        told, self.told = self.told, None
         if told is not None:
             told()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]  # ASGI has objects only
         self._length = 0
         if self._deadline is None:
             self._within(HEADER_SECONDS, self.transport.abort)
@@ -110,6 +94,9 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._deadline = None
         super().on_headers_complete()
+        # The next request may be there before this one is begun: each has an exchange of its own.
+        exchange = _Exchange(self, self.cycle)
+        self.scope["extensions"] = {CONNECTION: exchange}  # type: ignore[dict-item]  # ASGI has objects only
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """An error message as the body, then the end of the connection."""
@@ -162,6 +149,45 @@ class HttpProtocol(HttpToolsProtocol):
         self._length += length
         if self._length > _LONGEST_HEADERS:
             raise ValueError("the request has too many headers")  # the parser stops, and the request is refused
+
+
+class _Exchange:
+    """One request and its answer (:class:`manglecp.server.asgi.Connection`)."""
+
+    __slots__ = ("_cycle", "_protocol")
+
+    def __init__(self, protocol: HttpProtocol, cycle: RequestResponseCycle) -> None:
+        self._protocol = protocol
+        self._cycle = cycle
+
+    def whole_body(self) -> bytes | None:
+        cycle = self._cycle
+        if cycle.more_body or cycle.waiting_for_100_continue or cycle.disconnected:
+            return None
+        body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        cycle.flow.resume_reading()
+        return body
+
+    def when_gone(self, told: Callable[[], None] | None) -> None:
+        self._protocol.told = told  # of several requests one is answered at a time
+        if told is not None and (self._cycle.disconnected or self._cycle.transport.is_closing()):
+            told()
+
+    def answer(self, head: bytes, body: bytes) -> bool:
+        cycle = self._cycle
+        if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        more = [b"%s: %s\r\n" % header for header in cycle.default_headers]
+        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+        cycle.transport.write(b"".join((head, *more, end, body)))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+        return True
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
