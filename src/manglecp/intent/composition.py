@@ -19,7 +19,7 @@ from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.safety import safety
 from manglecp.intent.secret_settings import hiding
 from manglecp.intent.tokens import counter
-from manglecp.intent.validity import expired, validity
+from manglecp.intent.validity import validity
 from manglecp.intent.visible import shown
 from manglecp.mangle.engine.base import Base
 from manglecp.mangle.engine.rows import changed, finder
@@ -104,9 +104,9 @@ class Composer:
             self._kept.put(key, made)
         if isinstance(made, Flaw):
             raise Flaw(made.message, made.fix)
-        if expired(self.evaluation, tool):
-            raise Flaw(f"{shown(tool)}: it is no longer valid", "let valid_for and valid_until end in the future")
         window = validity(self.evaluation, tool)
+        if window is None:
+            raise Flaw(f"{shown(tool)}: it is no longer valid", "let valid_for and valid_until end in the future")
         requires = tuple([name for name in made.requires if name in self._selected])
         last = self._kept.filled.get(key)
         if last is not None and _filling(last) == (*window, selected.score, selected.phase, requires):

@@ -23,11 +23,14 @@ __all__ = ["expired", "validity"]
 _SPOKEN_FOR: Final = (("mandatory", 1), ("relevant", 2))
 
 
-def validity(evaluation: Evaluation, tool: str) -> tuple[int | None, int | None]:
-    """Not before and expires at, in nanoseconds since 1970; both None for a tool without a window."""
+def validity(evaluation: Evaluation, tool: str) -> tuple[int | None, int | None] | None:
+    """Not before and expires at, in nanoseconds since 1970; both None for a tool without a window. None for a tool that
+    rules have given an end that has passed."""
     end = _ruled(evaluation, tool)
     if end is None:
         end = _selected(evaluation, tool)
+    elif end < evaluation.now:
+        return None
     if end is None or end >= INT_MAX:
         return None, None
     return evaluation.now, end
@@ -41,10 +44,12 @@ def expired(evaluation: Evaluation, tool: str) -> bool:
 
 def _ruled(evaluation: Evaluation, tool: str) -> int | None:
     """The earliest end that rules give it."""
-    lookup = evaluation.lookup
-    spans = (cast(Duration, span).ns for _, span in lookup.rows("valid_for", 2, tool))
-    ends = (cast(Time, end).ns for _, end in lookup.rows("valid_until", 2, tool))
-    return min([*(evaluation.now + span for span in spans), *ends], default=None)
+    spans = evaluation.lookup.rows("valid_for", 2, tool)
+    until = evaluation.lookup.rows("valid_until", 2, tool)
+    if not spans and not until:
+        return None
+    ends = [evaluation.now + cast(Duration, span).ns for _, span in spans]
+    return min([*ends, *(cast(Time, end).ns for _, end in until)])
 
 
 def _selected(evaluation: Evaluation, tool: str) -> int | None:

@@ -35,9 +35,9 @@ from manglecp.wire.messages.intent import IntentRequest, IntentResponse
 
 __all__ = ["Evaluating", "Outcome", "Turn"]
 
-_MOMENT: Final = 0.003
+_MOMENT: Final = 0.005
 """Seconds in which a round takes one more."""
-_LASTING: Final = 0.005
+_LASTING: Final = 0.010
 """Seconds after which a round is one that lasts."""
 
 Outcome: TypeAlias = IntentResponse | Exception
