@@ -36,7 +36,7 @@ _WHY: Final = {
     "breaker_open": "It failed too often lately and was not tried",
     "queue_full": "Too many calls were waiting",
     "cancelled": "It was cancelled",
-    "oversize": "Its answer was too long",
+    "oversize": "Its input or its answer was too long",
     "empty_output": "It answered nothing",
     "outcome_unknown": "No answer came, and its effect may have happened",
     "argument_missing": "An argument could not be found in an earlier result or run",

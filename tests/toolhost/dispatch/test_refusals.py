@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +195,21 @@ for line in sys.stdin:
     claimed = {"event": "lease_used", "tier": 3, "claimed_by": "host"}
     assert heard[:4] == [{"event": "progress", "fraction": 0.5}, {"event": "log"}, claimed, {"claimed_by": "host"}]
     assert set(complaints) == {"on_event failed"}
+
+
+@pytest.mark.parametrize(("text", "at_once"), [("{}", True), (7, True), (f'{{"a": "{"x" * 600_000}"}}', False)])
+def test_nobody_waits_until_a_large_input_has_been_looked_at(
+    text: Any, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    prepare = Dispatcher.prepare
+
+    def noted(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return prepare(*given)
+
+    monkeypatch.setattr(Dispatcher, "prepare", noted)
+    answer = asyncio.run(Dispatcher([SERVED]).call("AID.NONE.v1", input_json=text))
+    assert isinstance(answer, dict)
+    assert answer["type"] == "not_found"
+    assert [one is threading.main_thread() for one in threads] == [at_once]

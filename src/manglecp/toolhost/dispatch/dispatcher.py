@@ -41,6 +41,8 @@ __all__ = ["Asked", "DispatchedRun", "Dispatcher", "Served"]
 
 CALLS_PER_RUN: Final = 64
 """The budget of a run, as upstream has it."""
+_LARGE: Final = 1 << 19
+"""Characters of an input that takes so long to look at that others should not wait for it."""
 
 
 class Served(NamedTuple):
@@ -146,7 +148,9 @@ class Dispatcher:
         **asked: Unpack[Asked],
     ) -> Answer | DispatchError:
         """Run one action on any host of its plugin."""
-        prepared = self.prepare(aid, identity, slots or {}, asked)
+        given = aid, identity, slots or {}, asked
+        large = _is_large(asked.get("input_json"))
+        prepared = await asyncio.to_thread(self.prepare, *given) if large else self.prepare(*given)
         return await prepared.pool.call(prepared.call) if isinstance(prepared, Prepared) else prepared
 
     def run(
@@ -184,6 +188,10 @@ class Dispatcher:
             **named,
         )
         return Prepared(self._pools[number], call) if isinstance(call, Call) else call
+
+
+def _is_large(text: object) -> bool:
+    return isinstance(text, str) and len(text) > _LARGE
 
 
 class DispatchedRun:
