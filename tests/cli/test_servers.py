@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -209,3 +210,27 @@ def test_consent_is_signed_with_the_key_that_came_with_the_token(
     agreed = run(*fix, "--confirm", "--confirmation-key", str(place / "key"), *name)
     assert (agreed.exit_code, agreed.stderr) == (0, "")
     assert "/api/users" in (work / "app" / "routes.toml").read_text("utf-8")
+
+
+@pytest.mark.no_cover
+@pytest.mark.usefixtures("place")
+def test_whoever_sits_at_a_terminal_reads_lines_and_programs_read_records() -> None:
+    command = [sys.executable, "-m", "manglecp", "serve", str(INCIDENT), "--http", "127.0.0.1:0"]
+    ours, theirs = os.openpty()
+    with subprocess.Popen(command, stderr=theirs) as process:
+        try:
+            os.close(theirs)
+            shown = b""
+            while b"serving at" not in shown:
+                shown += os.read(ours, 65_536)
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+            os.close(ours)
+    assert b"INFO listening at http://127.0.0.1" in shown
+    assert b"{" not in shown
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert json.loads(process.stderr.readline())["message"].startswith("listening at http://127.0.0.1")
+        process.terminate()
+        process.communicate(timeout=PATIENCE)

@@ -61,5 +61,5 @@ def test_the_reference_has_every_option(verb: str) -> None:
     with click.Context(cli) as context:
         command = cli.get_command(context, verb)
     assert command is not None
-    options = {one.opts[0] for one in command.params if isinstance(one, click.Option)}
+    options = {one.opts[0] for one in command.params if isinstance(one, click.Option) and not one.hidden}
     assert options == set(re.findall(r"--[a-z-]+", section.split("```")[1]))

@@ -90,6 +90,10 @@ def bound_at(host: str, port: int) -> socket.socket:
         raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{what}") from None
 
 
+def _format() -> str:
+    return "text" if sys.stderr is not None and sys.stderr.isatty() else "json"
+
+
 def log_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``log_level`` and ``log_format``."""
     level = click.option(
@@ -102,9 +106,9 @@ def log_options(function: Callable[..., Any]) -> Callable[..., Any]:
     form = click.option(
         "--log-format",
         type=click.Choice(["json", "text"]),
-        default="json",
+        default=_format,
         envvar="MANGLECP_LOG_FORMAT",
-        help="One JSON object a line, which is the default, or text for people.",
+        help="One JSON object a line, or text for people, which is the default at a terminal.",
     )
     return level(form(function))
 
