@@ -74,7 +74,10 @@ class Profile:
         """
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
-        with collector_paused(len(facts) > _MANY):
+        if len(facts) > _MANY:
+            with collector_paused():
+                found, violations = self._settled(facts, now)
+        else:
             found, violations = self._settled(facts, now)
         missing = _missing(facts, required)
         if violations or missing:

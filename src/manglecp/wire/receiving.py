@@ -121,11 +121,15 @@ def _request(type_: Any, envelope: Mapping[str, Any]) -> str | None:
 def _object(data: bytes) -> dict[str, Any]:
     if data.startswith(_BOM):
         raise malformed("The message begins with a byte order mark", "$", "Send UTF-8 without one.")
-    outline = brackets(data)
+    # Most messages have fewer brackets, with those in strings, than may stand in each other.
+    outline = brackets(data) if data.count(b"[") + data.count(b"{") > MAX_DEPTH else b""
     if len(outline) > 2 * MAX_PARTS:
         raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
     try:
-        with collector_paused(len(data) > _LONG):
+        if len(data) > _LONG:
+            with collector_paused():
+                decoded = decode(data)
+        else:
             decoded = decode(data)
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."
@@ -135,7 +139,7 @@ def _object(data: bytes) -> dict[str, Any]:
         raise error from None
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")
-    if deeper_than(MAX_DEPTH, outline):
+    if outline and deeper_than(MAX_DEPTH, outline):
         raise malformed(f"The message is nested more than {MAX_DEPTH} deep", "$")
     return decoded
 
