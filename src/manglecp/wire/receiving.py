@@ -121,8 +121,9 @@ def _request(type_: Any, envelope: Mapping[str, Any]) -> str | None:
 def _object(data: bytes) -> dict[str, Any]:
     if data.startswith(_BOM):
         raise malformed("The message begins with a byte order mark", "$", "Send UTF-8 without one.")
-    # Most messages have fewer brackets, with those in strings, than may stand in each other.
-    outline = brackets(data) if data.count(b"[") + data.count(b"{") > MAX_DEPTH else b""
+    # Most messages have fewer brackets, with those in strings, than either limit allows.
+    many = data.count(b"[") + data.count(b"{") > min(MAX_DEPTH, MAX_PARTS)
+    outline = brackets(data) if many else b""
     if len(outline) > 2 * MAX_PARTS:
         raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
     try:
