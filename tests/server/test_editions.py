@@ -181,3 +181,35 @@ async def test_a_run_that_somebody_left_behind_is_carried_out() -> None:
         await serving.end()
     assert ran == ["write"]
     store.close()
+
+
+async def test_doubts_about_a_pack_are_logged_with_every_edition(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever only serves a pack hears of a policy that speaks of no tool, too."""
+    folder = pack_folder(tmp_path)
+    policy = folder / "rules" / "policy"
+    policy.mkdir()
+    store = open_store(":memory:")
+    async with open_edition(folder, store, degrade=True) as outline:
+        settings = outline.domain.pack.settings
+    serving = Serving(partial(open_edition, folder, store, degrade=True), settings, ServerSettings(worker=False))
+    core = Core(serving)
+    serving.begin()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await serving.ready()
+            assert _doubts(caplog) == []
+            (policy / "who.mg").write_text('prohibited("twise", "no").\n')
+            assert await serving.reload() == "swapped"
+        (told,) = _doubts(caplog)
+        assert "nothing says that there is a tool 'twise'" in told
+        assert "did you mean twice?" in told
+    finally:
+        async with asyncio.timeout(PATIENCE):
+            await core.close()
+        store.close()
+
+
+def _doubts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if "but warning" in record.message]

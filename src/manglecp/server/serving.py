@@ -261,6 +261,8 @@ class Serving:
         if before is not None:
             before.release()
         self._troubles.pop(_RELOAD, None)
+        for problem in kept.edition.domain.warnings:
+            _log.warning("the pack is loaded, but %s", problem.render())
         self._tell()
 
     async def reload(self) -> Reloaded:
