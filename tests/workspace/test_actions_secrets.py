@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.workspace.repository.actions.committing import commit
 from examples.workspace.repository.actions.history import git_diff
 from examples.workspace.repository.actions.outlining import outline
 from examples.workspace.repository.actions.reading import read_range
 from examples.workspace.repository.actions.searching import search_text
 from examples.workspace.repository.actions.testing import run_tests
+from examples.workspace.repository.refusal import Refused
 from examples.workspace.repository.secrets import found, is_redacted, redacted, redacted_diff, secret_lines, secrets_in
 from tests.workspace.acting import context
 from tests.workspace.repository import Repository, new
@@ -145,8 +147,12 @@ def test_no_action_that_shows_text_shows_them(repository: Repository) -> None:
     for name in ("conf.py", "id.pem", "code.py", "test_it.py"):
         for start in range(1, 8):
             assert leaks(read_range(here, name, start, 1)) == []
-        assert read_range(here, name)["redacted"]
+        whole = read_range(here, name)
+        assert (whole["redacted"], whole["sha256"]) == (True, ""), "by its hash a short one could be guessed"
     assert leaks(outline(here, "code.py")) == []
+    assert outline(here, "code.py")["sha256"] == ""
+    with pytest.raises(Refused, match="has a secret in it: take it out first"):
+        commit(here, ["conf.py"], "Publish it", "work")
     diff = git_diff(here)
     assert diff["files"]
     assert leaks(diff) == []
