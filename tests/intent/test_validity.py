@@ -39,7 +39,9 @@ def evaluated(rules: str, *facts: dict[str, Any] | tuple[str, ...]) -> Evaluatio
 
 def window(rules: str, tool: str, *facts: dict[str, Any] | tuple[str, ...]) -> float | None:
     """Minutes from now."""
-    not_before, expires_at = validity(evaluated(rules, *facts), tool)
+    found = validity(evaluated(rules, *facts), tool)
+    assert found is not None
+    not_before, expires_at = found
     if expires_at is None:
         assert not_before is None
         return None
