@@ -130,7 +130,14 @@ def test_at_once_and_one_by_one(facts: list[Any]) -> None:
         assert PROFILE.read(facts, 1) == list(dict.fromkeys(expected))
 
 
-def test_what_is_plain_is_not_read_one_by_one() -> None:
+@pytest.fixture(params=[0, 16], ids=["in tables", "alone"])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many facts make no table."""
+    monkeypatch.setattr(batches, "_FEW", request.param)
+
+
+@pytest.mark.usefixtures("few")
+def test_what_is_plain_is_not_looked_at_closely() -> None:
     """Else the two could not differ."""
     facts = [
         {"pred": "plain", "args": ["a", 1], "t": {"at": T}},
@@ -172,6 +179,7 @@ def test_only_what_is_wrong_is_looked_at_closely(wrong: Any, place: int) -> None
     assert looked.call_count <= 16
 
 
+@pytest.mark.usefixtures("few")
 def test_zeros_are_kept_apart() -> None:
     facts = [{"pred": "mixed", "args": ["a", zero]} for zero in (0.0, -0.0, 0.0)]
     assert [math.copysign(1, fact.args[1].value) for fact in PROFILE.read(facts, 1)] == [1, -1]  # type: ignore[union-attr]

@@ -4,6 +4,8 @@ Facts of one predicate are a table, and most columns of it hold one type of JSON
 a few calls: which types are there, which is the largest number. Texts that need reading, such as names and times, are
 read once each however often they occur. A table with something unusual in it is cut in two, and each half tried again,
 until little is left: that is what :mod:`manglecp.wire.checking` looks at.
+
+A few facts make no tables worth the while, and are read one by one in the same way.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
@@ -21,6 +23,7 @@ from manglecp.wire.facts import interval
 from manglecp.wire.faults import Fault
 from manglecp.wire.provenance import check_category, check_source
 from manglecp.wire.publishing import Published
+from manglecp.wire.schemas import Schema
 from manglecp.wire.shapes import Shape
 from manglecp.wire.texts import usual_instant
 from manglecp.wire.values import SAFE_INTEGER, to_value
@@ -28,7 +31,7 @@ from manglecp.wire.values import SAFE_INTEGER, to_value
 _ONCE: Final = frozenset({str, int, bool})
 """Types whose equal values are the same; 0.0 and -0.0 are not."""
 _FEW: Final = 16
-"""Facts that are looked at one by one without more ado."""
+"""Facts that make no table, or none that is cut in two."""
 _MOST_FAILURES: Final = 100
 """How often a table is cut in two. Whoever sends more wrong facts than that waits for all to be looked at."""
 _as_fact: Final = partial(tuple.__new__, Fact)  # without looking at each of them again
@@ -42,6 +45,8 @@ def read_batch(
     facts: Sequence[Any], readable: Mapping[str, Published], accepts: Accepts, now: int
 ) -> list[Fact | None]:
     """The facts in their order; None in place of each that is not plainly right."""
+    if len(facts) <= _FEW:
+        return [_alone(fact, readable, accepts, now) for fact in facts]
     tables: dict[str, _Table] = {}
     for place, fact in enumerate(facts):
         if type(fact) is not dict:
@@ -56,7 +61,7 @@ def read_batch(
         try:
             args = fact.get("args")
             if type(args) is not list:
-                args = table.in_order(fact)
+                args = _in_order(fact, table.entry)
             if len(fact) > 2:
                 when = fact.get("t")
                 if len(fact) > 3 or when is None:
@@ -106,16 +111,6 @@ class _Table:
         second.times = [(row - middle, when) for row, when in self.times if row >= middle]
         return [first, second]
 
-    def in_order(self, fact: dict[str, Any]) -> list[Any]:
-        """Arguments that are given by name."""
-        named, names = fact.get("named_args"), self.entry.schema.arg_names
-        if type(named) is not dict or names is None or len(named) != len(names):
-            raise _Unusual
-        try:
-            return [named[name] for name in names]
-        except KeyError:
-            raise _Unusual from None
-
     def facts(self, accepts: Accepts, now: int) -> Iterable[Fact]:
         schema = self.entry.schema
         if set(map(len, self.rows)) != {schema.arity}:
@@ -138,12 +133,60 @@ class _Table:
             if type(when) is dict and len(when) == 1 and type(text := when.get("at")) is str:
                 between = instants.get(text)
                 if between is None:
-                    ns = usual_instant(text) if schema.temporal else None
-                    between = instants[text] = interval(when, schema, now) if ns is None else (ns, ns)
+                    between = instants[text] = _at(text, schema, now)
                 found[row] = between
             else:
                 found[row] = interval(when, schema, now)
         return found
+
+
+def _alone(fact: Any, readable: Mapping[str, Published], accepts: Accepts, now: int) -> Fact | None:
+    """One fact; None if it is not plainly right."""
+    if type(fact) is not dict:
+        return None
+    name = fact.get("pred")
+    entry = readable.get(name) if type(name) is str else None
+    if entry is None:
+        return None
+    schema = entry.schema
+    between = None
+    try:
+        args = fact.get("args")
+        if type(args) is not list:
+            args = _in_order(fact, entry)
+        if len(args) != schema.arity:
+            return None
+        if len(fact) > 2:
+            when = fact.get("t")
+            if len(fact) > 3 or when is None:
+                _look(fact, now)
+            if type(when) is dict and len(when) == 1 and type(text := when.get("at")) is str:
+                between = _at(text, schema, now)
+            else:
+                between = interval(when, schema, now)
+        row = tuple([_read_one(data, shape) for data, shape in zip(args, schema.shapes, strict=True)])
+    except (Fault, _Unusual):
+        return None
+    if entry.jointly and not accepts((schema.predicate, schema.arity), row):
+        return None
+    return _as_fact((schema.predicate, row, between))
+
+
+def _in_order(fact: dict[str, Any], entry: Published) -> list[Any]:
+    """Arguments that are given by name."""
+    named, names = fact.get("named_args"), entry.schema.arg_names
+    if type(named) is not dict or names is None or len(named) != len(names):
+        raise _Unusual
+    try:
+        return [named[name] for name in names]
+    except KeyError:
+        raise _Unusual from None
+
+
+def _at(text: str, schema: Schema, now: int) -> Interval | None:
+    """The interval that an instant is."""
+    ns = usual_instant(text) if schema.temporal else None
+    return interval({"at": text}, schema, now) if ns is None else (ns, ns)
 
 
 def _look(fact: dict[str, Any], now: int) -> None:
@@ -168,6 +211,18 @@ def _read(column: tuple[Any, ...], shape: Shape) -> Sequence[Value]:
         values = {data: _value(data, shape) for data in set(column)}
         return [values[data] for data in column]
     return [_value(data, shape) for data in column]
+
+
+def _read_one(data: Any, shape: Shape) -> Value:
+    """As :func:`_read`, for a column of one."""
+    kind = type(data)
+    if kind is str and shape.plain_text:
+        return cast("str", data)
+    if kind is int and shape.plain_number and -SAFE_INTEGER <= data <= SAFE_INTEGER:
+        return cast("int", data)
+    if kind is float and shape.plain_fraction:
+        return Float(data)
+    return _value(data, shape)
 
 
 def _value(data: Any, shape: Shape) -> Value:
