@@ -43,6 +43,9 @@ def test_a_linked_work_tree_is_worked_on_as_any_other(main: Repository) -> None:
     assert main.git("rev-parse", "work") == done["commit"]
     with pytest.raises(Refused, match="others build on"):
         commit(here, ["README.md"], "No", "main")
+    with pytest.raises(Refused, match="checked out in another work tree"):
+        commit(context(main.root), ["pricing/tax.py"], "No", "beside")
+    assert commit(here, ["README.md"], "Here it is", "beside")["files"] == ["README.md"]
 
 
 def test_work_that_is_not_finished_is_that_of_one_work_tree(main: Repository) -> None:

@@ -75,6 +75,7 @@ def _commit(context: Context, paths: list[str], message: str, branch: str, dry_r
     with Root.opened(context.settings) as root, locked(root), tempfile.TemporaryDirectory(prefix="commit-") as folder:
         git = Git(root.path, context.settings.get("git_dir", ""))
         _refuse_default(git, branch, context.settings)
+        _refuse_elsewhere(git, branch)
         _refuse_filtered(git, named)
         _refuse_secrets(root, paths)
         tip = git.tip(f"refs/heads/{branch}")
@@ -116,6 +117,12 @@ def _refuse_default(git: Git, branch: str, settings: Mapping[str, str]) -> None:
     if branch.casefold() in {name.casefold() for name in closed} or branch.casefold() == "head":
         hint = "name another one, or say which branch that is with --set default_branch=NAME"
         raise Refused(f"{branch!r} is a branch that others build on: {hint}")
+
+
+def _refuse_elsewhere(git: Git, branch: str) -> None:
+    """Whoever has the branch checked out elsewhere would see all of the commit as a change of theirs."""
+    if branch_of(git) != branch and git.line("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{branch}"):
+        raise Refused(f"{branch!r} is checked out in another work tree: name another one, or commit there")
 
 
 def _refuse_filtered(git: Git, named: bytes) -> None:
