@@ -180,6 +180,14 @@ def test_only_what_is_wrong_is_looked_at_closely(wrong: Any, place: int) -> None
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("number", [2**53, -(2**53)])
+def test_a_number_that_a_reader_might_round_is_refused(number: int) -> None:
+    facts = [{"pred": "plain", "args": ["a", one]} for one in (1, number)]
+    with pytest.raises(WireError):
+        PROFILE.read(facts, 1)
+
+
+@pytest.mark.usefixtures("few")
 def test_zeros_are_kept_apart() -> None:
     facts = [{"pred": "mixed", "args": ["a", zero]} for zero in (0.0, -0.0, 0.0)]
     assert [math.copysign(1, fact.args[1].value) for fact in PROFILE.read(facts, 1)] == [1, -1]  # type: ignore[union-attr]
