@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import gc
 import json
 import re
 import threading
@@ -384,7 +385,46 @@ def _two_queues(_: list[Rows], closing: Rows, __: Names) -> None:
     closing["shown"]["reminderQueue"].append(queue | {"queueId": "more"})
 
 
-ODD: Final = [_input, _payload, _own_ids, _capitals, _escape, _quotes, _scoped, _order, _near, _two_queues]
+def _tails(_: list[Rows], closing: Rows, names: Names) -> None:
+    """What stands after the names is the same from both ends, and goes where its name goes."""
+    low, middle, high = sorted(name(names["view"], number) for number in range(3))
+    entries = [f"sha256:{low}x", f"sha256:{middle}y", f"sha256:{high}x"]
+    closing["shown"]["reminderQueue"][0]["entries"] = [{"reminderDigest": one} for one in entries]
+
+
+def _hidden_tail(_: list[Rows], closing: Rows, names: Names) -> None:
+    """One reminder is only to be seen as one when it is trimmed, and its name stands where nobody reads it."""
+    low, middle, high = sorted(name(names["view"], number) for number in range(3))
+    entries = [f"sha256:{low}", f" sha256:{middle}y", f"sha256:{high}"]
+    closing["shown"]["reminderQueue"][0]["entries"] = [{"reminderDigest": one} for one in entries]
+    closing["uses"][0]["reminderDigest"] = f"sha256:{middle}"
+
+
+def _begun_alike(_: list[Rows], closing: Rows, names: Names) -> None:
+    """Of names that begin alike it is what follows them that is put in order."""
+    entries = [f"sha256:{names['view'][:32]}z", f"sha256:{names['view']}z"]
+    closing["shown"]["reminderQueue"][0]["entries"] = [{"reminderDigest": one} for one in entries]
+
+
+def _deep(requests: list[Rows], _: Rows, __: Names) -> None:
+    """In a member that nobody reads."""
+    nested: list[Any] = []
+    for _depth in range(500):
+        nested = [nested]
+    requests[0]["entries"] = nested
+
+
+def _lowest(_: list[Rows], closing: Rows, names: Names) -> None:
+    """Digits that hardly any name comes before."""
+    queue = closing["shown"]["reminderQueue"][0]
+    queue["entries"] += [{"reminderDigest": f"sha256:{name(names['view'], number)}"} for number in range(20)]
+    closing["shown"]["sessionRefs"] = ["0" * 30 + "1", name(names["view"], "ref")[:32]]
+
+
+ODD: Final = [
+    *(_input, _payload, _own_ids, _capitals, _escape, _quotes, _scoped, _order, _near, _two_queues),
+    *(_tails, _hidden_tail, _begun_alike, _deep, _lowest),
+]
 
 
 @pytest.mark.parametrize("change", ODD)
@@ -408,6 +448,21 @@ def test_what_is_found_is_found_every_time() -> None:
         assert judgement is not None
         assert judgement.failure_classes == ("mutation.policy_digest_mismatch",)
         assert result == plainly(SPEC, beside, call_id, *given_rows)
+
+
+def test_the_lowest_digest_may_be_that_of_a_policy() -> None:
+    """There are shorter names that come before it, and no others."""
+    lowest = "0" * 64
+    spec = {**SPEC, "decompositionPolicyDigest": f"sha256:{lowest}"}
+    of = Unopened.of(spec, BESIDE)
+
+    def refs(_: list[Rows], closing: Rows, names: Names) -> None:
+        closing["shown"]["sessionRefs"] = [f"run://{lowest}", f"run://{names['run']}"]
+
+    assert not learnt(of, turns(refs))
+    call_id, requests, closing = turns(refs)("lowest")
+    closing["shown"]["sessionRefs"][1] = "run://" + "0" * 32
+    assert ends(of.open(call_id), requests, closing)[0] == plainly(spec, BESIDE, call_id, requests, closing)
 
 
 def test_a_prefix_of_a_scope_may_end_within_a_name() -> None:
@@ -538,6 +593,44 @@ def test_many_threads_may_ask() -> None:
         one.join()
     assert not wrong
     assert recognised(of, *turns()("after"))
+
+
+@pytest.mark.parametrize("space", ["", " ", "\f", "\v"])
+@pytest.mark.parametrize("kind", ["deferPolicy", "allowedCallers"])
+def test_a_tool_that_a_document_forbids_is_refused_whatever_was_learnt(space: str, kind: str) -> None:
+    """A document is read without the white space around its texts, some of which JSON writes with digits."""
+    forbidden = name("forbidden")
+    documents = {"deferPolicy": {"deferred": [space + forbidden]}, "allowedCallers": {"tools": {space + forbidden: []}}}
+    spec = {one: value for one, value in SPEC.items() if one != "toolPolicy"} | {
+        f"{kind}Digest": digest(documents[kind])
+    }
+    beside = {**BESIDE, "policyDocuments": {kind: documents[kind]}}
+    of = Unopened.of(spec, beside)
+
+    def calling(requests: list[Rows], _: Rows, names: Names) -> None:
+        for row in requests:
+            row["toolName"] = name(names["view"], "tool")
+
+    assert learnt(of, turns(calling))
+    call_id, requests, closing = turns(calling)("forbidden")
+    for row in requests:
+        row["toolName"] = forbidden
+    result, judgement = ends(of.open(call_id), requests, closing)
+    assert judgement is None
+    assert result == plainly(spec, beside, call_id, requests, closing)
+
+
+def test_a_long_turn_does_not_hold_on_to_all_that_it_was() -> None:
+    """Each step has all rows so far: to keep every one of them would be the square of its rows."""
+    _, requests, _ = turns(calls=200)("long")
+    state = Unopened.of(SPEC, BESIDE).open(f"turn1_{name('long')}").request(requests[:1])
+    gc.collect()
+    before = sum(isinstance(one, Growing) for one in gc.get_objects())
+    for row in requests[1:]:
+        state = state.request([row])
+    gc.collect()
+    assert sum(isinstance(one, Growing) for one in gc.get_objects()) - before < 40
+    assert len(state.document["evidence"]["toolRequests"]) == 200
 
 
 def test_a_name_of_a_policy_is_found_wherever_it_stands() -> None:

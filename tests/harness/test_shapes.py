@@ -105,17 +105,20 @@ def test_capitals_are_unclear(text: bytes) -> None:
 
 def test_names_after_a_mark_are_told_in_order() -> None:
     def said(*names: bytes) -> bytes:
-        return b" ".join(b"m:" + one for one in sorted(names)) + b" first " + names[0]
+        return b" ".join(b'm:%b"' % one for one in sorted(names)) + b" first " + names[0]
 
-    shape = shape_of(b"m:%b m:%b m:%b" % (A, B, C), told=[said(A, B, C)], mark=b"m:")
+    three = b'm:%b" m:%b" m:%b"'
+    shape = shape_of(three % (A, B, C), told=[said(A, B, C)], mark=b"m:")
     for names in ((B, C, D), (D, C, B), (C, D, A)):
-        values = shape.match((), b"m:%b m:%b m:%b" % names)
+        values = shape.match((), three % names)
         assert values is not None
         assert shape.told[0].fill(values) == said(*names)
-    after = Shape(shape, shape.match((), b"m:%b m:%b m:%b" % (A, B, C)) or (), D, fixed=NOTHING)
-    assert after.match(shape.match((), b"m:%b m:%b m:%b" % (C, B, A)) or (), D) is not None
-    with pytest.raises(Unclear):
-        shape_of(b"m:%b m:%b" % (A, B), frozenset({B}), mark=b"m:")
+    after = Shape(shape, shape.match((), three % (A, B, C)) or (), D, fixed=NOTHING)
+    assert after.match(shape.match((), three % (C, B, A)) or (), D) is not None
+    with pytest.raises(Unclear, match="fixed"):
+        shape_of(b'm:%b" m:%b"' % (A, B), frozenset({B}), mark=b"m:")
+    with pytest.raises(Unclear, match="after a name"):  # it would move with the name
+        shape_of(b'm:%bx" m:%by"' % (A, B), told=[b'm:%bx" m:%by"' % (A, B)], mark=b"m:")
 
 
 # --- keeping -------------------------------------------------------------------------------------------------------

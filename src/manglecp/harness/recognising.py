@@ -14,7 +14,8 @@ judging does three things with a text: it asks whether it is another text, it pu
 * *Order.* The reminders of a queue are put in order, and so they are when a shape is filled in. Whether anything else
   depends on the order of names is tried. Before a shape is trusted, the turn that it was
   learnt of is judged twice more the plain way, with other names in place of its own: very low ones, counted upwards,
-  and very high ones, counted downwards. Of any two names, and of a name and anything else, each comes first once.
+  and very high ones, counted downwards. Of any two names, and of a name and anything else, each comes first once. A
+  turn that has digits between its names that are as low or as high is none that could be tried like that.
 * *Hashes.* What was hashed is known from the turn that a shape was learnt of. That it is the same for other names is
   what is tried with the same two turns: every digest and every byte of the witness has to be as the shape tells it.
 
@@ -24,6 +25,7 @@ that JSON writes with escapes, a long one. The evidence of a turn that was recog
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -52,6 +54,12 @@ _decode: Final = msgspec.json.Decoder().decode
 _read_calls: Final = msgspec.json.Decoder(list[NamedCall]).decode
 _COMPLEMENT: Final = bytes.maketrans(b"0123456789abcdef", b"fedcba9876543210")
 
+_ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-f]{4}|.)")
+"""In JSON. What follows one may be a name, and its own digits are none of it."""
+_EXTREME: Final = re.compile(rb"0{16}|f{16}")
+"""What other names could not come before, or after, though some name does."""
+_DEEPEST: Final = 16
+"""Levels of lists and objects in a step. Rows have fewer."""
 _IN_ORDER: Final = b'"reminderDigest":"sha256:'
 """What the names stand after that judging puts in order: those of one queue."""
 _PLAIN_MEMBERS: Final = frozenset(
@@ -110,7 +118,9 @@ class Course:
     @classmethod
     def of_many(cls, growing: Growing) -> Course:
         """What turns have in common that differ in nothing but the ids of their calls."""
-        fixed = frozenset(name for written in growing.written for name in names_in(written))
+        # Documents are given as they came. Who reads them trims texts, and puts words into lower case.
+        texts = [text for written in growing.written for text in (written, _ESCAPE.sub(b" ", written))]
+        fixed = frozenset(name for text in texts for name in (*names_in(text), *names_in(text.lower())))
         return cls(growing, seen=_Seen(Shape(None, (), b"", fixed=fixed), (), fixed))
 
     @property
@@ -157,7 +167,9 @@ class Course:
             if found is not None:
                 seen = _Seen(*found, seen.fixed, seen.steps + 1)
                 return Course(None, before=self, step=step, text=text, seen=seen, recognised=True)
-        return Course(self.growing.grown(more), before=self, step=step, text=text)
+        # Who is not going to be learnt does not hold on to all that was before: long turns would add up.
+        before = None if text is None else self
+        return Course(self.growing.grown(more), before=before, step=step, text=text)
 
     # --- what is told of it ----------------------------------------------------------------------------------------
 
@@ -227,6 +239,8 @@ class Course:
         )
         names = {name: None for _, text in texts for name in names_in(text) if name not in fixed}
         numbers = {name: number for number, name in enumerate(names)}
+        if any(_EXTREME.search(Template(text, numbers).fill([b" "] * len(numbers))) for _, text in texts):
+            return None
         for others in _other_names(names):
             renamed = [(step, Template(text, numbers).fill(others)) for step, text in texts]
             again = _said(unread.growing, renamed)
@@ -277,12 +291,12 @@ def _said(growing: Growing, texts: Sequence[tuple[Step, bytes]]) -> _Said | None
     before = growing
     try:
         for step, text in texts:
-            before, growing = growing, _grown(growing, step, text)
             if step != "open" and not _members(_decode(text)) <= _PLAIN_MEMBERS:
                 return None
+            before, growing = growing, _grown(growing, step, text)
             if step == "request" and findings_upto(growing.turn, State.TOOL_REQUESTS):
                 return None
-    except ValueError:  # what was taken for a name is a number
+    except (ValueError, RecursionError):  # what was taken for a name is a number; or it is nested very deep
         return None
     preimages: list[bytes] = []
     if texts[-1][0] == "request":
@@ -296,10 +310,17 @@ def _said(growing: Growing, texts: Sequence[tuple[Step, bytes]]) -> _Said | None
 
 
 def _members(value: Any) -> set[str]:
-    """The names of all members in a JSON value."""
-    if isinstance(value, dict):
-        return {*value, *(name for one in value.values() for name in _members(one))}
-    return {name for one in value for name in _members(one)} if isinstance(value, list) else set()
+    """The names of all members in a JSON value. Without recursion: a stranger decides how deep it is."""
+    found: set[str] = set()
+    level = [value]
+    for _ in range(_DEEPEST):
+        objects = [one for one in level if isinstance(one, dict)]
+        found.update(name for one in objects for name in one)
+        parts = [one.values() for one in objects] + [one for one in level if isinstance(one, list)]
+        level = [part for some in parts for part in some]
+        if not level:
+            return found
+    raise Unclear("nested deeper than rows are")
 
 
 def _other_names(names: Mapping[bytes, None]) -> Iterator[list[bytes]]:

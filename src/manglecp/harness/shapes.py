@@ -8,7 +8,7 @@ the same names stand in the same places: the third is the first again, the other
 What is worked out of a text by way of digests is told by its shape: each digest is the hash of a *template*, a text
 with places for names and for digests before it, and so is all that is said in the end. Whether that holds for what
 somebody works out is theirs to make sure; here is only how it is told. Names after a certain *mark* may be put in order
-on the way: there the least comes first, whichever it is.
+on the way: there the least comes first, whichever it is. They have to be all that stands there, up to a quotation mark.
 
 A shape asks that a text is equal to its own template, filled with what stands in it. So nothing is parsed.
 """
@@ -31,6 +31,8 @@ _LEAST: Final = 32
 _KINDS: Final = bytes(ord("h") if byte in _DIGITS else ord(".") for byte in range(256))
 _NAME: Final = re.compile(b"h" * _LEAST + b"h*")
 _NAME_IN_ANY_CASE: Final = re.compile(rb"[0-9A-Fa-f]{%d,}" % _LEAST)
+_END: Final = b'"'
+"""Of a text in JSON."""
 _ALIKE: Final = 8
 """Shapes with the same before them and of the same length, at most: they are tried one by one."""
 _SEEN: Final = 1_024
@@ -72,6 +74,8 @@ class Template:
             if number is None:
                 continue
             if ordered is not None and ordered.numbers and text.endswith(ordered.mark, 0, start):
+                if not text.startswith(_END, end):
+                    raise Unclear("what stands after a name is put in order with it")
                 number = ordered.numbers[marked % len(ordered.numbers)]
                 marked += 1
             between.append(text[last:start].replace(b"%", b"%%"))
@@ -81,6 +85,11 @@ class Template:
         self._text = b"%b".join(between)
         self.places = tuple(places)
         self._pick: Callable[[Sequence[bytes]], Any] = itemgetter(*places) if places else _nothing
+
+    @property
+    def parts(self) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
+        """The text, and what picks the values that go into it: to fill many templates without calling each."""
+        return self._text, self._pick
 
     @property
     def pattern(self) -> tuple[bytes, tuple[int, ...]]:
@@ -147,9 +156,10 @@ class Shape:
         self._repeated: int = len(ordered) + (0 if before is None else before._repeated)
         """How many of the values are there a second time, in their order."""
         arranged = _Ordered(mark, range(count, count + len(ordered)))
-        self._hashed = _hashed(preimages, numbers, count + len(ordered), fixed, arranged)
+        hashed = _hashed(preimages, numbers, count + len(ordered), fixed, arranged)
+        self._hashed = tuple(template.parts for template in hashed)
         self.told = tuple(Template(one, numbers, arranged) for one in told)
-        self.size = sum(map(len, (self._text, *self._hashed, *self.told)))
+        self.size = sum(map(len, (self._text, *hashed, *self.told)))
 
     @property
     def pattern(self) -> tuple[bytes, tuple[int, ...]]:
@@ -167,8 +177,8 @@ class Shape:
             return None
         if self._ordered:
             found += sorted([found[number] for number in self._ordered])
-        for template in self._hashed:
-            found.append(sha256(template.fill(found)).hexdigest().encode())
+        for template, pick in self._hashed:
+            found.append(sha256(template % pick(found)).hexdigest().encode())
         distinct = len(set(found)) == len(found) - self._repeated
         return found if distinct and self._fixed.isdisjoint(found) else None
 
