@@ -50,7 +50,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/how-to/workspace.md": (12, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/write-rules.md": (11, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/needs-decision.md": (11, "tests/docs/test_invocation_pages.py"),
-    "docs/how-to/promote-a-policy.md": (6, "tests/docs/test_shown_commands.py tests/docs/test_policy_pages.py"),
+    "docs/how-to/promote-a-policy.md": (7, "tests/docs/test_shown_commands.py tests/docs/test_policy_pages.py"),
     "docs/how-to/serve-a-pack.md": (5, "tests/docs/test_shown_commands.py tests/docs/test_serving_pages.py"),
     "docs/how-to/test-a-pack.md": (7, "tests/docs/test_test_a_pack_page.py"),
     "docs/how-to/who-may-ask.md": (3, "tests/docs/test_shown_commands.py tests/docs/test_serving_pages.py"),

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from manglecp.wire.clauses import read_clause, write_clause
 from manglecp.wire.json_schemas import schema
 from manglecp.wire.receiving import receive
 from tests.docs.snippets import ROOT, Block, blocks, commands
-from tests.harness.policy.packages import CAREFUL
 from tests.requirements.register import load
 from tests.toolhost.conversation import HOST, WORKSPACE
 from tests.toolhost.conversations.playing import Host, play
@@ -51,19 +49,19 @@ def test_a_policy_is_promoted_with_the_commands_of_the_page(tmp_path: Path, monk
     page = "docs/how-to/promote-a-policy.md"
     monkeypatch.chdir(tmp_path)
     package = Path("policies", "careful")
-    shutil.copytree(CAREFUL, package)
-    assert manglecp("policy", "pin", str(package))[0] == 0
-    for name, old, new in (("stop", "maxTurns = 40", "maxTurns = 30"), ("package", '"1.0.0"', '"1.1.0"')):
-        file = package / f"{name}.toml"
-        text = file.read_text("utf-8")
-        assert old in text
-        file.write_text(text.replace(old, new), "utf-8")
-    looking, *reports, promoting = of(page)
+    Path("examples").symlink_to(ROOT / "examples")
+    beginning, looking, *reports, promoting = of(page)
+    bin_first = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    typed = ["bash", "-e", "-c", "\n".join(commands(beginning))]
+    subprocess.run(typed, env={**os.environ, "PATH": bin_first}, check=True)
     digests = {
         "sha256:NEW": json.loads(manglecp("policy", "show", str(package), "--json")[1])["packageDigest"],
         "sha256:OLD": json.loads(Path("policies/careful.pin.json").read_text("utf-8"))["packageDigest"],
     }
-    for name, block in zip(("eval", "redteam", "instruction", "approval"), reports, strict=True):
+    text = (ROOT / page).read_text("utf-8")
+    names = re.findall(r"`(\w+)\.json`", text)
+    assert names == ["eval", "redteam", "instruction", "approval"]
+    for name, block in zip(names, reports, strict=True):
         text = block.body
         for word, digest in digests.items():
             text = text.replace(word, digest)
