@@ -204,8 +204,13 @@ class Evaluating:
     def _refuse_late(self) -> None:
         """Those that have waited too long; the first has waited longest."""
         since = time.monotonic() - self._settings.longest_wait
-        while self._waiting and self._waiting[0].since <= since and (turn := self._next()) is not None:
-            self._tell([(turn, self._busy())])
+        with contextlib.suppress(IndexError):  # a thread may be faster
+            while self._waiting[0].since <= since:
+                turn = self._waiting.popleft()
+                if turn.since > since:  # it was
+                    self._waiting.appendleft(turn)
+                    return
+                self._tell([(turn, self._busy())])
 
     def _busy(self) -> WireError:
         return limited("The server is busy", self._typical * (len(self._waiting) + 1) / self._settings.evaluations)
