@@ -144,6 +144,9 @@ def test_an_interpreter_that_cannot_be_used_says_so(project: Path, tmp_path: Pat
     shim.chmod(0o755)
     with pytest.raises(Refused, match="script that looks for an interpreter"):
         run_tests(context(project, python=str(shim)), [SHOP])
+    said = run_tests(context(project, python="python9"), [], refuse=False)
+    assert (said["outcome"], said["failed"]) == ("unusable", [])
+    assert said["problem"].startswith("there is no program 'python9' here: serve the pack with --set python=PATH")
     with pytest.raises(Refused, match="there is no program 'python9'"):
         run_tests(context(project, python="python9"), [SHOP])
 

@@ -87,6 +87,7 @@ def run_tests(
     seconds: Annotated[int, Limits(ge=1, le=800)] = 120,
     memory_mb: Annotated[int, Limits(ge=128, le=2048)] = 1024,
     stop_at_first: bool = False,
+    refuse: bool = True,
 ) -> TestRun:
     """Run tests of the repository with pytest, in the project's environment.
 
@@ -95,8 +96,29 @@ def run_tests(
         seconds: how long they may take together
         memory_mb: how much memory each process may use
         stop_at_first: end with the first failure
+        refuse: fail if nothing can be run, in place of saying so
     """
     asked = list(dict.fromkeys(tests))
+    try:
+        return _run(context, asked, seconds, memory_mb, stop_at_first)
+    except Refused as refused:
+        if refuse:
+            raise
+        problem = str(refused)
+    return {
+        "outcome": "unusable",
+        "passed": [],
+        "failed": [],
+        "skipped": [],
+        "missing": asked,
+        "failures": [],
+        "output": "",
+        "seconds": 0.0,
+        "problem": problem,
+    }
+
+
+def _run(context: Context, asked: list[str], seconds: int, memory_mb: int, stop_at_first: bool) -> TestRun:
     named = dict.fromkeys(map(file_of, asked))
     with Root.opened(context.settings) as root, tempfile.TemporaryDirectory(prefix="tests-") as folder:
         there = [f"./{path}" for path in named if root.kind(path) in ("file", "folder")]
@@ -121,7 +143,10 @@ def run_tests(
 def _interpreter(context: Context) -> str:
     """The project's Python; not a script that looks for one, which could not be started here."""
     named = context.settings.get("python") or "python3"
-    program = locate(named)
+    try:
+        program = locate(named)
+    except Refused as refused:
+        raise Refused(f"{refused}: serve the pack with --set python=PATH, a name or an absolute path") from None
     with suppress(PermissionError), Path(program).open("rb") as stream:  # to start it may be refused as well
         if stream.read(2) == b"#!":
             raise Refused(f"{named!r} is a script that looks for an interpreter: serve the pack with --set python=PATH")

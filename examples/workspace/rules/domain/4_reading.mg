@@ -64,6 +64,7 @@ arg_value("run_failing_tests", 1, "tests", Tests) :-
   failing_test(Test)
   |> do fn:group_by(), let Tests = fn:collect(Test).
 arg_value("run_failing_tests", 1, "memory_mb", 1024).
+arg_value("run_failing_tests", 1, "refuse", /false).
 nothing_to_undo("run_failing_tests", 1).
 mandatory("run_failing_tests") :- intent("diagnose_failure"), can_run().
 needs_skill("run_failing_tests", "finding-causes").
@@ -89,6 +90,7 @@ macro_summary("run_affected_tests", "Run the tests that rest on what has changed
 macro_step("run_affected_tests", 1, "run_tests").
 arg_value("run_affected_tests", 1, "tests", Files) :- tests_to_run(Files).
 arg_value("run_affected_tests", 1, "memory_mb", 1024).
+arg_value("run_affected_tests", 1, "refuse", /false).
 nothing_to_undo("run_affected_tests", 1).
 relevant("run_affected_tests", 85) :- intent("review"), has_tests().
 relevant("run_affected_tests", 50) :- intent("change"), has_tests().

@@ -38,6 +38,7 @@ arg_value("safe_change", 2, "tests", Files) :- tests_to_run(Files).
 arg_value("safe_change", 4, "tests", Files) :- tests_to_run(Files).
 arg_value("safe_change", N, "stop_at_first", /false) :- test_step(N), has_tests().
 arg_value("safe_change", N, "memory_mb", 1024) :- test_step(N), has_tests().
+arg_value("safe_change", N, "refuse", /false) :- test_step(N), has_tests().
 arg_value("safe_change", N, "seconds", 300) :- test_step(N), has_tests().
 test_step(2). test_step(4).
 
