@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from manglecp.harness.classes import State
@@ -266,7 +267,8 @@ def test_an_effect_that_no_gate_opened_for_is_never_part_of_a_closed_turn() -> N
     turns = Turns(terms("write"))
     admitted(turns).authorize([write], claims=claims(["write"]))
     turn = turns.open()
-    turn.effects([replace(write, input_digest="sha256:" + "5" * 64)], [outcome(write)])  # not what was authorised
+    other = msgspec.structs.replace(write, input_digest="sha256:" + "5" * 64)  # not what was authorised
+    turn.effects([other], [outcome(write)])
     assert refusal(turn.finish)[1] == ("tool.unknown_or_disallowed",)
 
 

@@ -95,10 +95,12 @@ def size(value: Any, most: int) -> int:
         count += 1
         if isinstance(one, str):
             count += len(one) // _LETTERS
+        elif one is None or isinstance(one, (int, float)):
+            continue  # most of what there is, and no question to an abstract class
         elif isinstance(one, list):
             count += max(0, len(one) - most)  # not even looked at
             waiting += one[:most]
-        elif isinstance(one, Mapping):
+        elif isinstance(one, (dict, Mapping)):
             waiting += one.values()
             waiting += one
     return count

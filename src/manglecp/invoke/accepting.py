@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets as chance
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -36,8 +36,7 @@ from manglecp.store.runs.model import Claimed, NewRun, RunState, Values
 __all__ = ["Accepted", "Accepting", "Asked"]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """Who asks, under which key, for what (digests of the arguments, and of tool and arguments), and what rules take
     for now."""
 
@@ -48,8 +47,7 @@ class Asked:
     now_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """A run that is to be carried out here."""
 
     admission: Admission
@@ -62,7 +60,7 @@ class Accepted:
     """What rules take for now."""
     journal: Journal
     history: History | None = None
-    first: list[KeyTaken] = field(default_factory=list)
+    first: list[KeyTaken] = []  # of each its own
     """Whose answer to the same request is the one that is kept."""
 
 

@@ -5,9 +5,11 @@ It holds digests and names, never values. Its digest is the instruction that the
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
+
+import msgspec
 
 from manglecp.harness.canonical import digest
 from manglecp.intent.definition import Definition
@@ -15,8 +17,7 @@ from manglecp.intent.definition import Definition
 __all__ = ["Admission", "chain_digest"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What was accepted, as names and digests."""
 
     run: str
@@ -37,14 +38,15 @@ class Admission:
     @cached_property
     def digest(self) -> str:
         """What the turns of the run name it by."""
-        return digest(self.record())
+        return digest(self._record)
 
     def record(self) -> dict[str, Any]:
         """As it stands in the ledger."""
-        return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
+        return dict(self._record)
 
-
-_FIELDS: Final = tuple(field.name for field in fields(Admission))
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
 
 
 def chain_digest(definition: Definition) -> str:

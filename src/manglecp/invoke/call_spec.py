@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
 from manglecp.harness.canonical import digest
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.states import CallSpec, Unopened
@@ -59,8 +61,7 @@ def claim_of(action: ActionDescription) -> str:
     return f"{BASE_CLAIM}.{action.aid.replace('.', '_')}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTerms:
+class RunTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What is fixed for a run when it is admitted."""
 
     run: str
@@ -118,8 +119,10 @@ class Frame:
 
     def schema_of(self, action: ActionDescription) -> str:
         """The digest of an action's input schema: its own, whether or not the chain has an action of that name."""
-        known = any(action is one for one in self.actions)
-        return self.schemas[action.aid] if known else digest(dict(action.input_schema))
+        for one in self.actions:
+            if action is one:
+                return self.schemas[action.aid]
+        return digest(dict(action.input_schema))
 
 
 _frames: OrderedDict[tuple[Any, ...], Frame] = OrderedDict()

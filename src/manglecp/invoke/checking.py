@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from manglecp.harness.canonical import Uncanonical, digest
 from manglecp.intent.definition import Definition
 from manglecp.intent.identity import Identity
@@ -29,8 +31,7 @@ from manglecp.wire.messages.invocation import InvokePayload
 __all__ = ["Checked", "Checks", "args_digest", "not_found"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """An invocation that may run."""
 
     proven: Proven

@@ -16,8 +16,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any, Literal, Self, TypeVar
+
+import msgspec
 
 from manglecp.harness.canonical import digest
 from manglecp.harness.policy.package import PolicyPackage
@@ -323,7 +324,7 @@ class Invoker:
         """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
         run = accepted.admission.run
         if await self._following.unwanted(run, self._settings.handover_ms / 1_000):
-            await self.take_over(run, watch=replace(watch, leaving=lambda: False))
+            await self.take_over(run, watch=msgspec.structs.replace(watch, leaving=lambda: False))
         return await self._following.end_of(run, watch, keyed=_keyed(accepted))
 
     def _release(self, run: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from manglecp.intent.definition import Step, Undo
 from manglecp.pack.model import ActionDescription
@@ -25,8 +26,7 @@ EVENT_STATUS: Final[Mapping[Status, Literal["success", "failure", "skipped"]]] =
 """How a step's end is told to clients (OBS-02) and to rules (``step_status``)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at one step, or at undoing one: exactly what is hashed, permitted and sent."""
 
     run: str
@@ -60,8 +60,7 @@ class Call:
         return self.action.tier > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one step ended, as far as it is known now."""
 
     call: Call | None
@@ -88,8 +87,7 @@ class Outcome:
     """The operator who decided how it ended, where one had to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """An effect that happened, or may have: a row of ``details.effects``."""
 
     step: int

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
 
 from manglecp.harness.states import MutationReady, ToolRequests
 from manglecp.invoke import outcomes
@@ -48,11 +50,10 @@ class Rules(Protocol):
         """What of the result of an effect stays for a later run, by name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
     """Who looks on, and who may say stop."""
 
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     progress: Callable[[str, int, int], None] = lambda *_: None
     """The action that begins, how many steps are settled, and how many there are."""
     leaving: Callable[[], bool] = lambda: False
@@ -80,8 +81,7 @@ class History:
     resumption: Resumption
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How the loop ended. ``turn`` is still open: it is closed on the answer. None if none could be opened."""
 
     outcomes: tuple[Outcome, ...]
@@ -94,7 +94,7 @@ class Ended:
 
     def undecided(self, refused: GateRefused) -> Ended:
         """The same, where the evidence of what happened cannot be closed."""
-        return replace(self, reason="needs_decision", culprit=outcomes.refused(refused, self.outcomes))
+        return msgspec.structs.replace(self, reason="needs_decision", culprit=outcomes.refused(refused, self.outcomes))
 
     @property
     def standing(self) -> tuple[Outcome, ...]:

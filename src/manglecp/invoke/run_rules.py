@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, cast
+
+import msgspec
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
@@ -143,7 +145,7 @@ class RunRules:
 
     def _after(self, standing: Sequence[Outcome]) -> dict[str, list[tuple[Value, ...]]]:
         # An effect is the case although what its action returned is of no use.
-        stands = [replace(one, status="done", output=None) if one.happened else one for one in standing]
+        stands = [msgspec.structs.replace(one, status="done", output=None) if one.happened else one for one in standing]
         lookup = self._ask(stands, [Fact("ran", (self._tool,))])
         return {name: lookup.all(name, arity) for name, arity in AFTER.items()}
 

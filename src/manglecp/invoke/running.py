@@ -13,10 +13,10 @@ have happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.definition import Step
@@ -104,6 +104,7 @@ class Execution:
         self._slots: Slots = dict(history.slots) if history else {}
         self._attempts = dict(history.attempts) if history else {}
         self._reads = self._readers()
+        self._listening: asyncio.Task[None] | None = None
         self._turn: Turn
         self._begun = False
         """Is there a turn?"""
@@ -133,26 +134,14 @@ class Execution:
         stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
         return self._ended("needs_decision", stuck[0] if stuck else stuck_at(self._plan, self._outcomes, code))
 
-    @contextmanager
-    def _given_up_when_cancelled(self, reading: Sequence[Call]) -> Iterator[None]:
-        """A read that nobody wants any more may be given up. An effect that was sent is waited for.
+    def _listen(self, reading: Sequence[Call]) -> None:
+        self._listening = self._loop.create_task(self._give_up_when_cancelled(reading))
 
-        Most reads are done before anybody could want that, and nobody listens before they have taken a moment.
-        """
-        listening: list[asyncio.Task[None]] = []
-
-        async def listen() -> None:
-            await self._watch.cancelled.wait()
-            for call in reading:
-                self._actions.give_up(call)
-
-        timer = self._loop.call_later(_A_MOMENT, lambda: listening.append(self._loop.create_task(listen())))
-        try:
-            yield
-        finally:
-            timer.cancel()
-            for one in listening:
-                one.cancel()
+    async def _give_up_when_cancelled(self, reading: Sequence[Call]) -> None:
+        """A read that nobody wants any more may be given up. An effect that was sent is waited for."""
+        await self._watch.cancelled.wait()
+        for call in reading:
+            self._actions.give_up(call)
 
     async def _rounds(self) -> Ended:
         await self._make_sure()
@@ -304,8 +293,15 @@ class Execution:
 
     async def _read(self, calls: Sequence[Call]) -> None:
         permit = self._gate(lambda: self._turn.request(calls))
-        with self._given_up_when_cancelled(calls):
+        # Most reads are done before anybody could want to stop them: nobody listens before they have taken a moment.
+        timer = self._loop.call_later(_A_MOMENT, self._listen, calls)
+        try:
             answers = await self._together(calls, permit)
+        finally:
+            timer.cancel()
+            if self._listening is not None:
+                self._listening.cancel()
+                self._listening = None
         outcomes = [outcome for outcome, _ in answers]
         self._turn.answer(outcomes)
         self._slots = self._merged(answers)
@@ -367,7 +363,9 @@ class Execution:
         outcome, slots = await self._actions(call, permit, self._slots, seconds)
         self._at("answered", [call])
         if outcome.status == "unknown" and not _may_repeat(outcome) and not self._is_lasting(call):
-            outcome = replace(outcome, status="failed")  # nothing is left behind: nobody has to look for it
+            outcome = msgspec.structs.replace(
+                outcome, status="failed"
+            )  # nothing is left behind: nobody has to look for it
         if record:
             await self._journal.came_to([outcome], slots, self._rules.keeps(outcome))
             self._at("finished", [call])
