@@ -34,6 +34,8 @@ class Diff(TypedDict):
     files: list[DiffFile]
     more: bool
     """The text of the diff goes on."""
+    problem: str
+    """Why there is no diff; empty if there is no problem."""
 
 
 @action(effects=["process"], spawn=["git"], idempotent=True, timeout=120)
@@ -42,6 +44,7 @@ def git_diff(
     paths: Annotated[list[str], Limits(max_length=500)] | None = None,
     base: Annotated[str, Limits(max_length=200)] = "HEAD",
     staged: bool = False,
+    refuse: bool = True,
 ) -> Diff:
     """Show what has changed since a commit; files that git does not know yet too.
 
@@ -49,8 +52,18 @@ def git_diff(
         paths: only these files and folders
         base: a commit: a name, a branch or a tag
         staged: what is in the index, instead of the files as they are
+        refuse: fail if there is no such diff, in place of saying so
     """
-    for path in paths or ():
+    try:
+        return _diff(context, paths or [], base, staged)
+    except Refused as refused:
+        if refuse:
+            raise
+        return {"diff": "", "files": [], "more": False, "problem": str(refused)}
+
+
+def _diff(context: Context, paths: list[str], base: str, staged: bool) -> Diff:
+    for path in paths:
         plain(path)
     with Root.opened(context.settings) as root:
         git = Git(root.path, context.settings.get("git_dir", ""))
@@ -58,14 +71,14 @@ def git_diff(
         since = git.ask("hash-object", "-t", "tree", "--stdin").decode().strip() if unborn else git.revision(base)
         how = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all"]
         how += ["--cached"] if staged else []
-        which = [since, "--", *(paths or ())]
+        which = [since, "--", *paths]
         files = list(_counted(git.ask("diff", "--numstat", "-z", *how, *which)))
         text, cut = git.begin("diff", "--src-prefix=a/", "--dst-prefix=b/", *how, *which, most=_MOST_READ)
-        for path, file in () if staged else _untracked(root, git, paths or []):
+        for path, file in () if staged else _untracked(root, git, paths):
             text, cut = text + ("" if cut else file), cut or len(text) > _MOST_READ
             files.append({"path": path, "added": len(lines_of(file)) - 3 if file else -1, "removed": 0 if file else -1})
     diff, more = shown(redacted_diff(text), _MOST_CHARACTERS)
-    return {"diff": diff, "files": files[:_MOST_FILES], "more": more or cut}
+    return {"diff": diff, "files": files[:_MOST_FILES], "more": more or cut, "problem": ""}
 
 
 def _untracked(root: Root, git: Git, paths: list[str]) -> Iterator[tuple[str, str]]:

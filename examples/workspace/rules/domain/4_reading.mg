@@ -81,6 +81,7 @@ macro("show_changes", "Shows what differs from the last commit, as a diff withou
 macro_summary("show_changes", "Show what is not committed.").
 macro_step("show_changes", 1, "git_diff").
 arg_value("show_changes", 1, "staged", /false).
+arg_value("show_changes", 1, "refuse", /false).
 idempotent("show_changes").
 mandatory("show_changes") :- intent("review").
 relevant("show_changes", 55) :- intent("diagnose_failure"), changed(_, _).
