@@ -59,7 +59,7 @@ async def test_of_similar_tools_the_best_is_kept() -> None:
         found = await routes.evaluate("go")
         chosen = [(one.name, one.client.manifest.domain.id) for one in found.tools]
     assert chosen == [("y", "a"), ("x", "b"), ("z", "b"), ("only", "b")]
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="w is not among the tools that were proven: y, x, z, only"):
         _ = found["w"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from manglecp.wire.messages.intent import Constraints, IntentResult, Options
 from manglecp.wire.messages.invocation import InvokeResult, SuggestedIntent
 from manglecp.wire.messages.tools import MacroTool
 
-__all__ = ["Asked", "Evaluation", "Outcome", "Tool"]
+__all__ = ["Asked", "Evaluation", "Outcome", "Tool", "unproven"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,16 @@ class Evaluation:
         return any(name in (tool.name, tool.macro_id) for tool in self.result.macro_tools)
 
     def __getitem__(self, name: str) -> Tool:
-        """By name or id."""
+        """By name or id; a KeyError that says which tools there are if it is none of them."""
         for tool in self.tools:
             if name in (tool.name, tool.macro_id):
                 return tool
-        raise KeyError(name)
+        raise unproven(name, [tool.name for tool in self.tools])
+
+
+def unproven(name: str, proven: Sequence[str]) -> KeyError:
+    """What is raised if somebody asks for a tool by a name that no tool has."""
+    return KeyError(f"{name} is not among the tools that were proven: {', '.join(proven) or 'none'}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manglecp.client.answers import Evaluation, Outcome, Tool
+from manglecp.client.answers import Evaluation, Outcome, Tool, unproven
 from manglecp.client.client import Client
 from manglecp.client.errors import ClientError, Refused
 from manglecp.wire.messages.envelope import UNSET
@@ -52,7 +52,7 @@ class Routed:
         for tool in self.tools:
             if tool.name == name:
                 return tool
-        raise KeyError(name)
+        raise unproven(name, [tool.name for tool in self.tools])
 
 
 class Router:
