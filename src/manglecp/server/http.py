@@ -66,7 +66,8 @@ class _Request:
 
     async def reply(self, reply: Reply, *headers: Header) -> None:
         waiting = reply.retry_after_ms
-        if self.connection is not None and self.method == "POST" and not (waiting or headers or self._cors):
+        usual = self.method == "POST" and waiting is None and not headers and not self._cors
+        if usual and self.connection is not None:
             head = _head(reply.status) + b"content-length: %d\r\n" % len(reply.data)
             if self.connection.answer(head, reply.data):
                 return

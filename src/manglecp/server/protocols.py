@@ -171,8 +171,6 @@ class _Exchange:
 
     def when_gone(self, told: Callable[[], None] | None) -> None:
         self._protocol.told = told  # of several requests one is answered at a time
-        if told is not None and (self._cycle.disconnected or self._cycle.transport.is_closing()):
-            told()
 
     def answer(self, head: bytes, body: bytes) -> bool:
         cycle = self._cycle
