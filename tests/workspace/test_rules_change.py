@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import venv
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.testing import Pack, Refused
-from tests.workspace.governed import as_it_is, edit, governed
+from manglecp.testing import Pack, Refused, load_pack
+from tests.toolhost.sandbox.confined import require
+from tests.workspace.governed import PACK, as_it_is, edit, governed
 from tests.workspace.repositories import Repository, layered
 
 pytestmark = pytest.mark.no_cover
@@ -180,3 +182,18 @@ def test_without_pytest_nothing_is_changed(repository: Repository, tmp_path: Pat
     assert [call.action for call in run.calls] == ["make_patch", "run_tests"]
     assert "has no pytest: install it there, or serve the pack with --set python=PATH" in run.summary
     assert repository.git("status", "--porcelain") == ""
+
+
+def test_a_patch_that_cannot_be_applied_says_why(repository: Repository) -> None:
+    """What the hosts themselves run from is closed to them, also if it lies in the repository that they work on."""
+    require("strict")
+    own, settings = "tools/pack", {"root": str(repository.root), "python": sys.executable}
+    shutil.copytree(PACK, repository.root / own, ignore=shutil.ignore_patterns("__pycache__"))
+    with load_pack(repository.root / own, settings, programs=["git", "python"], degrade=True) as pack:
+        text = edit(f"{own}/README.md", "# workspace: a repository under rules", "# mine")
+        run = change(pack, text, HARMLESS, files=(TAX, f"{own}/README.md"))
+    assert [call.action for call in run.calls] == ["make_patch", "run_tests", "apply_patch"]
+    assert "Nothing was changed" in run.summary
+    assert "What manglecp itself runs from is closed to actions" in run.summary
+    assert not run.delta.asserted
+    assert "takes away" not in (repository.root / TAX).read_text(), "all of it, or nothing"

@@ -86,6 +86,9 @@ class Backup(TypedDict):
     """Of files that were deleted."""
 
 
+_NOTHING: Final[Backup] = {"patch": "", "expected": {}, "modes": {}}
+
+
 class Applied(TypedDict):
     files: list[FileChange]
     after: dict[str, str]
@@ -153,18 +156,24 @@ def check_patch(context: Context, patch: Patch, expected: Hashes | None = None) 
 
 
 @action(effects=["filesystem"], reversible=True, idempotent=True, timeout=120)
-def apply_patch(context: Context, patch: Patch, expected: Hashes) -> Applied:
+def apply_patch(context: Context, patch: Patch, expected: Hashes, refuse: bool = True) -> Applied:
     """Apply a patch to all of its files, or to none of them.
 
     Args:
         patch: a unified diff
         expected: by path, the SHA-256 of each file as it was checked, empty for one that is not there
+        refuse: fail if it cannot be applied, in place of saying so
     """
-    with Root.opened(context.settings) as root, locked(root):
-        planned, problems = plan(root, patch, expected)
-        _refuse(problems)
-        backup = _backup(planned)
-        _swap(root, planned, patch)
+    try:
+        with Root.opened(context.settings) as root, locked(root):
+            planned, problems = plan(root, patch, expected)
+            _refuse(problems)
+            backup = _backup(planned)
+            _swap(root, planned, patch)
+    except Refused as refused:
+        if refuse:
+            raise
+        return {"files": [], "after": {}, "backup": _NOTHING, "problems": [{"path": "", "problem": str(refused)}]}
     return {"files": changes_of(planned), "after": digests_after(planned), "backup": backup, "problems": []}
 
 
@@ -187,8 +196,7 @@ def revert_patch(
     with Root.opened(context.settings) as root, locked(root):
         planned, problems = plan(root, backup["patch"], backup["expected"], exact=not force)
         if problems and not refuse:
-            nothing: Backup = {"patch": "", "expected": {}, "modes": {}}
-            return {"files": [], "after": {}, "backup": nothing, "problems": problems, "label": label}
+            return {"files": [], "after": {}, "backup": _NOTHING, "problems": problems, "label": label}
         _refuse(problems)
         again = _backup(planned)
         _swap(root, planned, backup["patch"], backup["modes"])

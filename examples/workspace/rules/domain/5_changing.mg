@@ -45,6 +45,13 @@ test_step(2). test_step(4).
 macro_step("safe_change", 3, "apply_patch").
 arg_step("safe_change", 3, "patch", 1, "/patch").
 arg_step("safe_change", 3, "expected", 1, "/expected").
+arg_value("safe_change", 3, "refuse", /false).
+skip_step(N, "The patch could not be applied.") :- not_applied(_), after_first(N), N > 3.
+not_applied(Why) :-
+  run_of("safe_change"),
+  step_value(3, "problems", Problems),
+  :list:member(One, Problems),
+  :match_entry(One, "problem", Why).
 undo_step("safe_change", 3, "revert_patch").
 undo_out("safe_change", 3, "backup", "/backup").
 

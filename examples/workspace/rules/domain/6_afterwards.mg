@@ -3,6 +3,7 @@
 extract("make_patch", "applies", "/applies").
 extract("make_patch", "problems", "/problems").
 extract("apply_patch", "files", "/files").
+extract("apply_patch", "problems", "/problems").
 extract("revert_patch", "files", "/files").
 extract("revert_patch", "problems", "/problems").
 extract("revert_patch", "label", "/label").
@@ -36,6 +37,10 @@ problem(Text) :-
 summary(Text) :-
   ran("safe_change"),
   problem(Why),
+  Text = fn:string:concat("Nothing was changed: ", Why, ".").
+summary(Text) :-
+  ran("safe_change"),
+  not_applied(Why),
   Text = fn:string:concat("Nothing was changed: ", Why, ".").
 summary(Text) :-
   ran("undo_change"),
