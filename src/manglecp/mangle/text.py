@@ -63,9 +63,7 @@ def float_text(value: float) -> str:
 def instant_text(ns: int) -> str:
     """RFC 3339 in UTC, fraction without trailing zeros."""
     seconds, fraction = divmod(ns, 1_000_000_000)
-    moment = _EPOCH + timedelta(seconds=seconds)
-    text = f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}"
-    text += f"T{moment.hour:02d}:{moment.minute:02d}:{moment.second:02d}"
+    text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]  # down to the second
     if fraction:
         text += "." + f"{fraction:09d}".rstrip("0")
     return text + "Z"
