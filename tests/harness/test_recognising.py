@@ -488,6 +488,18 @@ def test_what_is_no_json_is_read_as_ever() -> None:
         of.open(call_id).request([{**requests[0], "toolName": same_in_json}])
 
 
+def test_who_makes_rows_of_json_may_say_so() -> None:
+    """They are not looked at twice, and what becomes of them is the same."""
+    call_id, requests, closing = turns()("made")
+    state = many(2, groups=2).open(call_id).request(requests, of_json=True)
+    closed = state.close(**closing, of_json=True)
+    assert isinstance(closed.judgement, Foretold)
+    assert (permitted(state, requests), told(closed)) == plainly(SPEC, BESIDE, call_id, requests, closing, 2)
+    again = Unopened.of(SPEC, BESIDE).open(call_id).request(requests[:1], of_json=True)
+    again = again.request(requests[1:], of_json=True)
+    assert told(again.close(**closing, of_json=True)) == told(closed)
+
+
 class Grep(str):
     """A text that is not quite one."""
 

@@ -158,10 +158,10 @@ class Course:
             found = shape, values
         return Course(growing, before=self, text=text, seen=_Seen(*found, seen.fixed, 1))
 
-    def grown(self, step: Step, more: Mapping[str, Any]) -> Course:
-        """With more evidence, which is read unless it is recognised."""
+    def grown(self, step: Step, more: Mapping[str, Any], *, of_json: bool = False) -> Course:
+        """With more evidence, which is read unless it is recognised. ``of_json``: it is known to be JSON values."""
         seen = self._seen
-        text = None if seen is None or seen.steps >= _MOST_STEPS else _text_of(more)
+        text = None if seen is None or seen.steps >= _MOST_STEPS else _text_of(more, of_json=of_json)
         if seen is not None and text is not None:
             found = _shapes.find(seen.shape, step, seen.values, text)
             if found is not None:
@@ -256,12 +256,14 @@ class Course:
             course = course._before
 
 
-def _text_of(more: Mapping[str, Any]) -> bytes | None:
+def _text_of(more: Mapping[str, Any], *, of_json: bool) -> bytes | None:
     """What came in a step, if that is what its JSON says: it is the JSON that is read."""
     there = {name: value for name, value in more.items() if value is not None}
     try:
         text = _encode(there)
-        return text if len(text) <= _LARGEST and b"\\" not in text and _decode(text) == there else None
+        if len(text) > _LARGEST or b"\\" in text:
+            return None
+        return text if of_json or _decode(text) == there else None
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 

@@ -176,8 +176,8 @@ def _reach(kind: type[_T], state: State, course: Course, redeemed: set[str]) -> 
     return _issue(kind, course, redeemed)
 
 
-def _request(issued: _Issued, rows: Rows, evidence: Row) -> ToolRequests:
-    course = issued.course.grown("request", {**evidence, "toolRequests": list(rows)})
+def _request(issued: _Issued, rows: Rows, evidence: Row, of_json: bool) -> ToolRequests:
+    course = issued.course.grown("request", {**evidence, "toolRequests": list(rows)}, of_json=of_json)
     if not course.recognised:
         new = course.growing.turn
         if issued.kind is ToolRequests:  # nothing was found in that state: there would be none
@@ -222,9 +222,12 @@ class CallSpec(_Stage):
         """``constraints`` are the objects beside ``evidence``: ``toolConstraints``, ``policyDocuments`` and so on."""
         return _reach(CallSpec, State.CALL_SPEC, Course(Growing.opened(call_spec, constraints)), set())
 
-    def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
-        """What the model asked for, with the guardrail decisions before it runs."""
-        return _request(_registry.find(self, CallSpec), rows, evidence)
+    def request(self, rows: Rows = (), evidence: Row = _NOTHING, *, of_json: bool = False) -> ToolRequests:
+        """What the model asked for, with the guardrail decisions before it runs.
+
+        ``of_json``: whoever says it has made all of it of JSON values, and of nothing that only looks like one.
+        """
+        return _request(_registry.find(self, CallSpec), rows, evidence, of_json)
 
 
 @final
@@ -233,16 +236,23 @@ class ToolRequests(_Stage):
 
     __slots__ = ()
 
-    def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
+    def request(self, rows: Rows = (), evidence: Row = _NOTHING, *, of_json: bool = False) -> ToolRequests:
         """Further requests, which may follow from results so far; those may be among the evidence."""
-        return _request(_registry.find(self, ToolRequests), rows, evidence)
+        return _request(_registry.find(self, ToolRequests), rows, evidence, of_json)
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Whether a request of this state is this call, and it was not redeemed in this turn (:func:`redeem_call`)."""
         return _permits(self, ToolRequests, NamedCall(call_id, tool_name, input_digest))
 
     def close(
-        self, results: Rows, uses: Rows, protocol_state: Row, found: Row = _NOTHING, shown: Row = _NOTHING
+        self,
+        results: Rows,
+        uses: Rows,
+        protocol_state: Row,
+        found: Row = _NOTHING,
+        shown: Row = _NOTHING,
+        *,
+        of_json: bool = False,
     ) -> JoinClosed:
         """The three steps to a closed join at once, for whoever has the evidence for all of them: judged as a whole.
 
@@ -251,7 +261,7 @@ class ToolRequests(_Stage):
         """
         issued = _registry.find(self, ToolRequests)
         rows = {"toolResults": list(results), "toolUse": list(uses), "protocolState": dict(protocol_state)}
-        course = issued.course.grown("close", {**found, **shown, **rows})
+        course = issued.course.grown("close", {**found, **shown, **rows}, of_json=of_json)
         if course.recognised:
             return _issue(JoinClosed, course, issued.redeemed, course.judgement)
         judgement = conclude(course.growing.turn)

@@ -234,7 +234,7 @@ class Turn:
             return self._state
         rows = [*self._unjudged, *(one.request for one in asked)]
         with refusing(State.TOOL_REQUESTS):
-            return self._state.request(rows, split(max(self._happened.widest, len(asked))))
+            return self._state.request(rows, split(max(self._happened.widest, len(asked))), of_json=True)
 
     def _foresee(self, calls: Sequence[Call]) -> None:
         """Refuse what the next turn could not hold."""
@@ -262,7 +262,7 @@ class Turn:
         if self._resumed is not None:
             shown["continuity"] = {"mode": "descent", "handoffRef": f"journal://{terms.run}/{self._resumed.fence}"}
         decided = happened.decided(spec.get("guardrailStagePolicyDigest"))
-        return requested.close([row for row, _, _ in results], uses, protocol, decided, shown)
+        return requested.close([row for row, _, _ in results], uses, protocol, decided, shown, of_json=True)
 
     def _refuse_under(self, loaded: PolicyPackage, closed: JoinClosed, mutation: Row, demanded: Row) -> NoReturn:
         """Judge the turn once more under the package that is in force now. It was made under another one."""
