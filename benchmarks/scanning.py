@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from _table import print_table
 
@@ -27,6 +28,7 @@ from manglecp.intent.domain import Domain  # noqa: E402
 from manglecp.pack.reading import read_pack  # noqa: E402
 from manglecp.toolhost.generators import serve_facts  # noqa: E402
 
+T = TypeVar("T")
 PACKAGES = 100
 MODULES = 40
 TESTS = 9
@@ -107,7 +109,7 @@ def data(text: str) -> str:
     return f"data {len(text.encode())}\n{text}\n"
 
 
-def measured(run: Callable[[], int]) -> tuple[float, float, int]:
+def measured(run: Callable[[], T]) -> tuple[float, float, T]:
     """Seconds by the clock, of the processor (children too), and what came out."""
     before, started = os.times(), time.perf_counter()
     result = run()
@@ -172,16 +174,15 @@ def main() -> None:
         print()
         cache = folder / "cache of the host"
         cache.mkdir()
-        loaded, edited = served(root, cache)
-        from_cache, _ = served(root, cache)
-        table = [
-            ("everything", loaded, "20"),
-            ("everything, from the cache", from_cache, ""),
-            ("one edit", edited, "1"),
-        ]
+        _, cpu, (loaded, edited) = measured(lambda: served(root, cache))
+        _, cpu_again, (from_cache, _) = measured(lambda: served(root, cache))
         print_table(
-            ("known to the rules of the pack", "seconds", "at most"),
-            [(what, f"{wall:.2f}", most) for what, wall, most in table],
+            ("known to the rules of the pack", "seconds", "at most", "CPU seconds"),
+            [
+                ("everything", f"{loaded:.2f}", "20", f"{cpu:.2f} with five edits"),
+                ("everything, from the cache", f"{from_cache:.2f}", "", f"{cpu_again:.2f} with five edits"),
+                ("one edit", f"{edited:.2f}", "1", ""),
+            ],
         )
 
 
