@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from hashlib import sha256
 
 import pytest
@@ -143,11 +144,23 @@ def test_what_came_last_stays() -> None:
 
 
 def test_long_ones_leave_less_room() -> None:
-    shapes = Shapes(most=100, most_bytes=1_000)
+    shapes = Shapes(most=100, most_bytes=1_200)
     for number in range(10):
         shapes.keep("k", 468 + number, shape_of(b"y" * (400 + number) + numbered(0)))
     found = [shapes.find(START, "k", (), b"y" * (400 + number) + numbered(0)) is not None for number in range(10)]
     assert found == [False] * 8 + [True] * 2
+
+
+def test_many_names_take_room_too() -> None:
+    """A text of nothing but names is short without them."""
+    texts = [b" ".join(b"%032x" % (number + one) for one in range(1_000)) for number in range(10)]
+    tracemalloc.start()
+    try:
+        kept = [shape_of(text) for text in texts]
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held / 2 < sum(one.size for one in kept) < held * 4
 
 
 def test_of_one_length_only_some_are_tried() -> None:

@@ -36,6 +36,9 @@ _END: Final = b'"'
 _ALIKE: Final = 8
 """Shapes with the same before them and of the same length, at most: they are tried one by one."""
 _SEEN: Final = 1_024
+_BYTES_OF_A_PLACE: Final = 16
+_BYTES_OF_A_NAME: Final = 96
+"""In memory, as measured; beside the places that it has."""
 
 
 class Unclear(ValueError):
@@ -96,8 +99,10 @@ class Template:
         """The text and its places: templates with an equal pattern fill in alike."""
         return self._text, self.places
 
-    def __len__(self) -> int:
-        return len(self._text)
+    @property
+    def size(self) -> int:
+        """In memory, roughly: a place takes more than what stands for it in the text."""
+        return len(self._text) + _BYTES_OF_A_PLACE * len(self.places)
 
     def fill(self, values: Sequence[bytes]) -> bytes:
         """The text with these values in its places."""
@@ -159,7 +164,8 @@ class Shape:
         hashed = _hashed(preimages, numbers, count + len(ordered), fixed, arranged)
         self._hashed = tuple(template.parts for template in hashed)
         self.told = tuple(Template(one, numbers, arranged) for one in told)
-        self.size = sum(map(len, (self._text, *hashed, *self.told)))
+        templates = (self._text, *hashed, *self.told)
+        self.size = _BYTES_OF_A_NAME * len(fresh) + sum(template.size for template in templates)
 
     @property
     def pattern(self) -> tuple[bytes, tuple[int, ...]]:
