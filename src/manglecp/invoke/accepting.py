@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from manglecp.harness.canonical import digest_text
+from manglecp.harness.canonical import digest, digest_text
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.identity import Identity
 from manglecp.invoke.admission import Admission
@@ -37,14 +37,18 @@ __all__ = ["Accepted", "Accepting", "Asked"]
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Who asks, under which key, for what (digests of the arguments, and of tool and arguments), and what rules take
-    for now."""
+    """Who asks, under which key, for which tool with which arguments (their digest), and what rules take for now."""
 
     identity: Identity
     key: str | None
+    macro_id: str
     args_digest: str
-    digest: str
     now_ns: int
+
+    @property
+    def digest(self) -> str:
+        """Of tool and arguments: what a key stands for."""
+        return digest({"macro_id": self.macro_id, "args": self.args_digest})
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):

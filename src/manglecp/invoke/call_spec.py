@@ -243,16 +243,18 @@ def opened_turn(
     if terms.approval is not None:  # each has its own
         spec = spec_of(frame, terms, call_id=call_id, parallel=parallel)
         return spec, CallSpec.open(spec, constraints)
-    fixed = (
+    # The actions are those of the frame: with these the tier and the number of turns are known, too.
+    key = (
         terms.package.ref,
         terms.model_ref,
         terms.pattern,
-        terms.tier,
+        terms.risk_tier,
         terms.sandbox,
-        terms.max_turns,
+        terms.gates,
+        terms.spare_turns,
         terms.pinned,
+        parallel,
     )
-    key = (*fixed, parallel)
     known = frame.unopened.get(key)
     if known is None:
         spec = spec_of(frame, terms, call_id=call_id, parallel=parallel)
@@ -276,7 +278,7 @@ def constraints_of(frame: Frame, terms: RunTerms, loaded: PolicyPackage) -> dict
     """What stands beside the evidence of a turn, to be read only. ``loaded`` is the package in force at this moment."""
     if terms.approval is not None:  # each has its own
         return _constraints(frame, terms, loaded)
-    key = (terms.pinned, terms.tier, loaded.ref, loaded.digest)
+    key = (terms.pinned, terms.risk_tier, loaded.ref, loaded.digest)
     found = frame.constraints.get(key)
     if found is None:
         if len(frame.constraints) >= _PACKAGES:

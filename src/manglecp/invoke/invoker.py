@@ -20,7 +20,6 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
-from manglecp.harness.canonical import digest
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
@@ -196,22 +195,22 @@ class Invoker:
             raise not_found()
         args = request.payload.args
         digested = await aside(is_large(args), args_digest, args)
-        asked = digest({"macro_id": request.payload.macro_id, "args": digested})
+        asked = Asked(identity, key, request.payload.macro_id, digested, now_ns)
         cancel = cancel or asyncio.Event()
         # Nothing is awaited between looking and registering: of two at the same time the second finds the first.
         known = None if key is None else self._under_way.get((identity.name, key))
-        if known is not None and known[0] != asked:
+        if known is not None and known[0] != asked.digest:
             raise conflict()
         if known is not None:
             task = known[1]
             await _or_stopped(task, cancel, known[2])
         else:
             watch = self._watched(cancel, progress, named)
-            task = asyncio.create_task(self._answer(request, Asked(identity, key, digested, asked, now_ns), watch))
+            task = asyncio.create_task(self._answer(request, asked, watch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             if key is not None:
-                self._under_way[identity.name, key] = (asked, task, cancel)
+                self._under_way[identity.name, key] = (asked.digest, task, cancel)
                 task.add_done_callback(lambda _: self._under_way.pop((identity.name, key), None))
         # Whoever asked may go away; what was accepted goes on.
         answer = await asyncio.shield(task)

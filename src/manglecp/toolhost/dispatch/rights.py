@@ -12,6 +12,9 @@ lease is made, which is when it is spent.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from manglecp.toolhost.dispatch.line import Refused
 from manglecp.toolhost.dispatch.messages import Call
 from manglecp.toolhost.leases import input_digest
@@ -37,11 +40,9 @@ class Right:
         self._demand(effect=call.exclusive)
         if call.authority is None:
             return
-        from manglecp.harness.states import Forged  # whoever has an authority has loaded it
-
         try:
             permitted = call.authority.permits(*self._named)
-        except Forged as forged:
+        except _states().Forged as forged:
             raise _refused(str(forged)) from None
         if not permitted:
             raise _refused("its authority does not name this call, or was spent on it")
@@ -55,12 +56,11 @@ class Right:
         authority = self._call.authority
         if authority is None or self._spent:
             return
-        from manglecp.harness.states import Forged, WrongMutation, redeem_call
-
+        states = _states()
         call_id, tool_name, digest = self._named
         try:
-            redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)
-        except (Forged, WrongMutation) as refusal:
+            states.redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)
+        except (states.Forged, states.WrongMutation) as refusal:
             raise _refused(str(refusal)) from None
         self._spent = True
 
@@ -73,11 +73,18 @@ class Right:
             if effect:
                 raise _refused("above tier 0 it takes a MutationReady that names it")
             return
-        from manglecp.harness.states import MutationReady, ToolRequests
-
-        if not isinstance(authority, MutationReady if effect else (MutationReady, ToolRequests)):
+        states = _states()
+        if not isinstance(authority, states.MutationReady if effect else (states.MutationReady, states.ToolRequests)):
             raise _refused(f"a {type(authority).__name__} is no right to it")
         self._demanded = effect
+
+
+@cache
+def _states() -> Any:
+    """The states of the harness. Whoever has an authority has loaded them; who has none need not."""
+    from manglecp.harness import states
+
+    return states
 
 
 def _refused(why: str) -> Refused:
