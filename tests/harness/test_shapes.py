@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.harness.shapes import Shape, Shapes, Template, Unclear, names_in, spans_of
+from manglecp.harness.shapes import Shape, Shapes, Template, Unclear, mark_of, names_in, spans_of
 
 NOTHING: frozenset[bytes] = frozenset()
 START = Shape(None, (), b"", fixed=NOTHING)
@@ -171,16 +171,26 @@ def test_of_one_length_only_some_are_tried() -> None:
     assert found == [False] * 12 + [True] * 8
 
 
-def test_a_pattern_is_learnt_when_it_comes_again() -> None:
+def test_a_text_is_learnt_when_one_like_it_comes_again() -> None:
     shapes = Shapes(most=2, most_bytes=100_000)
-    one, other = shape_of(numbered(1)), shape_of(numbered(2))
-    assert [shapes.again("k", one), shapes.again("k", other), shapes.again("k", one)] == [False, False, True]
-    assert not shapes.again("another", one)
-    shapes.refuse("k", one)
-    assert not shapes.again("k", one)
-    shapes.keep("k", 68, other)
-    assert [shapes.again("k", other), shapes.again("k", other)] == [False, True], "as if it had never been there"
+    one, other = (mark_of(START, "k", (), numbered(number), NOTHING) for number in (1, 2))
+    assert [shapes.again(one), shapes.again(other), shapes.again(one)] == [False, False, True]
+    shapes.refuse(one)
+    assert not shapes.again(one)
+    shapes.keep("k", 68, shape_of(numbered(2)), other)
+    assert [shapes.again(other), shapes.again(other)] == [False, True], "as if it had never been there"
     for number in range(3, 2_000):
-        shapes.again("k", shape_of(numbered(number)))
-    assert not shapes.again("k", one)
-    assert shapes.again("k", one), "that it was refused is forgotten"
+        shapes.again(mark_of(START, "k", (), numbered(number), NOTHING))
+    assert not shapes.again(one)
+    assert shapes.again(one), "that it was refused is forgotten"
+
+
+def test_texts_of_one_shape_have_one_mark() -> None:
+    def mark(*names: bytes, values: tuple[bytes, ...] = (D,), kind: str = "k", between: bytes = b" ") -> int:
+        return mark_of(START, kind, values, between.join(names), frozenset({C}))
+
+    assert mark(A, B, A) == mark(B, A, B)
+    assert mark(A, D) == mark(B, A, values=(A,))
+    others = [mark(A, B, A), mark(A, B, B), mark(A, B, C), mark(A, B, D), mark(A, C, B), mark(A, B)]
+    others += [mark(A, B, kind="l"), mark(A, B, between=b"+"), mark_of(shape_of(A), "k", (D,), A + b" " + B, NOTHING)]
+    assert len(set(others)) == len(others)

@@ -36,7 +36,7 @@ from manglecp.harness.classes import State
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Foretold, conclude, findings_upto
 from manglecp.harness.rows import NamedCall, ToolRequest
-from manglecp.harness.shapes import Shape, Shapes, Template, Unclear, names_in
+from manglecp.harness.shapes import Shape, Shapes, Template, Unclear, mark_of, names_in
 from manglecp.harness.turn import Turn
 from manglecp.harness.witness import Witness
 
@@ -208,20 +208,17 @@ class Course:
         seen = None if before is None else before._seen
         if seen is None or self._text is None:
             return
-        try:
-            shape = Shape(seen.shape, seen.values, self._text, fixed=seen.fixed)
-        except Unclear:
-            return
-        if not _shapes.again(self._step, shape):
+        mark = mark_of(seen.shape, self._step, seen.values, self._text, seen.fixed)
+        if not _shapes.again(mark):
             return
         try:
             learnt = self._learnt(seen, self._text)
         except Unclear:
             learnt = None
         if learnt is None:
-            _shapes.refuse(self._step, shape)
+            _shapes.refuse(mark)
             return
-        _shapes.keep(self._step, len(self._text), learnt)
+        _shapes.keep(self._step, len(self._text), learnt, mark)
         values = learnt.match(seen.values, self._text)
         assert values is not None  # it was learnt of this text
         self._seen = _Seen(learnt, values, seen.fixed, seen.steps + 1)

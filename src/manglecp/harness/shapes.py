@@ -24,7 +24,7 @@ from struct import Struct
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Shape", "Shapes", "Template", "Unclear", "names_in", "spans_of"]
+__all__ = ["Shape", "Shapes", "Template", "Unclear", "mark_of", "names_in", "spans_of"]
 
 _DIGITS: Final = b"0123456789abcdef"
 _LEAST: Final = 32
@@ -95,11 +95,6 @@ class Template:
         return self._text, self._pick
 
     @property
-    def pattern(self) -> tuple[bytes, tuple[int, ...]]:
-        """The text and its places: templates with an equal pattern fill in alike."""
-        return self._text, self.places
-
-    @property
     def size(self) -> int:
         """In memory, roughly: a place takes more than what stands for it in the text."""
         return len(self._text) + _BYTES_OF_A_PLACE * len(self.places)
@@ -167,11 +162,6 @@ class Shape:
         templates = (self._text, *hashed, *self.told)
         self.size = _BYTES_OF_A_NAME * len(fresh) + sum(template.size for template in templates)
 
-    @property
-    def pattern(self) -> tuple[bytes, tuple[int, ...]]:
-        """What a text has to be like."""
-        return self._text.pattern
-
     def match(self, values: Sequence[bytes], text: bytes) -> list[bytes] | None:
         """The values that a text of this shape and those before it come to; None if it is of another.
 
@@ -221,7 +211,7 @@ class Shapes:
         self._most_bytes = most_bytes
         self._known: OrderedDict[tuple[Shape, str, int], tuple[Shape, ...]] = OrderedDict()
         self._seen: OrderedDict[int, bool | None] = OrderedDict()
-        """Patterns that are not known, and whether that is how it stays."""
+        """Marks of texts whose shapes are not known, and whether that is how it stays."""
         self._count = 0
         self._bytes = 0
         self._lock = Lock()
@@ -240,9 +230,8 @@ class Shapes:
                 return shape, found
         return None
 
-    def again(self, kind: str, shape: Shape) -> bool:
-        """Was a text of this pattern there before, lately, and is it not refused? Then it is time to learn it."""
-        mark = _mark(kind, shape)
+    def again(self, mark: int) -> bool:
+        """Was a text with this mark there before, lately, and is it not refused? Then it is time to learn its shape."""
         with self._lock:
             refused = self._seen.setdefault(mark, None)
             if refused is None:
@@ -253,17 +242,18 @@ class Shapes:
                 self._seen.move_to_end(mark)
             return refused is False
 
-    def refuse(self, kind: str, shape: Shape) -> None:
-        """What follows from a text of this pattern does not follow from its shape."""
+    def refuse(self, mark: int) -> None:
+        """What follows from a text with this mark does not follow from its shape."""
         with self._lock:
-            self._seen[_mark(kind, shape)] = True
+            self._seen[mark] = True
 
-    def keep(self, kind: str, length: int, shape: Shape) -> None:
+    def keep(self, kind: str, length: int, shape: Shape, mark: int | None = None) -> None:
         """From now on texts of this shape are found."""
         assert shape.before is not None
         key = (shape.before, kind, length)
         with self._lock:
-            self._seen.pop(_mark(kind, shape), None)
+            if mark is not None:
+                self._seen.pop(mark, None)
             known = self._known.get(key, ())
             self._known[key] = kept = (shape, *known)[:_ALIKE]
             self._known.move_to_end(key)
@@ -278,5 +268,15 @@ class Shapes:
         self._bytes -= sum(one.size for one in shapes)
 
 
-def _mark(kind: str, shape: Shape) -> int:
-    return hash((shape.before, kind, shape.pattern))
+def mark_of(before: Shape, kind: str, values: Sequence[bytes], text: bytes, fixed: frozenset[bytes]) -> int:
+    """The same for texts of one shape, and for much less than to learn the shape: most come once, and never again."""
+    numbers: dict[bytes, int] = {}
+    for value in values:
+        numbers.setdefault(value, len(numbers))
+    between, places, last = [], [], 0
+    for start, end in spans_of(text):
+        name = text[start:end]
+        places.append(name if name in fixed else numbers.setdefault(name, len(numbers)))
+        between.append(text[last:start])
+        last = end
+    return hash((before, kind, tuple(between), text[last:], tuple(places)))
