@@ -359,6 +359,31 @@ def _opened_as(path: Path, call_id: str, *, of_another: bool) -> object:
     return opened.document, judge(document).as_json()
 
 
+def test_what_is_said_twice_at_the_end_is_all_judged() -> None:
+    """A decision that belongs to the results is not lost where there are others that belong to the end."""
+    document = vector("017")
+    evidence = document["evidence"]
+    blocked = [{"stage": "pre_flight", "sequence": 0, "outcome": "block"}]
+    passed = [{"stage": "output", "sequence": 1, "outcome": "pass"}]
+    names = {"results": "toolResults", "uses": "toolUse", "protocol_state": "protocolState"}
+    rows: dict[str, Any] = {name: evidence[member] for name, member in names.items()}
+    shown = {name: evidence[name] for name in ("toolRender", "reminderQueue", "stateViews") if name in evidence}
+    state = CallSpec.open(evidence["callSpec"]).request(evidence["toolRequests"])
+    assert state.close(**rows, shown={**shown, "guardrailDecisions": passed})
+    for found, others in ((blocked, passed), (passed, blocked)):
+        with pytest.raises(Blocked):
+            state.close(**rows, found={"guardrailDecisions": found}, shown={**shown, "guardrailDecisions": others})
+
+
+def test_a_turn_keeps_its_call_spec() -> None:
+    """What it says of itself is what was judged."""
+    evidence = vector("017")["evidence"]
+    opened = CallSpec.open(evidence["callSpec"])
+    with pytest.raises(InvalidEvidence, match="callSpec"):
+        opened.request(evidence["toolRequests"], {"callSpec": {**evidence["callSpec"], "actionMode": "none"}})
+    assert opened.document["evidence"]["callSpec"] == evidence["callSpec"]
+
+
 def test_a_turn_of_many_is_the_turn_that_is_opened_by_itself() -> None:
     found = [
         (_opened_as(path, " another ", of_another=True), _opened_as(path, " another ", of_another=False))

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Growing"]
 
+_CALL_SPEC: Final = "callSpec"
 _CALL_ID: Final = "callId"
 _REQUESTS: Final = "toolRequests"
 _DOCUMENTS: Final = "policyDocuments"
 _DECISIONS: Final = "guardrailDecisions"
-_OF_EVIDENCE: Final = {name: how for name, how in members_of(Evidence).items() if name != "callSpec"}
+_OF_EVIDENCE: Final = {name: how for name, how in members_of(Evidence).items() if name != _CALL_SPEC}
 _OTHERS: Final = tuple(name for name in Evidence.__struct_fields__ if name not in ("tool_requests", "decomposition"))
 """What a check of a request by itself may look at, beside the request: not how work is divided."""
 _OF_CONSTRAINTS: Final = members_of(Constraints)
@@ -180,6 +181,8 @@ class Growing:
     def _grown(self, more: dict[str, Any]) -> Growing:
         raw, numbered, fields = dict(self._raw), dict(self._numbered), {}
         for name, value in more.items():
+            if name == _CALL_SPEC:
+                raise InvalidEvidence("/evidence/callSpec", "a turn keeps the one that it was opened with")
             before = raw.get(name)
             raw[name] = _joined(before, value)
             if name not in _OF_EVIDENCE:

@@ -261,7 +261,10 @@ class ToolRequests(_Stage):
         """
         issued = _registry.find(self, ToolRequests)
         rows = {"toolResults": list(results), "toolUse": list(uses), "protocolState": dict(protocol_state)}
-        course = issued.course.grown("close", {**found, **shown, **rows}, of_json=of_json)
+        more = {**found, **shown, **rows}
+        if len(more) < len(found) + len(shown) + len(rows):  # rows of one kind would take the place of others
+            return self.answer(results, found).use(uses).close(protocol_state, shown)
+        course = issued.course.grown("close", more, of_json=of_json)
         if course.recognised:
             return _issue(JoinClosed, course, issued.redeemed, course.judgement)
         judgement = conclude(course.growing.turn)
