@@ -369,7 +369,7 @@ def test_what_is_said_twice_at_the_end_is_all_judged() -> None:
     rows: dict[str, Any] = {name: evidence[member] for name, member in names.items()}
     shown = {name: evidence[name] for name in ("toolRender", "reminderQueue", "stateViews") if name in evidence}
     state = CallSpec.open(evidence["callSpec"]).request(evidence["toolRequests"])
-    assert state.close(**rows, shown={**shown, "guardrailDecisions": passed})
+    assert state.close(**rows, shown={**shown, "guardrailDecisions": passed}).judgement.join_closed
     for found, others in ((blocked, passed), (passed, blocked)):
         with pytest.raises(Blocked):
             state.close(**rows, found={"guardrailDecisions": found}, shown={**shown, "guardrailDecisions": others})
