@@ -291,6 +291,7 @@ async def test_under_another_listener_too(monkeypatch: pytest.MonkeyPatch) -> No
             gone.set()
             await answering
             assert (d.handled[0].code, sent[0]["status"]) == ("cancelled", 499)
+            gate.open.set()
 
 
 @pytest.mark.req("TRANS-40")
