@@ -41,3 +41,15 @@ def test_what_large_messages_took_goes_back() -> None:
         return int(done.stdout)
 
     assert megabytes("kept small") < 16 < megabytes("as it comes")
+
+
+def test_cycles_are_looked_for_in_what_comes_later_only() -> None:
+    code = """
+import gc
+from manglecp.server.memory import set_apart
+loaded = [[number] for number in range(100_000)]
+set_apart()
+print(gc.get_freeze_count() > 100_000, len(gc.get_objects()) < 1_000)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout == "True True\n"

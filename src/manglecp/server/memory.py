@@ -5,6 +5,8 @@ of megabytes these heaps are full of holes: the process has twice what it uses, 
 threshold a large block is a mapping of its own, which ends when it is freed.
 
 Python looks for cycles after every few hundred objects by default. A request makes thousands, and leaves no cycles.
+Connections do, and those that are old are looked for only when there are many beside all that the process holds. So
+what was loaded for good is set apart.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ import ctypes
 import gc
 from typing import Final
 
-__all__ = ["keep_small"]
+__all__ = ["keep_small", "set_apart"]
 
-_COLLECTED: Final = (20_000, 20, 20)
+_COLLECTED: Final = (20_000, 10, 5)
 _LARGE: Final = 256 << 10
 _HEAPS: Final = 2
 _M_MMAP_THRESHOLD: Final = -3
@@ -30,3 +32,9 @@ def keep_small() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE)
         mallopt(_M_ARENA_MAX, _HEAPS)
     gc.set_threshold(*_COLLECTED)
+
+
+def set_apart() -> None:
+    """Look for cycles only in what comes from now on: what is there by now stays."""
+    gc.freeze()
+    gc.collect()  # of next to nothing, which is what later growth is measured by

@@ -132,6 +132,7 @@ async def _until(
     started: Callable[[], object],
 ) -> None:
     """The signal, or what keeps the pack from being loaded at all; whoever watches waits for its repair."""
+    from manglecp.server.memory import set_apart
 
     async def beside() -> None:
         if watch is not None:
@@ -139,6 +140,7 @@ async def _until(
             await watch(core)
         else:
             await core.serving.ready()
+            set_apart()
             started()
             await stop.wait()
 
