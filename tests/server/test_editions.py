@@ -51,39 +51,49 @@ async def _tools(client: Client, request: str) -> dict[str, str]:
     return {tool["name"]: tool["macro_id"] for tool in answer["payload"]["macro_tools"]}
 
 
-async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Path) -> None:
-    folder = pack_folder(tmp_path)
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[Core]:
+    """A pack that is being loaded, as it is in its folder at each moment."""
     store = open_store(":memory:")
     async with open_edition(folder, store, degrade=True) as outline:
         settings = outline.domain.pack.settings
     serving = Serving(partial(open_edition, folder, store, degrade=True), settings, ServerSettings(worker=False))
     core = Core(serving)
     serving.begin()
-    reloads: asyncio.Queue[Reloaded] = asyncio.Queue()
-    watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01, told=reloads.put_nowait))
     try:
-        await asyncio.wait_for(serving.ready(), PATIENCE)
-        async with Client(core, "websocket", None) as client, asyncio.timeout(PATIENCE):
-            tools = await _tools(client, "a")
-            answer = await client.ask(invoke("b", tools["twice"], {"n": 21}))
-            assert answer["payload"]["result"] == {"twice": 42}
-            (folder / "rules" / "tools.mg").write_text(RULES + "this is no rule")
-            assert await reloads.get() == "broken"
-            assert core.manifest().status == "degraded"
-            assert set(await _tools(client, "c")) == {"twice"}
-            (folder / "rules" / "tools.mg").write_text(RULES.replace('"twice"', '"again"'))
-            assert await reloads.get() == "swapped"
-            assert core.manifest().status == "ready"
-            assert set(await _tools(client, "d")) == {"again"}
-            old = await client.ask(invoke("e", tools["twice"], {"n": 1}))
-            assert old["payload"]["code"] == "macro_not_found"
-            serving.drain()
-            await watching  # it ends by itself
+        yield core
     finally:
-        watching.cancel()
         async with asyncio.timeout(PATIENCE):
             await core.close()
         store.close()
+
+
+async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Path) -> None:
+    folder = pack_folder(tmp_path)
+    async with served(folder) as core:
+        serving = core.serving
+        reloads: asyncio.Queue[Reloaded] = asyncio.Queue()
+        watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01, told=reloads.put_nowait))
+        try:
+            await asyncio.wait_for(serving.ready(), PATIENCE)
+            async with Client(core, "websocket", None) as client, asyncio.timeout(PATIENCE):
+                tools = await _tools(client, "a")
+                answer = await client.ask(invoke("b", tools["twice"], {"n": 21}))
+                assert answer["payload"]["result"] == {"twice": 42}
+                (folder / "rules" / "tools.mg").write_text(RULES + "this is no rule")
+                assert await reloads.get() == "broken"
+                assert core.manifest().status == "degraded"
+                assert set(await _tools(client, "c")) == {"twice"}
+                (folder / "rules" / "tools.mg").write_text(RULES.replace('"twice"', '"again"'))
+                assert await reloads.get() == "swapped"
+                assert core.manifest().status == "ready"
+                assert set(await _tools(client, "d")) == {"again"}
+                old = await client.ask(invoke("e", tools["twice"], {"n": 1}))
+                assert old["payload"]["code"] == "macro_not_found"
+                serving.drain()
+                await watching  # it ends by itself
+        finally:
+            watching.cancel()
 
 
 async def test_a_pack_is_warmed_up_before_it_is_served(tmp_path: Path) -> None:
@@ -190,25 +200,15 @@ async def test_doubts_about_a_pack_are_logged_with_every_edition(
     folder = pack_folder(tmp_path)
     policy = folder / "rules" / "policy"
     policy.mkdir()
-    store = open_store(":memory:")
-    async with open_edition(folder, store, degrade=True) as outline:
-        settings = outline.domain.pack.settings
-    serving = Serving(partial(open_edition, folder, store, degrade=True), settings, ServerSettings(worker=False))
-    core = Core(serving)
-    serving.begin()
-    try:
+    async with served(folder) as core:
         async with asyncio.timeout(PATIENCE):
-            await serving.ready()
+            await core.serving.ready()
             assert _doubts(caplog) == []
             (policy / "who.mg").write_text('prohibited("twise", "no").\n')
-            assert await serving.reload() == "swapped"
+            assert await core.serving.reload() == "swapped"
         (told,) = _doubts(caplog)
         assert "nothing says that there is a tool 'twise'" in told
         assert "did you mean twice?" in told
-    finally:
-        async with asyncio.timeout(PATIENCE):
-            await core.close()
-        store.close()
 
 
 def _doubts(caplog: pytest.LogCaptureFixture) -> list[str]:
