@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.intent.definition import Definition, Step
@@ -43,7 +44,8 @@ class Plan:
         missing = [name for name in names if name not in actions]
         if missing:
             raise Unplannable(missing[0])
-        return cls(definition, {name: actions[name] for name in names})
+        # It never changes: what follows from it is remembered by its identity.
+        return cls(definition, MappingProxyType({name: actions[name] for name in names}))
 
     def action(self, step: Step) -> ActionDescription:
         """What the step calls."""
