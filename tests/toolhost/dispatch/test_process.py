@@ -197,6 +197,27 @@ def test_a_host_gets_its_key_and_reports_progress_on_descriptors_of_their_own() 
     assert events == [{"event": "up", "claimed_by": "host"}]
 
 
+TALKATIVE = """
+import os, sys
+descriptor = int(sys.argv[sys.argv.index("--progress") + 1])
+for line in sys.stdin:
+    os.write(descriptor, b'{"event":"log","message":"' + b"x" * 200_000 + b'"}\\n')
+    print('{"ok":true}', flush=True)
+"""
+
+
+def test_what_nobody_listens_to_holds_no_host_up() -> None:
+    async def work() -> None:
+        argv = (sys.executable, "-I", "-S", "-c", TALKATIVE)
+        host = HostProcess.start(HostCommand(argv=argv, environ={}, progress_option="--progress"))
+        for _ in range(3):
+            assert await ask(host, call()) == {"ok": True}
+        await host.stop()
+
+    with nothing_left():
+        run(work())
+
+
 def test_secrets_of_the_environment_stay_here() -> None:
     assert HostCommand.inherited({"PATH": "/bin", "API_KEY": "secret"}) == {"PATH": "/bin"}
 

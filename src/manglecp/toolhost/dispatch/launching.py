@@ -108,8 +108,8 @@ class Launched(NamedTuple):
     progress: int | None
 
 
-def launch(command: HostCommand) -> Launched:
-    """Start the process; OSError if it cannot be.
+def launch(command: HostCommand, *, heard: bool = True) -> Launched:
+    """Start the process; OSError if it cannot be. What it reports goes nowhere unless it is ``heard``.
 
     To be called in a thread that lives as long as the host may: the kernel takes the end of the *thread* that forked
     for the end of the parent.
@@ -129,7 +129,10 @@ def launch(command: HostCommand) -> Launched:
             os.close(written)
             argv += [command.lease_key_option, str(key_end)]
         if command.progress_option is not None:
-            progress, events_end = os.pipe()
+            if heard:
+                progress, events_end = os.pipe()
+            else:  # nobody need be woken for what is thrown away
+                events_end = os.open(os.devnull, os.O_WRONLY)
             theirs.append(events_end)
             argv += [command.progress_option, str(events_end)]
         process = subprocess.Popen(

@@ -46,7 +46,10 @@ _REPORTS: Final = frozenset({"progress", "log"})
 _LATE: Final = "no answer before the deadline"
 _UNSENT: Final = "the deadline passed before the request could be sent"
 _AT_ONCE: Final = 64
-_CHUNK: Final = 262_144
+_CHUNK: Final = 65_536
+"""Bytes that are read at first. Most answers have fewer, and so small a buffer is not mapped and unmapped each time."""
+_LONG_CHUNK: Final = 262_144
+"""Bytes that are read after as many came as there was room for."""
 _F_SETPIPE_SZ: Final = 1031
 
 
@@ -72,6 +75,7 @@ class HostProcess:
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
+        self._chunk = _CHUNK
         self._pairing = Pairing(on_late, on_left=self._bound)
         self._events = Lines(EVENT_LIMIT)
         self._stderr = b""
@@ -105,7 +109,7 @@ class HostProcess:
 
         ``on_late`` hears of answers to shared calls that were cancelled: until then the host was not idle.
         """
-        return cls(launch(command), on_event, on_end, on_late)
+        return cls(launch(command, heard=on_event is not None), on_event, on_end, on_late)
 
     @property
     def alive(self) -> bool:
@@ -232,7 +236,7 @@ class HostProcess:
     def _read_stdout(self) -> bool:
         """Take what is there; whether there may be more."""
         try:
-            data = os.read(self._stdout, _CHUNK)
+            data = os.read(self._stdout, self._chunk)
         except BlockingIOError:
             return False
         if not data:
@@ -240,6 +244,7 @@ class HostProcess:
             # Most likely it is exiting, with a code that is worth knowing; if it is not, it is of no use any more.
             self._loop.call_later(STOP_GRACE, self.end)
             return False
+        self._chunk = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
         if not self._ending:
             self._pairing.feed(data)
             if self._pairing.spoiled:
@@ -259,7 +264,7 @@ class HostProcess:
         data = _read_some(self._progress)
         if data == b"":
             self._loop.remove_reader(self._progress)
-        elif data is not None and self._on_event is not None:
+        elif data is not None:
             for line in self._events.feed(data):
                 with contextlib.suppress(ValueError):  # noise here harms nobody
                     self._report(decode(line))
