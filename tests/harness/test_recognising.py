@@ -13,6 +13,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,8 @@ from manglecp.harness.canonical import digest
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Foretold, Judgement, judge
-from manglecp.harness.shapes import names_in
+from manglecp.harness.patterns import expanded, read_pattern
+from manglecp.harness.shapes import Filled, names_in
 from manglecp.harness.states import (
     Blocked,
     CallSpec,
@@ -160,6 +162,7 @@ def told(closed: JoinClosed) -> object:
     judgement = closed.judgement
     witness = Witness(judgement)
     assert verify(json.loads(bytes(witness.written))).holds
+    assert unpacked(witness.kept) == bytes(witness.written)
     return (
         judgement.as_json(),
         bytes(witness.written),
@@ -169,6 +172,16 @@ def told(closed: JoinClosed) -> object:
         judgement.join_closed,
         judgement.mutation_ready,
     )
+
+
+def unpacked(kept: msgspec.Raw | Filled) -> bytes:
+    """A witness, made again of its pattern and of what is its own."""
+    if isinstance(kept, msgspec.Raw):
+        return bytes(kept)
+    if kept.names is None:
+        return kept.text
+    parts = read_pattern(kept.written_pattern, kept.pattern.digest)
+    return expanded(parts, kept.names, len(kept.text)).encode()
 
 
 def permitted(state: ToolRequests, requests: list[Rows]) -> list[bool]:

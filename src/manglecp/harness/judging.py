@@ -14,6 +14,7 @@ from manglecp.harness.classes import State
 from manglecp.harness.digests import bundle_v1, bundle_v2, witness_id
 from manglecp.harness.findings import Finding, ordered
 from manglecp.harness.reading import LIMITS, Limits
+from manglecp.harness.shapes import Filled
 from manglecp.harness.turn import Turn, read_turn
 
 __all__ = ["CHECKS_UPTO", "Foretold", "Judgement", "conclude", "findings_upto", "judge", "open_findings"]
@@ -103,25 +104,25 @@ class Judgement:
 class Foretold(Judgement):
     """A judgement without findings over a turn that was recognised: what is seldom asked for is worked out then."""
 
-    __slots__ = ("_digests", "_turn", "_written")
+    __slots__ = ("_digests", "_turn", "written")
 
     _digests: Callable[[], Mapping[str, str]]
     _turn: Callable[[], Turn]
-    _written: Callable[[], bytes]
+    written: Filled
+    """The canonical JSON of the witness."""
 
     def __init__(
         self,
         witness_id: str,
         digests: Callable[[], Mapping[str, str]],
-        written: Callable[[], bytes],
+        written: Filled,
         turn: Callable[[], Turn],
     ) -> None:
-        """``written`` is the canonical JSON of the witness."""
         for name, value in {
             "findings": (),
             "witness_id": witness_id,
             "_digests": digests,
-            "_written": written,
+            "written": written,
             "_turn": turn,
         }.items():
             object.__setattr__(self, name, value)
@@ -133,11 +134,6 @@ class Foretold(Judgement):
     @property
     def turn(self) -> Turn:
         return self._turn()
-
-    @property
-    def written(self) -> bytes:
-        """The canonical JSON of the witness."""
-        return self._written()
 
 
 def judge(document: Mapping[str, Any], limits: Limits = LIMITS) -> Judgement:

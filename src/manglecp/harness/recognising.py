@@ -36,7 +36,7 @@ from manglecp.harness.classes import State
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Foretold, conclude, findings_upto
 from manglecp.harness.rows import NamedCall, ToolRequest
-from manglecp.harness.shapes import Shape, Shapes, Template, Unclear, mark_of, names_in
+from manglecp.harness.shapes import Filled, Shape, Shapes, Template, Unclear, mark_of, names_in
 from manglecp.harness.turn import Turn
 from manglecp.harness.witness import Witness
 
@@ -192,13 +192,16 @@ class Course:
         return Foretold(
             self._told(0).decode(),
             lambda: MappingProxyType(_decode(self._told(1))),
-            lambda: self._told(2),
+            self._filled(2),
             lambda: self.turn,
         )
 
     def _told(self, number: int) -> bytes:
+        return self._filled(number).text
+
+    def _filled(self, number: int) -> Filled:
         assert self._seen is not None
-        return self._seen.shape.told[number].fill(self._seen.values)
+        return Filled(self._seen.shape.told[number], self._seen.values)
 
     # --- learning --------------------------------------------------------------------------------------------------
 

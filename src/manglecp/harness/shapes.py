@@ -24,7 +24,9 @@ from struct import Struct
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Shape", "Shapes", "Template", "Unclear", "mark_of", "names_in", "spans_of"]
+from manglecp.harness.patterns import Pattern
+
+__all__ = ["Filled", "Shape", "Shapes", "Template", "Unclear", "mark_of", "names_in", "spans_of"]
 
 _DIGITS: Final = b"0123456789abcdef"
 _LEAST: Final = 32
@@ -65,7 +67,7 @@ class _Ordered(NamedTuple):
 class Template:
     """A text with places for values."""
 
-    __slots__ = ("_pick", "_text", "places")
+    __slots__ = ("_pattern", "_pick", "_text", "places")
 
     def __init__(self, text: bytes, numbers: Mapping[bytes, int], ordered: _Ordered | None = None) -> None:
         """``numbers`` are those of the names that have places, among the values that will be filled in."""
@@ -88,6 +90,7 @@ class Template:
         self._text = b"%b".join(between)
         self.places = tuple(places)
         self._pick: Callable[[Sequence[bytes]], Any] = itemgetter(*places) if places else _nothing
+        self._pattern: Pattern | None = None
 
     @property
     def parts(self) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
@@ -104,9 +107,48 @@ class Template:
         filled: bytes = self._text % self._pick(values)
         return filled
 
+    @property
+    def pieces(self) -> list[bytes]:
+        """What stands between the places of a JSON text: no such text has the sign that is filled in here."""
+        filled: bytes = self._text % ((b"\0",) * len(self.places))
+        return filled.split(b"\0")
+
+    def pattern(self, values: Sequence[bytes]) -> Pattern:
+        """What the texts have in common that have names of the same lengths; found out when it is first asked for."""
+        if self._pattern is None:
+            self._pattern = Pattern(self.pieces, self.places, values)
+        return self._pattern
+
 
 def _nothing(_: Sequence[bytes]) -> tuple[bytes, ...]:
     return ()
+
+
+class Filled(NamedTuple):
+    """A JSON text, by what it has in common with others and what is its own."""
+
+    template: Template
+    values: Sequence[bytes]
+
+    @property
+    def text(self) -> bytes:
+        """The text itself."""
+        return self.template.fill(self.values)
+
+    @property
+    def pattern(self) -> Pattern:
+        """What it has in common with others, if they have names of the same lengths."""
+        return self.template.pattern(self.values)
+
+    @property
+    def names(self) -> bytes | None:
+        """What is its own, beside the pattern; None if it does not follow the pattern."""
+        return self.pattern.names(self.values)
+
+    @property
+    def written_pattern(self) -> bytes:
+        """The pattern as JSON."""
+        return self.pattern.written(self.template.pieces, self.template.places)
 
 
 class Shape:

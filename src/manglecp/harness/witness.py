@@ -24,6 +24,7 @@ from manglecp.harness.evidence import Evidence, check_arranged
 from manglecp.harness.findings import place
 from manglecp.harness.judging import Foretold, Judgement, conclude
 from manglecp.harness.reading import LIMITS, Limits
+from manglecp.harness.shapes import Filled
 from manglecp.harness.turn import Turn
 
 __all__ = ["KIND", "Difference", "Verification", "Witness", "verify", "witness_of"]
@@ -98,7 +99,7 @@ class Witness(Mapping[str, Any]):
     def written(self) -> msgspec.Raw:
         """Its canonical JSON."""
         if isinstance(self._judgement, Foretold):
-            return msgspec.Raw(self._judgement.written)
+            return msgspec.Raw(self._judgement.written.text)
         turn = self._judgement.turn
         constraints, documents = turn.beside.written
         whole = {
@@ -108,6 +109,11 @@ class Witness(Mapping[str, Any]):
             "schemaVerdicts": turn.schema_verdicts,
         }
         return msgspec.Raw(_encode({**_concluded(self._judgement), "turn": whole}))
+
+    @property
+    def kept(self) -> msgspec.Raw | Filled:
+        """The same for whoever keeps many: of a turn that was recognised with what it has in common with others."""
+        return self._judgement.written if isinstance(self._judgement, Foretold) else self.written
 
     @cached_property
     def _read(self) -> dict[str, Any]:
