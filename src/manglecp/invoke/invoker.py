@@ -45,6 +45,7 @@ from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
 from manglecp.invoke.trial import refuse_unusable
 from manglecp.pack.model import Profile
+from manglecp.store.database import Place
 from manglecp.store.errors import StoreError
 from manglecp.store.opening import Store
 from manglecp.store.registry import Kept
@@ -104,7 +105,8 @@ class Invoker:
             documents=self._documents,
         )
         self._threads = Threads(4, "manglecp-store")
-        self._finding = Together(self._threads, self._find)
+        self._here = store.database.at_once()
+        self._finding = Together(self._threads, store.database, self._here, self._find)
         self._claims = Claims(store, self._settings.claim_ms)
         self._accepting = Accepting(
             pack_digest=domain.digest,
@@ -113,7 +115,7 @@ class Invoker:
             policies=in_force,
             store=store,
             threads=self._threads,
-            entries=Together(self._threads, appending(store)),
+            entries=Together(self._threads, store.database, self._here, appending(store)),
             claims=self._claims,
         )
         self._carrying = CarryingOut(
@@ -139,6 +141,8 @@ class Invoker:
             await asyncio.wait(self._tasks)
         await self._claims.end()
         self._threads.shutdown()
+        if self._here is not None:
+            self._here.close()
 
     # --- intents -----------------------------------------------------------------------------------------------------
 
@@ -257,8 +261,8 @@ class Invoker:
         if run is not None:
             await self._following.ask_cancel(run)
 
-    def _find(self, wanted: Sequence[tuple[str, str]]) -> list[Kept | None]:
-        with self._store.glancing() as tx:
+    def _find(self, place: Place, wanted: Sequence[tuple[str, str]]) -> list[Kept | None]:
+        with place.glancing() as tx:
             return self._store.registry.find_all(tx, wanted, self._now_ms())
 
     # --- carrying out ------------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from manglecp.invoke.admission import Admission
 from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
-from manglecp.store.database import Transaction
-from manglecp.store.errors import Invalid, StoreError
+from manglecp.store.database import Place, Transaction
+from manglecp.store.errors import Busy, Invalid, StoreError
 from manglecp.store.ledger import Kind, Note
 from manglecp.store.opening import Store
 from manglecp.store.runs.model import RunState, StepEnd, StepSettled, StepStart, StepState
@@ -118,16 +118,20 @@ class Unrecorded:
             self._store.ledger.append_all(tx, [note])
 
 
-def appending(store: Store) -> Callable[[Sequence[Note]], Sequence[StoreError | None]]:
+def appending(store: Store) -> Callable[[Place, Sequence[Note]], Sequence[StoreError | None]]:
     """Append several entries in one transaction. One that no ledger would take does not keep the others out."""
 
-    def append(notes: Sequence[Note]) -> Sequence[StoreError | None]:
+    def append(place: Place, notes: Sequence[Note]) -> Sequence[StoreError | None]:
         try:
-            with store.writing() as tx:
+            with place.writing() as tx:
                 store.ledger.append_all(tx, notes)
             return [None] * len(notes)
         except Invalid as error:
-            return [error] if len(notes) == 1 else [outcome for note in notes for outcome in append([note])]
+            if len(notes) == 1:
+                return [error]
+            if place is not store.database:
+                raise Busy("that takes several transactions") from None
+            return [outcome for note in notes for outcome in append(place, [note])]
 
     return append
 

@@ -11,6 +11,9 @@ transaction begins and ends, how rows are locked, whose clock counts.
 * On SQLite a writer is alone in the file. On PostgreSQL writers run side by side, so what is read in order to be
   changed has to be locked (:meth:`Transaction.locked`), or changed in the statement that tests it.
 
+* ``at_once()`` is for whoever must not wait, an event loop: there, too, one writes and glances, and hears
+  :class:`.Busy` where everybody else would wait. Not every database has it.
+
 Locks are taken in this order, so that nobody waits in a circle: rows of runs, other rows, the head of the ledger last.
 """
 
@@ -20,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-__all__ = ["PATIENCE", "Database", "Dialect", "Rows", "Synchronous", "Transaction"]
+__all__ = ["PATIENCE", "AtOnce", "Database", "Dialect", "Place", "Rows", "Synchronous", "Transaction"]
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
@@ -73,7 +76,29 @@ class Transaction(Protocol):
         ...
 
 
-class Database(Protocol):
+class Place(Protocol):
+    """Where something short is written or looked up: a database, or what it offers to who must not wait."""
+
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """A transaction. It commits when its block ends well, and leaves nothing behind when it raises."""
+
+    def glancing(self) -> AbstractContextManager[Transaction]:
+        """For a single question."""
+
+
+class AtOnce(Place, Protocol):
+    """A place where nobody waits; for one thread. What would have to wait is :class:`.Busy`, and nothing was done."""
+
+    @property
+    def tidying_due(self) -> bool:
+        """Is it time for :meth:`Database.tidy`, in a thread? It is said once."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more is written there."""
+
+
+class Database(Place, Protocol):
     """An open database. Threads may share it."""
 
     @property
@@ -85,14 +110,14 @@ class Database(Protocol):
         """Where it is, as people may read it: never with a password."""
         ...
 
-    def writing(self) -> AbstractContextManager[Transaction]:
-        """A transaction. It commits when its block ends well, and leaves nothing behind when it raises."""
-
     def reading(self) -> AbstractContextManager[Transaction]:
         """A transaction that goes on seeing what there was at its first question."""
 
-    def glancing(self) -> AbstractContextManager[Transaction]:
-        """As :meth:`reading`, for a single question; it costs less."""
+    def at_once(self) -> AtOnce | None:
+        """A place for whoever must not wait, and closes it at the end; None if everything here may wait."""
+
+    def tidy(self) -> None:
+        """What is left to be done by those who do not wait."""
 
     def damage(self) -> list[str]:
         """What the database itself finds wrong with its files."""

@@ -133,6 +133,12 @@ class PostgresDatabase:
     def glancing(self) -> AbstractContextManager[PostgresTransaction]:
         return self.reading()
 
+    def at_once(self) -> None:
+        return None  # the server may be far away
+
+    def tidy(self) -> None:
+        """The server does that by itself."""
+
     def damage(self) -> list[str]:
         return []  # the server watches over its own files
 

@@ -5,7 +5,8 @@ begins (``BEGIN IMMEDIATE``): what it reads stays true until it commits, and it 
 else was first. A process that dies leaves nothing of its open transaction behind.
 
 Threads that write take turns on one connection. Threads that read a file have connections of their own, so that a long
-question (is the whole ledger in order?) does not keep anybody from writing.
+question (is the whole ledger in order?) does not keep anybody from writing. An event loop has one as well, for what is
+done without waiting (:mod:`manglecp.store.at_once`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
+from manglecp.store.at_once import SqliteAtOnce
+from manglecp.store.database import PATIENCE, Dialect, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unusable
 from manglecp.store.migrations import Part, bring_up_to_date, is_up_to_date
+from manglecp.store.transactions import SqliteTransaction, transaction
 
-__all__ = ["APPLICATION_ID", "SqliteDatabase", "SqliteTransaction"]
+__all__ = ["APPLICATION_ID", "SqliteDatabase"]
 
 APPLICATION_ID: Final = 0x6D636973
 """``mcis``: a store began as a file of issue memory, and the older program is to see that it has a newer file."""
@@ -32,25 +35,6 @@ _FORMAT: Final = 2
 """``user_version``. 1: issue memory alone. 2: parts, whose versions are in ``store_part``."""
 
 _FIRST_PART: Final = "issues"
-
-
-class SqliteTransaction:
-    """A transaction that somebody else began and ends."""
-
-    __slots__ = ("_connection", "execute", "executemany")
-
-    dialect: Final[Dialect] = "sqlite"
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self.execute = connection.execute
-        self.executemany = connection.executemany
-
-    def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:  # noqa: ARG002
-        return self.execute(sql, params)  # whoever writes is alone
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
 
 class SqliteDatabase:
@@ -98,19 +82,20 @@ class SqliteDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteTransaction]:
-        with self._turn, self._failures():
-            yield from _transaction(self._connection, "BEGIN IMMEDIATE")
+        with self._turn, self._failures(), transaction(self._connection, "BEGIN IMMEDIATE") as tx:
+            yield tx
 
     @contextmanager
     def reading(self) -> Iterator[SqliteTransaction]:
         with self._failures():
             if self.path == ":memory:":
-                with self._turn:
-                    yield from _transaction(self._connection, "BEGIN DEFERRED")
+                with self._turn, transaction(self._connection, "BEGIN DEFERRED") as tx:
+                    yield tx
                 return
             connection = self._reader()
             try:
-                yield from _transaction(connection, "BEGIN DEFERRED")
+                with transaction(connection, "BEGIN DEFERRED") as tx:
+                    yield tx
             finally:
                 self._give_back(connection)
 
@@ -126,6 +111,19 @@ class SqliteDatabase:
                 yield SqliteTransaction(connection)
             finally:
                 self._give_back(connection)
+
+    def at_once(self) -> SqliteAtOnce | None:
+        """Nothing is at once where a commit waits for the disk, or where there is one connection for all."""
+        if self.path == ":memory:" or self._synchronous == "full":
+            return None
+        with self._failures():
+            connection = self._connect()
+            self._configure(connection)
+            return SqliteAtOnce(connection, self._turn, self._failures)
+
+    def tidy(self) -> None:
+        with self._turn, self._failures():
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def damage(self) -> list[str]:
         with self.reading() as tx:
@@ -182,7 +180,7 @@ class SqliteDatabase:
     def _identify(self) -> None:
         """Leave alone what belongs to another program."""
         # One moment: somebody else may be setting up the new file.
-        with contextmanager(_transaction)(self._connection, "BEGIN DEFERRED") as tx:
+        with transaction(self._connection, "BEGIN DEFERRED") as tx:
             found = self._pragma("application_id")
             used = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
         if found != APPLICATION_ID and (found or used):
@@ -229,17 +227,6 @@ class SqliteDatabase:
 
     def _pragma(self, name: str) -> Any:
         return self._connection.execute(f"PRAGMA {name}").fetchone()[0]
-
-
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[SqliteTransaction]:
-    connection.execute(begin)
-    try:
-        yield SqliteTransaction(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # a full disk has ended it already
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _create(path: Path) -> None:

@@ -1,0 +1,76 @@
+"""Short transactions on a SQLite file where they are asked for, without a thread: for an event loop.
+
+To hand a few rows to a thread and to hear that they are written costs more than writing them: two threads wake each
+other, and both want the interpreter. A commit to the write-ahead log that does not wait for the disk is a copy into the
+memory of the system. So it is done at once, as long as nothing can make it wait:
+
+* Somebody else is writing, in this process or in another one: :class:`.Busy` is raised before anything is done, and
+  whoever asked goes to a thread, which waits.
+* The log has to be moved into the file once in a while, which does wait for the disk. That is never done here:
+  :attr:`SqliteAtOnce.tidying_due` says that it is time, and a thread does it (:meth:`SqliteDatabase.tidy`) while it
+  holds the turn. So the log is moved as a whole and begins anew, however much is being written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+
+from manglecp.store.errors import Busy
+from manglecp.store.transactions import SqliteTransaction, transaction
+
+__all__ = ["SqliteAtOnce"]
+
+_MANY_ROWS: Final = 500
+"""Rows that are written before the log is moved: some megabytes of it."""
+
+
+class SqliteAtOnce:
+    """A connection of its own that waits for nobody; used by one thread."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        turn: threading.RLock,
+        failures: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """``turn`` is what those who write in this process take; ``failures`` says what SQLite says in our words."""
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        self._connection = connection
+        self._turn = turn
+        self._failures = failures
+        self._tidied = 0
+
+    @property
+    def tidying_due(self) -> bool:
+        """Is it time to move the log into the file? It is said once."""
+        written = self._connection.total_changes
+        if written - self._tidied < _MANY_ROWS:
+            return False
+        self._tidied = written
+        return True
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteTransaction]:
+        """As :meth:`.Database.writing`, or :class:`.Busy`."""
+        if not self._turn.acquire(blocking=False):
+            raise Busy("the store is being written to by another thread; nothing was changed. Try again.")
+        try:
+            with self._failures(), transaction(self._connection, "BEGIN IMMEDIATE") as tx:
+                yield tx
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def glancing(self) -> Iterator[SqliteTransaction]:
+        """As :meth:`.Database.glancing`, or :class:`.Busy`."""
+        with self._failures():
+            yield SqliteTransaction(self._connection)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
