@@ -22,6 +22,7 @@ from manglecp.pack.model import ActionDescription
 
 __all__ = ["ArgumentMissing", "NoCall", "call_of", "defaults_of", "secret_names", "undo_of", "with_defaults"]
 
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _PASSWORD: Final = "password"
 _SHARED: Final = "#/$defs/"
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})
@@ -80,7 +81,6 @@ def call_of(
     action: ActionDescription,
     args: Mapping[str, Any],
     outputs: Mapping[int, Any],
-    *,
     attempt: int = 1,
     secrets: frozenset[str] = frozenset(),
     kept: Mapping[str, Any] | None = None,
@@ -88,8 +88,13 @@ def call_of(
     """The call of a step. ``args`` have their defaults; ``outputs`` are those of the steps that are done; ``kept`` is
     what earlier runs left for it, by parameter."""
     inputs: dict[str, Any] = {}
+    sources: set[int] = set()
+    secret = False
     for one in step.arguments:
+        if one.step is not None:
+            sources.add(one.step)
         if one.source == "call":
+            secret = secret or one.value in secrets
             if one.value in args:
                 inputs[one.param] = args[one.value]
         elif one.source == "step":
@@ -110,8 +115,8 @@ def call_of(
         action,
         inputs,
         attempt=attempt,
-        sources=tuple(sorted({one.step for one in step.arguments if one.step is not None})),
-        secret=any(one.source == "call" and one.value in secrets for one in step.arguments),
+        sources=tuple(sorted(sources)) if sources else (),
+        secret=secret,
     )
 
 
@@ -156,7 +161,7 @@ def _call(
 ) -> Call:
     if not fits(inputs, action.input_schema):
         raise NoCall(f"what would be given to {action.name} does not fit its schema")
-    text = msgspec.json.encode(inputs, order="sorted").decode()
+    sent = _encode(inputs)
     return Call(
         run=run,
         step=step,
@@ -164,8 +169,8 @@ def _call(
         kind="undo" if undo else "do",
         attempt=attempt,
         action=action,
-        input_json=text,
-        input_digest=digest_bytes(text.encode()),
+        input_json=sent.decode(),
+        input_digest=digest_bytes(sent),
         sources=sources,
         secret=secret,
     )

@@ -5,7 +5,6 @@ The last turn is closed on exactly what will be told; the end of the run is writ
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from manglecp.invoke.answering import Answering
 from manglecp.invoke.answers import Answer, encoded
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.dispatching import Dispatched
+from manglecp.invoke.giving_up import GivingUp
 from manglecp.invoke.journal import EndState, Journal
 from manglecp.invoke.observing import event_rows
 from manglecp.invoke.outcomes import states_of
@@ -62,6 +62,7 @@ class CarryingOut:
         self._point = point
         self._limits = domain.pack.settings.invocation
         self._spoken = Spoken.of(domain)
+        self._giving_up = GivingUp()
 
     async def answer(self, accepted: Accepted, watch: Watch) -> Answer:
         """What is to be told of the run, once that it is over is on record."""
@@ -131,7 +132,8 @@ class CarryingOut:
             rules=rules,
             journal=accepted.journal,
             watch=watch,
-            deadline=asyncio.get_running_loop().time() + self._limits.max_execution_ms / 1_000,
+            giving_up=self._giving_up,
+            seconds=self._limits.max_execution_ms / 1_000,
             history=accepted.history,
             events=lambda outcomes: event_rows(outcomes, self._limits.max_events),
         )

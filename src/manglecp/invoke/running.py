@@ -13,6 +13,7 @@ have happened.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -21,8 +22,9 @@ import msgspec
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.definition import Step
 from manglecp.invoke.arguments import NoCall, call_of, undo_of
-from manglecp.invoke.aside import aside, is_large
+from manglecp.invoke.aside import is_large
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
+from manglecp.invoke.giving_up import GivingUp
 from manglecp.invoke.journal import Journal
 from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.outcomes import (
@@ -50,8 +52,6 @@ T = TypeVar("T")
 
 _ATTEMPTS: Final = 3
 """How often an action that may be repeated is tried while nobody knows what came of it."""
-_A_MOMENT: Final = 0.01
-"""Seconds."""
 
 
 class _Undecided(Exception):
@@ -77,7 +77,8 @@ class Execution:
         rules: Rules,
         journal: Journal,
         watch: Watch,
-        deadline: float,
+        giving_up: GivingUp,
+        seconds: float,
         history: History | None = None,
         events: Callable[[Sequence[Outcome]], list[dict[str, Any]]],
     ) -> None:
@@ -90,9 +91,10 @@ class Execution:
         self._rules = rules
         self._journal = journal
         self._watch = watch
-        self._deadline = deadline
-        self._loop = asyncio.get_running_loop()
-        self._allowed = deadline - self._loop.time()
+        self._giving_up = giving_up
+        self._seconds = seconds
+        """How long it may take; how long may take, too, to undo a step."""
+        self._deadline = time.monotonic() + seconds
         self._history = history
         self._events = events
         self._secrets = plan.secrets
@@ -104,7 +106,6 @@ class Execution:
         self._slots: Slots = dict(history.slots) if history else {}
         self._attempts = dict(history.attempts) if history else {}
         self._reads = self._readers()
-        self._listening: asyncio.Task[None] | None = None
         self._turn: Turn
         self._begun = False
         """Is there a turn?"""
@@ -134,17 +135,9 @@ class Execution:
         stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
         return self._ended("needs_decision", stuck[0] if stuck else stuck_at(self._plan, self._outcomes, code))
 
-    def _listen(self, reading: Sequence[Call]) -> None:
-        self._listening = self._loop.create_task(self._give_up_when_cancelled(reading))
-
-    async def _give_up_when_cancelled(self, reading: Sequence[Call]) -> None:
-        """A read that nobody wants any more may be given up. An effect that was sent is waited for."""
-        await self._watch.cancelled.wait()
-        for call in reading:
-            self._actions.give_up(call)
-
     async def _rounds(self) -> Ended:
-        await self._make_sure()
+        if self._doubted:
+            await self._make_sure()
         culprit = self._failed()
         if culprit is None and any(kind == "undo" for kind, _ in self._attempts):
             # Whoever had the run before was taking it back, and nothing had failed.
@@ -155,12 +148,13 @@ class Execution:
             together = self._plan.ready({one.number for one in self._outcomes if one.kind == "do"})
             if not together:
                 return self._ended(None, None)
-            if self._loop.time() >= self._deadline:
+            if time.monotonic() >= self._deadline:
                 return await self._stopped("timeout", None)
             if self._watch.leaving() and self._can_be_left():
                 raise HandedOver
             await self._round(together)
-            await self._make_sure()
+            if self._doubted:
+                await self._make_sure()
             culprit = self._failed()
         if culprit.code == "cancelled" and self._cancelled:  # a read that was given up
             return await self._stopped("cancelled", None)
@@ -168,8 +162,9 @@ class Execution:
 
     @property
     def _cancelled(self) -> bool:
-        before = self._history is not None and self._history.cancelled
-        return before or self._watch.cancelled.is_set() or self._journal.cancel_asked
+        history = self._history
+        asked = self._watch.cancelled.is_set() or self._journal.cancel_asked
+        return asked or (history is not None and history.cancelled)
 
     # --- turns -----------------------------------------------------------------------------------------------------
 
@@ -178,7 +173,11 @@ class Execution:
         history = self._history if first else None
         resumed = history.resumption if history else None
         parallel = self._plan.pattern == "parallel"
-        turn = self._gate(lambda: self._turns.open(parallel=parallel, resumed=resumed))
+        try:
+            turn = self._turns.open(parallel=parallel, resumed=resumed)
+        except GateRefused as closed:
+            self._undecided_after_effects(closed)
+            raise
         if first:
             turn.admit()
         if history is not None:
@@ -201,13 +200,9 @@ class Execution:
         self._turn, self._begun = turn, True
         raise _Undecided(stuck[0])
 
-    def _gate(self, step: Callable[[], T]) -> T:
+    def _undecided_after_effects(self, closed: GateRefused) -> None:
         """Before the first effect a refusal is an answer. Afterwards it leaves things as nobody wanted them."""
-        try:
-            return step()
-        except GateRefused as closed:
-            if not self._happened:
-                raise
+        if self._happened:
             self._leave_doubts()
             raise _Undecided(refused(closed, self._outcomes)) from closed
 
@@ -236,7 +231,8 @@ class Execution:
             if step.number in skips:
                 self._settle(skipped(step, skips[step.number]))
                 continue
-            self._refuse_lost_secrets([step])
+            if self._history is not None:
+                self._refuse_lost_secrets([step])
             try:
                 calls.append(await self._call(step))
             except NoCall as trouble:
@@ -252,10 +248,11 @@ class Execution:
         """Repeat what may have happened until it is known. Nobody who wants to stop is heard before: what was sent is
         waited for. Where there is no time left for it, a person has to say."""
         while doubted := [one for (kind, _), one in self._doubted.items() if kind == "do"]:
-            if self._loop.time() >= self._deadline:
+            if time.monotonic() >= self._deadline:
                 raise _Undecided(doubted[0])
             steps = [self._plan.step(one.number) for one in doubted]
-            self._refuse_lost_secrets(steps)
+            if self._history is not None:
+                self._refuse_lost_secrets(steps)
             try:
                 calls = [await self._call(step) for step in steps]
             except NoCall:  # what an earlier run kept for it has been forgotten since
@@ -268,7 +265,8 @@ class Execution:
         self._doubted.clear()
 
     def _refuse_lost_secrets(self, steps: Sequence[Step]) -> None:
-        lost = [step for step in steps if self._history is not None and self._needs_secret(step)]
+        """Whoever had the run before took them along."""
+        lost = [step for step in steps if self._needs_secret(step)]
         if lost:
             raise _Undecided(secret_lost(lost[0]))
 
@@ -285,23 +283,26 @@ class Execution:
     async def _call(self, step: Step) -> Call:
         attempt = self._attempts[("do", step.number)] = self._attempts.get(("do", step.number), 0) + 1
         outputs = {one.number: one.output for one in self._outcomes if one.kind == "do" and one.status == "done"}
-        action = self._plan.action(step)
-        kept = {one.param: await self._journal.kept(**one.value) for one in step.arguments if one.source == "kept"}
-        large = is_large(self._args) or is_large(outputs)
-        given = self._run, step, action, self._args, outputs
-        return await aside(large, call_of, *given, attempt=attempt, secrets=self._secrets, kept=kept)
+        kept = {}
+        for one in step.arguments:
+            if one.source == "kept":
+                kept[one.param] = await self._journal.kept(**one.value)
+        given = self._run, step, self._plan.actions[step.action], self._args, outputs, attempt, self._secrets, kept
+        if is_large(self._args) or (outputs and is_large(outputs)):
+            return await asyncio.to_thread(call_of, *given)
+        return call_of(*given)
 
     async def _read(self, calls: Sequence[Call]) -> None:
-        permit = self._gate(lambda: self._turn.request(calls))
-        # Most reads are done before anybody could want to stop them: nobody listens before they have taken a moment.
-        timer = self._loop.call_later(_A_MOMENT, self._listen, calls)
+        try:
+            permit = self._turn.request(calls)
+        except GateRefused as closed:
+            self._undecided_after_effects(closed)
+            raise
+        reading = self._giving_up.begin(calls, self._actions, self._watch.cancelled)
         try:
             answers = await self._together(calls, permit)
         finally:
-            timer.cancel()
-            if self._listening is not None:
-                self._listening.cancel()
-                self._listening = None
+            self._giving_up.end(reading)
         outcomes = [outcome for outcome, _ in answers]
         self._turn.answer(outcomes)
         self._slots = self._merged(answers)
@@ -311,15 +312,17 @@ class Execution:
     async def _act(self, calls: Sequence[Call]) -> None:
         """Behind the gate: the record first, then the effect, then the record of what came of it."""
         self._turns.under(self._policies())
-        ready, witness = self._gate(
-            lambda: self._turn.authorize(
+        try:
+            ready, witness = self._turn.authorize(
                 calls,
                 claims=self._claims(),
                 reads=self._reads,
                 events=self._events(self._outcomes),
                 states=states_of(self._outcomes),
             )
-        )
+        except GateRefused as closed:
+            self._undecided_after_effects(closed)
+            raise
         self._at("gate", calls)
         await self._journal.starting(calls, witness, self._unsaved, self._slots)
         self._unsaved.clear()
@@ -359,7 +362,7 @@ class Execution:
 
     async def _one(self, call: Call, permit: Permit, record: bool) -> tuple[Outcome, Slots]:
         self._watch.progress(call.action.name, len(self._outcomes), len(self._plan.definition.steps))
-        seconds = max(self._deadline - self._loop.time(), 0.001)
+        seconds = max(self._deadline - time.monotonic(), 0.001)
         outcome, slots = await self._actions(call, permit, self._slots, seconds)
         self._at("answered", [call])
         if outcome.status == "unknown" and not _may_repeat(outcome) and not self._is_lasting(call):
@@ -391,7 +394,9 @@ class Execution:
 
     def _failed(self) -> Outcome | None:
         """The failure that ends the chain: one that would have it undone before one that only stops it."""
-        failed = [one for one in self._outcomes if one.kind == "do" and one.status == "failed"]
+        failed = [one for one in self._outcomes if one.status == "failed" and one.kind == "do"]
+        if not failed:
+            return None
         ending = [one for one in failed if self._plan.step(one.number).on_error != "continue"]
         return min(ending, key=lambda one: self._plan.step(one.number).on_error != "undo", default=None)
 
@@ -431,7 +436,7 @@ class Execution:
             self._settle(no_call(done.number, "undo", undo.action, trouble))
             return False
         # The time of the run may be over: that is one of the reasons to be here.
-        self._deadline = self._loop.time() + self._allowed
+        self._deadline = time.monotonic() + self._seconds
         await self._act([back])
         return True
 
