@@ -8,9 +8,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.harness.states import MutationReady
 from tests.adversarial._hosted import HOST, Hosted, aid, effects, hosting, plugin_in, value

@@ -6,10 +6,10 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.store.errors import Busy
 from manglecp.store.runs.model import Decision, RunState

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from manglecp.harness.canonical import digest, digest_bytes
 from manglecp.harness.states import CallSpec, JoinClosed, MutationReady, ToolRequests

@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
 from manglecp.toolhost.dispatch.messages import judge

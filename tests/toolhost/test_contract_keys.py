@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import Answer, Call, DispatchError
 from manglecp.toolhost.dispatch import keys as module

@@ -14,10 +14,10 @@ import random
 import signal
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import (
     Answer,

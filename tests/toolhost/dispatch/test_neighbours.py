@@ -4,11 +4,11 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState

@@ -5,10 +5,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left

@@ -1,13 +1,14 @@
 """No effect without a right to it: whatever is missing, spent or somebody else's, nothing is sent."""
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from manglecp.harness.states import MutationReady, ToolRequests
 from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
@@ -104,7 +105,7 @@ def test_without_the_right_to_it_an_effect_is_not_sent(missing: str, kind: str, 
     else:
 
         async def main() -> None:
-            host = replace(command(), issues_leases=kind != "foreign")
+            host = dataclasses.replace(command(), issues_leases=kind != "foreign")
             async with Pool(host, size=1, timeout=60, limits=QUICK, breakers=breakers) as pool:
                 await work(pool)
 

@@ -58,6 +58,7 @@ class Breaker:
         self._failures = 0
         self._opened_at = 0.0
         self._probing = False
+        self._permit = Permit(0)
 
     @property
     def state(self) -> BreakerState:
@@ -68,11 +69,12 @@ class Breaker:
 
     def admit(self) -> Permit | None:
         """Leave to call, or none."""
-        state = self.state
-        if state is BreakerState.OPEN or (state is BreakerState.HALF_OPEN and self._probing):
+        if self._state is BreakerState.CLOSED:
+            return self._permit
+        if self.state is BreakerState.OPEN or self._probing:
             return None
-        self._probing = state is BreakerState.HALF_OPEN
-        return Permit(self._period, self._probing)
+        self._probing = True
+        return Permit(self._period, probe=True)
 
     def retry_after(self) -> float:
         """Seconds until a call may be admitted again; 0 if only a probe is in the way."""
@@ -105,6 +107,7 @@ class Breaker:
         self._period += 1
         self._failures = 0
         self._probing = False
+        self._permit = Permit(self._period)
 
 
 class Breakers:

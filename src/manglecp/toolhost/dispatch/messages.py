@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
@@ -54,15 +53,14 @@ def _new_call_id() -> str:
     return secrets.token_hex(16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call of an action. What is not said is assumed to be the worst: dangerous, and not to be repeated."""
 
     aid: str
     input_json: str = "{}"
     tier: int = DANGEROUS
     idempotent: bool = False
-    slots: Mapping[int, state.Artifact] = field(default_factory=dict)
+    slots: Mapping[int, state.Artifact] = msgspec.field(default_factory=dict)
     timeout: float | None = None
     """Seconds that the action may take."""
     patience: float | None = None
@@ -70,7 +68,7 @@ class Call:
     idempotency_key: str | None = None
     identity: str = ""
     """On whose behalf. Anonymous is an identity like any other."""
-    call_id: str = field(default_factory=_new_call_id)
+    call_id: str = msgspec.field(default_factory=_new_call_id)
     authority: MutationReady | ToolRequests | None = None
     """What permits it; above tier 0 there has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
@@ -82,8 +80,7 @@ class Call:
         return self.tier > SAFE
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A call that succeeded: what the action returned, and the slots as they are after it."""
 
     aid: str
