@@ -72,7 +72,7 @@ class Together(Generic[A, R]):
         self._under_way = bool(going)
         if not going:
             return
-        asked, futures = [one for one, _ in going], [future for _, future in going]
+        asked, futures = zip(*going, strict=True)
         if self._here is None or not self._done_here(asked, futures):
             done = self._threads.run(self._work, self._database, asked)
             done.add_done_callback(lambda done: self._done(futures, done))

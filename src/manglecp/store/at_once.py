@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
 from manglecp.store.errors import Busy
-from manglecp.store.transactions import SqliteTransaction, transaction
+from manglecp.store.transactions import Failures, SqliteTransaction, transaction
 
 __all__ = ["SqliteAtOnce"]
 
@@ -29,20 +28,15 @@ _MANY_ROWS: Final = 500
 
 
 class SqliteAtOnce:
-    """A connection of its own that waits for nobody; used by one thread."""
+    """A connection of its own that waits for nobody; used by one thread, one transaction at a time."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        turn: threading.RLock,
-        failures: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        """``turn`` is what those who write in this process take; ``failures`` says what SQLite says in our words."""
+    def __init__(self, connection: sqlite3.Connection, turn: threading.RLock, failures: Failures) -> None:
+        """``turn`` is what those who write in this process take."""
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._connection = connection
-        self._turn = turn
-        self._failures = failures
+        self._writing = _Writing(connection, turn, failures)
+        self._glancing = _Glancing(connection, failures)
         self._tidied = 0
 
     @property
@@ -54,23 +48,53 @@ class SqliteAtOnce:
         self._tidied = written
         return True
 
-    @contextmanager
-    def writing(self) -> Iterator[SqliteTransaction]:
+    def writing(self) -> AbstractContextManager[SqliteTransaction]:
         """As :meth:`.Database.writing`, or :class:`.Busy`."""
-        if not self._turn.acquire(blocking=False):
-            raise Busy("the store is being written to by another thread; nothing was changed. Try again.")
-        try:
-            with self._failures(), transaction(self._connection, "BEGIN IMMEDIATE") as tx:
-                yield tx
-        finally:
-            self._turn.release()
+        return self._writing
 
-    @contextmanager
-    def glancing(self) -> Iterator[SqliteTransaction]:
+    def glancing(self) -> AbstractContextManager[SqliteTransaction]:
         """As :meth:`.Database.glancing`, or :class:`.Busy`."""
-        with self._failures():
-            yield SqliteTransaction(self._connection)
+        return self._glancing
 
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
+
+
+class _Writing:
+    """Entered again and again: what is done thousands of times a second is not made anew for it."""
+
+    def __init__(self, connection: sqlite3.Connection, turn: threading.RLock, failures: Failures) -> None:
+        self._transaction = transaction(connection, "BEGIN IMMEDIATE")
+        self._turn = turn
+        self._failures = failures
+
+    def __enter__(self) -> SqliteTransaction:
+        if not self._turn.acquire(blocking=False):
+            raise Busy("the store is being written to by another thread; nothing was changed. Try again.")
+        try:
+            with self._failures:
+                return self._transaction.__enter__()
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def __exit__(self, *how: Any) -> None:
+        try:
+            with self._failures:
+                self._transaction.__exit__(*how)
+            self._failures.__exit__(*how)
+        finally:
+            self._turn.release()
+
+
+class _Glancing:
+    def __init__(self, connection: sqlite3.Connection, failures: Failures) -> None:
+        self._transaction = SqliteTransaction(connection)
+        self._failures = failures
+
+    def __enter__(self) -> SqliteTransaction:
+        return self._transaction
+
+    def __exit__(self, *how: Any) -> None:
+        self._failures.__exit__(*how)

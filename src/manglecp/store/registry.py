@@ -168,7 +168,7 @@ class Registry:
             sql = _FIND_ONE
         else:
             sql = _FIND.format(which=f"(identity, macro_id) IN (VALUES {', '.join(['(?, ?)'] * len(distinct))})")
-        rows = tx.execute(sql, (*(text for pair in distinct for text in pair), now_ms)).fetchall()
+        rows = tx.execute(sql, [text for pair in distinct for text in pair] + [now_ms]).fetchall()
         found = {(identity, macro_id): Kept(macro_id, *rest) for identity, macro_id, *rest in rows}
         return [found.get(one) for one in wanted]
 

@@ -22,9 +22,9 @@ from typing import Any, Final, Literal
 
 from manglecp.store.at_once import SqliteAtOnce
 from manglecp.store.database import PATIENCE, Dialect, Synchronous
-from manglecp.store.errors import Busy, StoreError, Unusable
+from manglecp.store.errors import Unusable
 from manglecp.store.migrations import Part, bring_up_to_date, is_up_to_date
-from manglecp.store.transactions import SqliteTransaction, transaction
+from manglecp.store.transactions import Failures, SqliteTransaction, is_busy, transaction
 
 __all__ = ["APPLICATION_ID", "SqliteDatabase"]
 
@@ -53,15 +53,16 @@ class SqliteDatabase:
         self.path = path
         self._patience = patience
         self._synchronous = synchronous
+        self._failures = Failures(path, patience)
         self._turn = threading.RLock()
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
         if isinstance(path, Path):
             _create(path)
-        with self._failures():
+        with self._failures:
             self._connection = self._connect()
         try:
-            with self._failures():
+            with self._failures:
                 self._identify()
                 self._configure(self._connection)
                 self._migrate(parts)
@@ -82,12 +83,12 @@ class SqliteDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteTransaction]:
-        with self._turn, self._failures(), transaction(self._connection, "BEGIN IMMEDIATE") as tx:
+        with self._turn, self._failures, transaction(self._connection, "BEGIN IMMEDIATE") as tx:
             yield tx
 
     @contextmanager
     def reading(self) -> Iterator[SqliteTransaction]:
-        with self._failures():
+        with self._failures:
             if self.path == ":memory:":
                 with self._turn, transaction(self._connection, "BEGIN DEFERRED") as tx:
                     yield tx
@@ -105,7 +106,7 @@ class SqliteDatabase:
             with self.reading() as tx:
                 yield tx
             return
-        with self._failures():
+        with self._failures:
             connection = self._reader()
             try:
                 yield SqliteTransaction(connection)
@@ -116,13 +117,13 @@ class SqliteDatabase:
         """Nothing is at once where a commit waits for the disk, or where there is one connection for all."""
         if self.path == ":memory:" or self._synchronous == "full":
             return None
-        with self._failures():
+        with self._failures:
             connection = self._connect()
             self._configure(connection)
             return SqliteAtOnce(connection, self._turn, self._failures)
 
     def tidy(self) -> None:
-        with self._turn, self._failures():
+        with self._turn, self._failures:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def damage(self) -> list[str]:
@@ -158,25 +159,6 @@ class SqliteDatabase:
             else:
                 self._idle_readers.append(connection)
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """What SQLite says, in the words of this room."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            if _is_busy(error):
-                raise Busy(
-                    f"{self.path} is being written to by another process and was not free within "
-                    f"{self._patience:g} s; nothing was changed. Try again, or end the process that holds it."
-                ) from None
-            raise StoreError(f"{self.path} cannot be used: {error}") from error
-        except sqlite3.IntegrityError as error:
-            raise StoreError(f"{self.path} does not admit this row: {error}") from error
-        except sqlite3.ProgrammingError:
-            raise  # a bug of ours
-        except sqlite3.DatabaseError as error:
-            raise Unusable(f"{self.path} is damaged, or no SQLite database: {error}") from error
-
     def _identify(self) -> None:
         """Leave alone what belongs to another program."""
         # One moment: somebody else may be setting up the new file.
@@ -194,7 +176,7 @@ class SqliteDatabase:
                 execute("PRAGMA journal_mode = wal")
             except sqlite3.OperationalError as error:
                 # SQLite does not wait for this lock by itself, and others may open the new file at this moment.
-                if not _is_busy(error) or time.monotonic() > deadline:
+                if not is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)
         execute(f"PRAGMA synchronous = {self._synchronous}")
@@ -235,8 +217,3 @@ def _create(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise Unusable(f"cannot open {path}: {error.strerror}") from None
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    # The low byte: SQLITE_BUSY has variants such as SQLITE_BUSY_SNAPSHOT.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
