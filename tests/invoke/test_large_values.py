@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke import dispatching, invoker, run_rules, running
+from manglecp.invoke import dispatching, invocations, run_rules, running
 from manglecp.invoke.checking import Checks
 from manglecp.pack.model import Pack
 from tests.intent.packs import action, pack
@@ -39,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
         monkeypatch.setattr(owner, name, noted)
 
-    watch(invoker, "args_digest")
+    watch(invocations, "args_digest")
     watch(Checks, "check")
     watch(running, "call_of")
     watch(run_rules, "to_value")

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
@@ -30,16 +31,17 @@ from manglecp.invoke.announcing import Announced, Announcing
 from manglecp.invoke.answers import Answer
 from manglecp.invoke.aside import aside, is_large
 from manglecp.invoke.carrying import CarryingOut
-from manglecp.invoke.checking import Checks, args_digest, not_found
+from manglecp.invoke.checking import Checks
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents
 from manglecp.invoke.following import Following
+from manglecp.invoke.invocations import Invocations, Outcome
 from manglecp.invoke.journal import appending
 from manglecp.invoke.parties import HandedOver, Watch
-from manglecp.invoke.progress import OnProgress, telling
+from manglecp.invoke.progress import OnProgress
 from manglecp.invoke.refusals import interrupted, left_behind
-from manglecp.invoke.requests import UNKEEPABLE, checked_key, conflict, eval_time
+from manglecp.invoke.requests import checked_key, conflict
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
@@ -122,9 +124,9 @@ class Invoker:
             lambda: self.domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point
         )
         self._following = Following(store, self._threads, domain.digest, self._accepting, self._carrying)
-        self._under_way: dict[tuple[str, str], tuple[str, asyncio.Task[Answer], asyncio.Event]] = {}
-        """By identity and request key: what was asked, who answers it, and what stops that."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._invocations = Invocations(
+            self._answer, clock=clock, leaving=lambda: self._handing_over == "all", point=point
+        )
         self._carriers: set[asyncio.Task[Any]] = set()
         """Those that carry out a run at this moment."""
         self._handing_over: Literal["all", "taken"] | None = None
@@ -137,8 +139,7 @@ class Invoker:
 
     async def __aexit__(self, *_: object) -> None:
         """Runs that are under way end first."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._invocations.over()
         await self._claims.end()
         self._threads.shutdown()
         if self._here is not None:
@@ -194,33 +195,27 @@ class Invoker:
         ``progress`` is told how far it is. ``cancel`` asks to stop, which happens between steps. ``named`` is told the
         name of the tool, if it is carried out here.
         """
-        key, now_ns = checked_key(request.payload.request_key), eval_time(request, self._clock)
-        if UNKEEPABLE in request.payload.macro_id:
-            raise not_found()
-        args = request.payload.args
-        digested = await aside(is_large(args), args_digest, args)
-        asked = Asked(identity, key, request.payload.macro_id, digested, now_ns)
-        cancel = cancel or asyncio.Event()
-        # Nothing is awaited between looking and registering: of two at the same time the second finds the first.
-        known = None if key is None else self._under_way.get((identity.name, key))
-        if known is not None and known[0] != asked.digest:
-            raise conflict()
-        if known is not None:
-            task = known[1]
-            await _or_stopped(task, cancel, known[2])
-        else:
-            watch = self._watched(cancel, progress, named)
-            task = asyncio.create_task(self._answer(request, asked, watch))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            if key is not None:
-                self._under_way[identity.name, key] = (asked.digest, task, cancel)
-                task.add_done_callback(lambda _: self._under_way.pop((identity.name, key), None))
-        # Whoever asked may go away; what was accepted goes on.
-        answer = await asyncio.shield(task)
-        if isinstance(answer, WireError):
-            raise answer
-        return InvokeResponse(id=request.id, payload=answer)
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        told = partial(_unless_gone, answer)
+        self.ask(request, identity, told, progress=progress, cancel=cancel, named=named)
+        outcome = await answer
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def ask(
+        self,
+        request: InvokeRequest,
+        identity: Identity,
+        answered: Callable[[Outcome], None],
+        *,
+        progress: OnProgress | None = None,
+        cancel: asyncio.Event | None = None,
+        named: Callable[[str], None] | None = None,
+    ) -> None:
+        """The same for who does not wait: ``answered`` is called with what came of it, once, in the context of this
+        call. Whoever asked may go away; what was accepted goes on."""
+        self._invocations.ask(request, identity, answered, progress=progress, cancel=cancel, named=named)
 
     async def _answer(self, request: InvokeRequest, asked: Asked, watch: Watch) -> Answer:
         identity = asked.identity
@@ -253,9 +248,7 @@ class Invoker:
     async def cancel(self, identity: Identity, key: str) -> None:
         """Ask the run of this key to stop, wherever it is carried out. What is over stays as it is."""
         checked_key(key)
-        known = self._under_way.get((identity.name, key))
-        if known is not None:
-            known[2].set()
+        if self._invocations.stop(identity, key):
             return
         run = await self._following.by_key(identity, key)
         if run is not None:
@@ -312,17 +305,6 @@ class Invoker:
         for task in tuple(self._carriers):
             task.cancel()
 
-    def _watched(
-        self, cancel: asyncio.Event, progress: OnProgress | None, named: Callable[[str], None] | None
-    ) -> Watch:
-        return Watch(
-            cancelled=cancel,
-            named=named or (lambda _: None),
-            progress=telling(progress),
-            leaving=lambda: self._handing_over == "all",
-            point=self._point,
-        )
-
     async def _elsewhere(self, accepted: Accepted, watch: Watch) -> Answer:
         """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
         run = accepted.admission.run
@@ -374,15 +356,9 @@ async def _at_once() -> None:
     """Nothing is found out that effects could change."""
 
 
-async def _or_stopped(task: asyncio.Task[Answer], asked: asyncio.Event, stop: asyncio.Event) -> None:
-    """Wait for what somebody else began; whoever waits may stop it as well."""
-    stopping = asyncio.create_task(asked.wait())
-    try:
-        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if stopping.done():
-            stop.set()
-    finally:
-        stopping.cancel()
+def _unless_gone(waiting: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not waiting.done():
+        waiting.set_result(outcome)
 
 
 def _keyed(accepted: Accepted) -> bool:

@@ -10,8 +10,7 @@ import ipaddress
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -89,16 +88,15 @@ class Admission:
         """How many invocations are under way."""
         return self._invoking
 
-    @contextmanager
-    def invocation(self) -> Iterator[None]:
-        """For as long as an invocation takes. Raises ``rate_limited`` instead of waiting."""
+    def begin(self) -> None:
+        """One more invocation. Raises ``rate_limited`` instead of waiting."""
         if self._invoking >= self._settings.invocations:
             raise limited("Too many invocations are running", 1.0)
         self._invoking += 1
-        try:
-            yield
-        finally:
-            self._invoking -= 1
+
+    def end(self) -> None:
+        """What :meth:`begin` began is over."""
+        self._invoking -= 1
 
 
 def _source(peer: str) -> str:

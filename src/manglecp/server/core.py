@@ -10,9 +10,9 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.server.admission import Admission
@@ -25,7 +25,7 @@ from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply
 from manglecp.server.serving import Serving
 from manglecp.server.sessions import Session, Transport
-from manglecp.wire.messages import ClientMessage, IntentRequest
+from manglecp.wire.messages import ClientMessage, IntentRequest, InvokeRequest
 
 __all__ = ["Core", "Handled"]
 
@@ -87,8 +87,6 @@ class Core:
         self._manifests = Manifests(serving, self.auth)
         self._sessions: set[Session] = set()
         self._pending: set[Pending] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        """Those that carry out invocations, also when their client was answered already."""
         self._intents: tuple[Edition | None, frozenset[str]] = (None, frozenset())
         """Those that an edition declares."""
         self._numbers = itertools.count(1)
@@ -160,8 +158,8 @@ class Core:
 
     async def _ended(self) -> None:
         """Wait for what is under way, also for what cannot be stopped and nobody waits for."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        while runs := [one.answer for one in self._pending if isinstance(one.message, InvokeRequest)]:
+            await asyncio.wait(runs)
         await self.evaluating.over()
 
     async def close(self) -> None:
@@ -189,12 +187,6 @@ class Core:
     def answered(self, pending: Pending) -> None:
         """Nobody waits for it any more."""
         self._pending.discard(pending)
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have it done beside everything else; the server does not end before it."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def handled(
         self,

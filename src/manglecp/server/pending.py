@@ -17,7 +17,7 @@ __all__ = ["Pending"]
 class Pending:
     """A request from its arrival to its answer."""
 
-    __slots__ = ("_answered", "answer", "began_ns", "cancelled", "finished", "message", "stop", "tool")
+    __slots__ = ("_answer", "_answered", "_reply", "began_ns", "cancelled", "message", "stop", "tool")
 
     def __init__(
         self, message: IntentRequest | InvokeRequest, answered: Callable[[Pending, Reply], None], began_ns: int
@@ -26,9 +26,8 @@ class Pending:
         self.message = message
         self.began_ns = began_ns
         self._answered = answered
-        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        """Whoever waits for it may give it up: then the answer is there all the same, for others."""
-        self.finished = False
+        self._reply: Reply | None = None
+        self._answer: asyncio.Future[Reply] | None = None
         self.cancelled = asyncio.Event() if isinstance(message, InvokeRequest) else None
         """What stops a run at its next step."""
         self.stop: Callable[[], object] | None = None
@@ -43,6 +42,20 @@ class Pending:
         return self.message.id
 
     @property
+    def finished(self) -> bool:
+        """Is it answered?"""
+        return self._reply is not None
+
+    @property
+    def answer(self) -> asyncio.Future[Reply]:
+        """For who waits for it, and may give that up. It is there for others all the same."""
+        if self._answer is None or self._answer.cancelled():
+            self._answer = asyncio.get_running_loop().create_future()
+            if self._reply is not None:
+                self._answer.set_result(self._reply)
+        return self._answer
+
+    @property
     def keyed(self) -> bool:
         """May the same request come again, and expect the answer of this one?"""
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
@@ -53,10 +66,10 @@ class Pending:
 
     def finish(self, reply: Reply) -> None:
         """Answer it, unless it is answered."""
-        if not self.finished:
-            self.finished, self.stop = True, None
-            if not self.answer.done():
-                self.answer.set_result(reply)
+        if self._reply is None:
+            self._reply, self.stop = reply, None
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_result(reply)
             self._answered(self, reply)
 
     def cancel(self) -> None:

@@ -339,7 +339,7 @@ class Session:
             evaluate(core, self.name, pending, message, identity)
         else:
             progress = None if self._outbox is None else partial(self._progress, pending)
-            core.begin(invoke(core, self.name, pending, message, identity, progress))
+            invoke(core, self.name, pending, message, identity, progress)
         self._pending[pending.id] = pending
         core.taken(pending)
         return pending

@@ -9,13 +9,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from manglecp.intent.identity import Identity
+from manglecp.invoke import invocations
 from manglecp.invoke.progress import OnProgress
 from manglecp.server.evaluating import Outcome
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply, failure, success
 from manglecp.store.errors import Busy, StoreError
 from manglecp.wire.errors import WireError
-from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
+from manglecp.wire.messages import IntentRequest, InvokeRequest
 
 if TYPE_CHECKING:
     from manglecp.server.core import Core
@@ -47,23 +48,29 @@ def evaluate(core: Core, session: str, pending: Pending, message: IntentRequest,
     pending.stop = stop
 
 
-async def invoke(
+def invoke(
     core: Core, session: str, pending: Pending, message: InvokeRequest, identity: Identity, progress: OnProgress | None
 ) -> None:
-    """Invoke the tool, and answer."""
-    answer: InvokeResponse | Exception
+    """Have the tool invoked; a WireError if it cannot be. The edition is held until the run is over."""
+    kept = core.serving.hold()
+
+    def answered(answer: invocations.Outcome) -> None:
+        core.admission.end()
+        kept.let_go()
+        pending.finish(_reply(core, session, pending, answer))
+
     try:
-        with core.serving.use() as edition, core.admission.invocation():
-            answer = await edition.invoker.invoke(
-                message, identity, progress=progress, cancel=pending.cancelled, named=pending.named
-            )
-    except Exception as error:
-        answer = error
-    pending.finish(_reply(core, session, pending, answer))
+        core.admission.begin()
+    except WireError:
+        kept.let_go()
+        raise
+    kept.edition.invoker.ask(
+        message, identity, answered, progress=progress, cancel=pending.cancelled, named=pending.named
+    )
 
 
-def _reply(core: Core, session: str, pending: Pending, answer: IntentResponse | InvokeResponse | Exception) -> Reply:
-    if not isinstance(answer, Exception):
+def _reply(core: Core, session: str, pending: Pending, answer: Outcome | invocations.Outcome) -> Reply:
+    if not isinstance(answer, BaseException):
         try:
             return success(answer)
         except Exception as error:  # it cannot be written
