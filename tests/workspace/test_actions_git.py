@@ -160,6 +160,37 @@ def test_what_the_default_branch_is(tmp_path: Path, repository: Repository) -> N
         commit(context(only.root), ["a"], "No", "odd")
 
 
+def test_a_name_that_stands_for_the_default_branch_is_closed_too(repository: Repository) -> None:
+    repository.git("symbolic-ref", "refs/heads/alias", "refs/heads/main")
+    refs = repository.git("for-each-ref")
+    with pytest.raises(Refused, match="'alias' is a branch that others build on"):
+        commit(context(repository.root), ["a.txt"], "No", "alias")
+    assert repository.git("for-each-ref") == refs
+    repository.git("branch", "--move", "main", "odd")  # and alias leads nowhere
+    commit(context(repository.root), ["a.txt"], "A branch of its own", "alias")
+    assert repository.git("for-each-ref", "--format=%(refname)", "refs/heads/main") == ""
+    repository.git("symbolic-ref", "refs/heads/other", "refs/heads/odd")
+    assert closed_branches(Git(repository.root), "") == {"alias", "odd", "other"}, "it is no reason to open others"
+
+
+def test_a_remote_may_have_a_name_with_slashes(repository: Repository) -> None:
+    for remote in ("team/fork", "a/b/c"):
+        repository.git("update-ref", f"refs/remotes/{remote}/{remote[0]}-next", "HEAD")
+        repository.git("symbolic-ref", f"refs/remotes/{remote}/HEAD", f"refs/remotes/{remote}/{remote[0]}-next")
+    assert closed_branches(Git(repository.root), "") == {"main", "t-next", "a-next"}
+
+
+def test_names_of_commits_may_be_long(tmp_path: Path) -> None:
+    repository = Repository(tmp_path)
+    repository.git("init", "--quiet", "--initial-branch=main", "--object-format=sha256")
+    repository.commit("First", files={"a": "1\n"})
+    repository.write({"a": "2\n"})
+    made = commit(context(tmp_path), ["a"], "Second", "work")
+    assert repository.git("rev-parse", "work", "work^") == f"{made['commit']}\n{made['parent']}"
+    repository.write({"a": "3\n"})
+    assert commit(context(tmp_path), ["a"], "Third", "work")["parent"] == made["commit"]
+
+
 def test_a_branch_that_moves_meanwhile_is_not_overwritten(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,16 +25,20 @@ def branch_of(git: Git) -> str:
 def closed_branches(git: Git, named: str) -> set[str]:
     """Those that are named, with spaces between them, what remotes call theirs, and those with the usual names.
 
-    Where none of them is found, every branch there is; and the usual names where there is none.
+    Where none of them is found, every branch there is; and the usual names where there is none. Besides, each name that
+    stands for another branch.
     """
-    heads = _names(git.ask("for-each-ref", "--format=%(refname)", _HEADS), _HEADS)
-    remote = git.ask("for-each-ref", "--format=%(symref)", f"{_REMOTES}*/HEAD", f"{_REMOTES}*/*/HEAD")
+    heads = _leads(git, _HEADS)
     closed = set(named.replace(",", " ").split())
-    closed |= {name.partition("/")[2] for name in _names(remote, _REMOTES)}
+    closed |= {to.removeprefix(head.removesuffix("HEAD")) for head, to in _leads(git, _REMOTES, "**/HEAD").items()}
     closed |= {name for name in heads if name in _USUAL}
-    return closed or heads or {branch_of(git)} - {""} or set(_USUAL)
+    closed = closed - {""} or set(heads) or {branch_of(git)} - {""} or set(_USUAL)
+    # Whoever writes to a name that stands for another branch writes to that one.
+    return closed | {name for name, to in heads.items() if to}
 
 
-def _names(said: bytes, prefix: str) -> set[str]:
-    lines = said.decode(errors="replace").split("\n")
-    return {line.removeprefix(prefix) for line in lines if line.startswith(prefix)}
+def _leads(git: Git, prefix: str, pattern: str = "") -> dict[str, str]:
+    """Names, and what some of them stand for; both without the prefix."""
+    said = git.ask("for-each-ref", "--format=%(refname) %(symref)", prefix + pattern).decode(errors="replace")
+    pairs = (line.split(" ") for line in said.split("\n") if line)
+    return {name.removeprefix(prefix): to.removeprefix(prefix) for name, to in pairs}

@@ -24,7 +24,6 @@ from .swapping import locked
 __all__ = ["Committed", "commit"]
 
 _BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,5}")
-_NOTHING: Final = "0" * 40
 _WHO: Final = re.compile(r"[^\x00-\x1f\x7f<>]{1,200}")
 
 
@@ -92,7 +91,8 @@ def _commit(context: Context, paths: list[str], message: str, branch: str, dry_r
         elif not dry_run:
             parents = ["-p", parent] if parent else []
             made = git.ask("commit-tree", tree, *parents, stdin=message.encode(), environ=own).decode().strip()
-            git.ask("update-ref", "-m", "commit: manglecp", f"refs/heads/{branch}", made, tip or _NOTHING)
+            # An empty name of the old commit says that there must be none.
+            git.ask("update-ref", "--no-deref", "-m", "commit: manglecp", f"refs/heads/{branch}", made, tip)
         if made and branch_of(git) == branch:  # or the files would seem to be changed back in the index
             git.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=named)
     return {"branch": branch, "commit": made, "parent": parent, "files": files, "problem": ""}

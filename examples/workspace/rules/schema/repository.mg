@@ -120,7 +120,7 @@ Decl current_branch(Branch)
   bound [/string].
 Decl default_branch(Branch)
   descr [
-    doc("A branch that others build on: those that settings name, what remotes call theirs, and each of main, master and trunk that exists; if there is none of these, every branch."),
+    doc("A branch that others build on: those that settings name, what remotes call theirs, and each of main, master and trunk that exists; if there is none of these, every branch. Also each name that stands for another branch."),
   ]
   bound [/string].
 
