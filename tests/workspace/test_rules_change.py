@@ -155,24 +155,35 @@ def test_changes_are_committed_to_a_branch_of_their_own(pack: Pack, repository: 
 def test_an_undo_outlives_the_process_that_made_the_change(repository: Repository, tmp_path: Path) -> None:
     """By the command line: each command is a process of its own, and only the store is left between them."""
     before = (repository.root / TAX).read_bytes()
+    store = ["--json", "--store", str(tmp_path / "store.sqlite3")]
 
-    def call(pack: Path, tool: str, intent: str, fact: str, *more: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "manglecp", "call", str(pack), tool, "--intent", intent, "--fact", fact]
-        command += ["--set", f"root={repository.root}", "--set", f"python={sys.executable}", "--facts-cache", "none"]
-        command += ["--degrade", "--confirm", "--json"]
-        command += ["--store", str(tmp_path / "store.sqlite3"), *more]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    def manglecp(*command: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "manglecp", *command, *store],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
+        return json.loads(done.stdout)
 
-    edits = json.dumps([HARMLESS])
+    def call(pack: Path, tool: str, intent: str, fact: str, *more: str) -> Any:
+        given = ["--set", f"root={repository.root}", "--set", f"python={sys.executable}", "--facts-cache", "none"]
+        asked = ["call", str(pack), tool, "--intent", intent, "--fact", fact, *given, "--degrade", "--confirm"]
+        return manglecp(*asked, *more)["payload"]
+
     with as_it_is() as pack:
-        told = call(pack, "safe_change", "change", f'to_change("{TAX}")', "--arg", f"edits={edits}")
-        (stated,) = told["payload"]["state_delta"]["assert"]
+        told = call(pack, "safe_change", "change", f'to_change("{TAX}")', "--arg", f"edits={json.dumps([HARMLESS])}")
+        (stated,) = told["state_delta"]["assert"]
         run, path = stated["args"]
         call(pack, "undo_change", "undo", f'applied("{run}", "{path}")')
-    assert (repository.root / TAX).read_bytes() == before
+        assert (repository.root / TAX).read_bytes() == before
+        told = call(pack, "safe_change", "change", f'to_change("{TAX}")', "--arg", f"edits={json.dumps([HARMFUL])}")
+        assert "taken back" in told["observability"]["summary"]
+        newest = manglecp("runs", "list", "--limit", "1")[0]["run_id"]
+        call(pack, "undo_change", "undo", f'applied("{newest}", "{TAX}")')
+        assert (repository.root / TAX).read_bytes() == before, "what tests turned down does not come back by undoing"
 
 
 def test_without_pytest_nothing_is_changed(repository: Repository, tmp_path: Path) -> None:

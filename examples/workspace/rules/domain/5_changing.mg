@@ -135,4 +135,3 @@ arg_value("undo_change", 1, "label", Run) :- run_to_undo(Run).
 mandatory("undo_change") :- intent("undo"), applied(_, _).
 macro_result("undo_change", "files", 1, "/files").
 macro_result("undo_change", "problems", 1, "/problems").
-reversible("undo_change").

@@ -20,9 +20,9 @@ extract("commit", "commit", "/commit").
 extract("commit", "problem", "/problem").
 extract("compare_runs", "outcome", "/outcome").
 
-# What it takes to undo a change outlives the request.
+# What it takes to undo a change outlives the request. What would undo the undoing does not: it would bring back what
+# tests or a person have turned down, and neither would be asked again.
 keep("apply_patch", "backup", "/backup").
-keep("revert_patch", "backup", "/backup").
 
 changed_file(N, File) :-
   step_value(N, "files", Files),
