@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
@@ -44,6 +44,8 @@ Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 """Is told every grant, use and refusal: the name of the event, and its details. Never the token."""
 
 _PREFIX: Final = "lease_"
+_TO_URL: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 _decode: Final = json.JSONDecoder().decode
 
 
@@ -84,8 +86,8 @@ def mint(
     if audit is not None:
         audit("lease_granted", {"lease": lease, "aid": aid, "call_id": call_id, "tier": tier, "expires": expires})
     payload = f'["{lease}",{expires!r},{_quoted(aid)},{_quoted(input_digest)},{_quoted(call_id)},{tier}]'
-    claims = urlsafe_b64encode(payload.encode("ascii")).rstrip(b"=")
-    return f"{_PREFIX}{claims.decode()}.{_mac(key, claims)}"
+    claims = _base64url(payload.encode("ascii"))
+    return f"{_PREFIX}{claims.decode('ascii')}.{_mac(key, claims)}"
 
 
 def _quoted(text: str | None) -> str:
@@ -147,7 +149,11 @@ _keyed: Final = lru_cache(maxsize=64)(Mac)
 
 
 def _mac(key: bytes, claims: bytes) -> str:
-    return urlsafe_b64encode(_keyed(key)(claims)).decode().rstrip("=")
+    return _base64url(_keyed(key)(claims)).decode("ascii")
+
+
+def _base64url(data: bytes) -> bytes:
+    return b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=")
 
 
 def _open(key: bytes, token: str) -> _Claims | None:
@@ -158,4 +164,4 @@ def _open(key: bytes, token: str) -> _Claims | None:
     claims = text.encode("ascii")
     if not same(_mac(key, claims), mac):
         return None
-    return _Claims(*_decode(urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)).decode()))
+    return _Claims(*_decode(a2b_base64(claims.translate(_FROM_URL) + b"=" * (-len(claims) % 4)).decode()))
