@@ -45,13 +45,12 @@ class Lending:
         self._asks = asks
         self._loop = asyncio.get_running_loop()
 
-    async def token(
-        self, host: HostProcess, call: Call, right: Right, deadline: float, *, required: Mapping[str, Any] | None = None
-    ) -> str | None:
-        """A token for this call on this host; None where it has to go without. ``required``: the answer that wants one.
+    def grant(
+        self, host: HostProcess, call: Call, right: Right, deadline: float, required: Mapping[str, Any] | None
+    ) -> str | float:
+        """A token for this call on this host or, where the host has none of our keys, the seconds that one may live.
 
-        :class:`~.line.Refused` if the call may not be made. A request on the pipe is shared where the call is: to
-        cancel one of many must not end the host for all.
+        ``required`` is the answer that wants one. :class:`~.line.Refused` if the call may not be made.
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)
         if ttl <= 0:
@@ -71,6 +70,15 @@ class Lending:
                 ttl=ttl,
                 audit=self._audit,
             )
+        return ttl
+
+    async def ask(
+        self, host: HostProcess, call: Call, ttl: float, deadline: float, required: Mapping[str, Any] | None
+    ) -> str | None:
+        """A token that the host itself issues; None where the call has to go without.
+
+        The request on the pipe is shared where the call is: to cancel one of many must not end the host for all.
+        """
         if not self._asks or not (call.exclusive or required):
             return None
         tier = required.get("tier") if required else None

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
@@ -34,7 +34,7 @@ from manglecp.toolhost.dispatch.limits import Limits
 from manglecp.toolhost.dispatch.line import Line, Place, Refused
 from manglecp.toolhost.dispatch.losses import error_of, innocent, may_repeat
 from manglecp.toolhost.dispatch.messages import Answer, Call, RequestError, encode, judge, misshapen
-from manglecp.toolhost.dispatch.process import HostLost, HostProcess
+from manglecp.toolhost.dispatch.process import HostLost
 from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.dispatch.seats import AnyHost, OneHost, Seat
 from manglecp.toolhost.leases import Audit
@@ -111,9 +111,9 @@ class Pool:
         task.cancel()
         return True
 
-    async def call(self, call: Call) -> Answer | DispatchError:
+    def call(self, call: Call) -> Coroutine[Any, Any, Answer | DispatchError]:
         """Run an action. Whatever becomes of the host, this returns, once; only a cancelled task hears nothing."""
-        return await self._call(call, self._any_host)
+        return self._call(call, self._any_host)
 
     def run(self) -> Run:
         """One host for a sequence of calls; an async context manager."""
@@ -139,7 +139,7 @@ class Pool:
         patience = work_time if call.patience is None else min(call.patience, work_time)
         deadline = self._loop.time() + patience
         attempt = _Attempt(call, right, breaker, permit, work_time, hasty=patience < work_time)
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         cancelling = task.cancelling()
         self._running[call.call_id] = task
@@ -174,7 +174,8 @@ class Pool:
         try:
             left = self._limits.attempts
             while True:
-                place = await seat.take(deadline, exclusive=call.exclusive)
+                exclusive = call.exclusive
+                place = seat.take(exclusive=exclusive) or await seat.wait(deadline, exclusive=exclusive)
                 try:
                     document = await self._exchange(place, attempt, seat, deadline)
                     understood = seat.heard(call.slots, document)
@@ -204,37 +205,36 @@ class Pool:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
 
     async def _exchange(self, place: Place, attempt: _Attempt, seat: Seat, deadline: float) -> dict[str, Any]:
-        host = place.host
+        """What a host has to say to the call. A foreign one may want a lease for it first."""
+        host, call = place.host, attempt.call
         assert host is not None
-        token = await self._lending.token(host, attempt.call, attempt.right, deadline)
-        document = await self._send(host, attempt, seat, deadline, token)
-        if self._lending.wanted(token, document):
-            attempt.sent = False  # the host refused, and did nothing
-            token = await self._lending.token(host, attempt.call, attempt.right, deadline, required=document)
-            document = await self._send(host, attempt, seat, deadline, token)
-        return document
-
-    async def _send(
-        self, host: HostProcess, attempt: _Attempt, seat: Seat, deadline: float, token: str | None
-    ) -> dict[str, Any]:
-        call = attempt.call
-        line = encode(call, seat.state_for(call.slots), token)
-        attempt.sent = call.exclusive  # from here on a cancelled caller cannot know better
-        shared = seat is self._any_host and not call.exclusive
-        try:
-            document = await host.exchange(
-                line,
-                deadline=deadline,
-                call_id=call.call_id,
-                shared=shared,
-                hasty=attempt.hasty,
-                work_time=attempt.work_time,
+        required: dict[str, Any] | None = None
+        while True:
+            granted = self._lending.grant(host, call, attempt.right, deadline, required)
+            token = (
+                granted
+                if isinstance(granted, str)
+                else await self._lending.ask(host, call, granted, deadline, required)
             )
-        except HostLost as lost:
-            self._lending.lost(call, token, lost)
-            raise
-        self._lending.answered(call, token, document)
-        return document
+            line = encode(call, seat.state_for(call.slots), token)
+            attempt.sent = call.exclusive  # from here on a cancelled caller cannot know better
+            try:
+                document = await host.exchange(
+                    line,
+                    deadline=deadline,
+                    call_id=call.call_id,
+                    shared=seat is self._any_host and not call.exclusive,
+                    hasty=attempt.hasty,
+                    work_time=attempt.work_time,
+                )
+            except HostLost as lost:
+                self._lending.lost(call, token, lost)
+                raise
+            self._lending.answered(call, token, document)
+            if required is not None or not self._lending.wanted(token, document):
+                return document
+            attempt.sent = False  # the host refused, and did nothing
+            required = document
 
 
 class Run:

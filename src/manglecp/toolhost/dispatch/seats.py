@@ -37,9 +37,13 @@ class AnyHost:
         self._line = line
         self._limits = limits
 
-    async def take(self, deadline: float, *, exclusive: bool) -> Place:
-        """A place with a host for the next attempt; :class:`~.line.Refused` if there is none in time."""
-        return self._line.take(exclusive=exclusive) or await self._line.wait(deadline, exclusive=exclusive)
+    def take(self, *, exclusive: bool) -> Place | None:
+        """A place with a host for the next attempt, if there is one now."""
+        return self._line.take(exclusive=exclusive)
+
+    async def wait(self, deadline: float, *, exclusive: bool) -> Place:
+        """The next one; :class:`~.line.Refused` if there is none in time."""
+        return await self._line.wait(deadline, exclusive=exclusive)
 
     def leave(self, place: Place) -> None:
         """The attempt is over."""
@@ -67,7 +71,7 @@ class OneHost:
         self._held: state.Slots | None = None
         self._sent_delta = False
 
-    async def take(self, deadline: float, *, exclusive: bool) -> Place:
+    def take(self, *, exclusive: bool) -> Place | None:
         """As :meth:`AnyHost.take`, but the same place as long as its host lives. It is never shared."""
         del exclusive
         self._wake()
@@ -76,7 +80,15 @@ class OneHost:
                 self._place.resting = False
                 return self._place
             self.give_up()
-        place = self._line.take(exclusive=True) or await self._line.wait(deadline, exclusive=True)
+        place = self._line.take(exclusive=True)
+        return None if place is None else self._settle(place)
+
+    async def wait(self, deadline: float, *, exclusive: bool) -> Place:
+        """As :meth:`AnyHost.wait`, for itself alone."""
+        del exclusive
+        return self._settle(await self._line.wait(deadline, exclusive=True))
+
+    def _settle(self, place: Place) -> Place:
         self._place, self._host = place, place.host
         return place
 
