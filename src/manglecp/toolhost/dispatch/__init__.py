@@ -12,7 +12,7 @@ From the caller inwards:
     keeping      a warm host in every place
     lending      a lease for every call
     process      one host process, which launching started
-    pairing      which answer belongs to which request
+    pairing      which answer belongs to which request; deadlines until when it has to be there
     messages     what the two say to each other; framing how its lines are cut
     losses       what becomes of a call whose host was lost
     errors       what callers get instead of an answer

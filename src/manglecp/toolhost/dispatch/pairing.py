@@ -19,7 +19,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, Final, Literal
 
 from manglecp.toolhost.dispatch.framing import MAX_OUTPUT, Lines
@@ -47,7 +48,19 @@ class HostLost(Exception):
 class Request:
     """One line on its way: what is left to write, and who waits for the answer."""
 
-    __slots__ = ("answer", "call_id", "excused", "hasty", "loss", "rest", "sent", "shared", "timer", "work_time")
+    __slots__ = (
+        "answer",
+        "call_id",
+        "deadline",
+        "excused",
+        "hasty",
+        "left",
+        "loss",
+        "rest",
+        "sent",
+        "shared",
+        "work_time",
+    )
 
     def __init__(
         self,
@@ -59,7 +72,7 @@ class Request:
         hasty: bool = False,
         work_time: float = WORK_TIME,
     ) -> None:
-        self.rest: memoryview = memoryview(line)
+        self.rest: bytes | memoryview = line
         self.call_id = call_id
         self.answer = answer
         self.shared = shared
@@ -70,18 +83,18 @@ class Request:
         self.sent = False
         self.excused = False
         self.loss: tuple[Loss, str] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.deadline = inf
+        self.left = False
+        """Whether the host works on it for nobody."""
 
     def written(self, count: int) -> None:
         """So many bytes more have left."""
         self.sent = True
-        self.rest = self.rest[count:]
+        self.rest = b"" if count == len(self.rest) else memoryview(self.rest)[count:]
 
     def settle(self) -> None:
         """Nobody watches the clock for it any more."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.deadline = inf
 
 
 class Pairing:
@@ -104,6 +117,11 @@ class Pairing:
     def idle(self) -> bool:
         """Whether nothing is owed, not even to somebody who has left."""
         return not self._waiting
+
+    @property
+    def open(self) -> Iterable[Request]:
+        """Those that are owed an answer, oldest first."""
+        return self._waiting
 
     @property
     def oldest(self) -> Request | None:

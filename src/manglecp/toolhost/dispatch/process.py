@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.toolhost.dispatch.deadlines import Deadlines
 from manglecp.toolhost.dispatch.framing import Lines
 from manglecp.toolhost.dispatch.launching import HostCommand, Launched, launch
 from manglecp.toolhost.dispatch.messages import decode
@@ -77,6 +78,7 @@ class HostProcess:
         self._stdout = process.stdout.fileno()
         self._chunk = _CHUNK
         self._pairing = Pairing(on_late, on_left=self._bound)
+        self._deadlines = Deadlines(self._loop, self._pairing, self._overdue)
         self._events = Lines(EVENT_LIMIT)
         self._stderr = b""
         self._unsent: deque[Request] = deque()
@@ -145,7 +147,7 @@ class HostProcess:
             raise HostLost("crash", "the host is gone", sent=False, suspect=False)
         self._pairing.add(request)
         self._unsent.append(request)
-        request.timer = self._loop.call_at(deadline, self._overdue, request)
+        self._deadlines.set(request, deadline)
         if len(self._unsent) == 1:
             if self._pairing.oldest is request:
                 self._write()
@@ -282,7 +284,9 @@ class HostProcess:
     # ------------------------------------------------------------------------------------------------ losing
 
     def _overdue(self, request: Request) -> None:
-        request.timer = None
+        if request.left:
+            self.end()
+            return
         request.excused = request.hasty  # the action had less time than it may take
         if not request.sent:
             self._withdraw(request)
@@ -315,8 +319,8 @@ class HostProcess:
 
     def _bound(self, request: Request) -> None:
         """The host works for nobody now. It may do so as long as the action may take, and no longer."""
-        request.settle()
-        request.timer = self._loop.call_later(request.work_time, self.end)
+        request.left = True
+        self._deadlines.set(request, self._loop.time() + request.work_time)
 
     def _withdraw(self, request: Request) -> None:
         self._pairing.withdraw(request)
@@ -341,6 +345,7 @@ class HostProcess:
         self._ending = True
         if self._kill_timer is not None:
             self._kill_timer.cancel()
+        self._deadlines.close()
         self._close()
         try:
             self._lose_all(code)
