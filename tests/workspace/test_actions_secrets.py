@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from examples.workspace.repository.actions.committing import commit
 from examples.workspace.repository.actions.history import git_diff
 from examples.workspace.repository.actions.outlining import outline
+from examples.workspace.repository.actions.patching import Edit, check_patch, make_patch
 from examples.workspace.repository.actions.reading import read_range
 from examples.workspace.repository.actions.searching import search_text
 from examples.workspace.repository.actions.testing import run_tests
@@ -168,6 +170,44 @@ def test_nobody_finds_one_by_asking_for_its_pieces(repository: Repository) -> No
             assert search_text(here, piece)["hits"] == [], piece
     assert leaks(search_text(here, "a", most=500)) == []
     assert search_text(here, r"AKIA[A-Z]", regex=True)["hits"] == []
+
+
+def test_nobody_finds_one_by_waiting(tmp_path: Path) -> None:
+    """An expression that takes for ever where a secret fits it is never tried on the secret."""
+    line = f"DB_PASSWORD=q{'a' * 40}7!"
+    (tmp_path / "conf").write_text(f"{line}\n")
+    slow = r"PASSWORD=q(a+)+\d$"
+    assert re.search(slow, line.removesuffix("!")), (
+        "what the secret begins with fits, and the rest takes for ever"
+    )
+    assert search_text(context(tmp_path), slow, regex=True)["hits"] == []
+
+
+def test_of_a_file_that_is_made_for_them_nothing_leaves(repository: Repository) -> None:
+    """Whatever its lines look like, and whether git knows it, ignores it or has it in its history."""
+    line = "LIGHTHOUSE=by the sea"
+    known = [".env", "deploy/Prod.env", ".netrc"]
+    repository.commit("Keep them", files={**dict.fromkeys(known, f"{line}\n"), ".gitignore": "ignored/\n"})
+    repository.write({**dict.fromkeys([*known, "ignored/.env", "new.env/.env"], f"{line}, still\n")})
+    repository.write({".env.example": "LIGHTHOUSE=where it stands\n"})
+    here = context(repository.root)
+    for name in (*known, "ignored/.env", "new.env/.env"):
+        with pytest.raises(Refused, match="made to hold credentials, and is left to a person"):
+            read_range(here, name)
+        with pytest.raises(Refused, match="made to hold credentials"):
+            commit(here, [name], "Publish it", "work")
+        edited = make_patch(here, [Edit(name, line, "LIGHTHOUSE=")])
+        tried = check_patch(here, f"--- a/{name}\n+++ b/{name}\n@@ -1,1 +1,1 @@\n-{line}\n+x\n")
+        for answer in (edited, tried):
+            assert "made to hold credentials" in answer["problems"][0]["problem"]
+    assert [hit["path"] for hit in search_text(here, "LIGHTHOUSE", most=500)["hits"]] == [".env.example"]
+    for base in ("HEAD", "HEAD~1"):
+        diff = git_diff(here, base=base)
+        assert {*known, "new.env/.env"} <= {file["path"] for file in diff["files"]}
+        assert "by the sea" not in diff["diff"]
+        assert "where it stands" in diff["diff"]
+        assert git_diff(here, [".env"], base=base)["diff"] == ""
+    assert git_diff(here, ["*"])["files"] == [], "a path is a path"
 
 
 def test_the_middle_of_a_key_in_a_diff_is_not_shown() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.testing import Pack, Refused
-from tests.workspace.governed import edit, governed
+from tests.workspace.governed import edit, governed, read_first
 from tests.workspace.messy import AWS_KEY, GITHUB_TOKEN, PASSWORD
 from tests.workspace.repositories import Repository, layered, messy
 
@@ -28,7 +28,9 @@ def pack(repository: Repository) -> Iterator[Pack]:
 
 @pytest.fixture(scope="module")
 def untidy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pack]:
-    with governed(messy(tmp_path_factory.mktemp("messy") / "repository").root) as pack:
+    repository = messy(tmp_path_factory.mktemp("messy") / "repository")
+    repository.write({".env": "LIGHTHOUSE=by the sea\n", "deploy/prod.env": "LIGHTHOUSE=by the sea\n"})
+    with governed(repository.root) as pack:
         yield pack
 
 
@@ -167,13 +169,20 @@ def test_secrets_never_leave(untidy: Pack) -> None:
         answer.invoke("find_text", {"text": "A", "regex": False, "glob": "settings.py"}).result,
         untidy.intent("review").invoke("show_changes").result,
     ]
-    for secret in (AWS_KEY, GITHUB_TOKEN, PASSWORD):
+    told += [answer.invoke("read_lines", {"path": path}).result for path in (".env", "deploy/prod.env")]
+    told += [answer.invoke("find_text", {"text": "LIGHTHOUSE"}).result]
+    for secret in (AWS_KEY, GITHUB_TOKEN, PASSWORD, "by the sea"):
         assert secret not in str(told)
     assert "settings.py" in str(told)
+    named = untidy.intent("explore", facts=['topic("prod")', 'topic("settings")'])
+    assert not {"settings.py", "deploy/prod.env"} & set(read_first(named, "find_text"))
 
 
-def test_a_file_with_secrets_is_for_a_person(untidy: Pack) -> None:
-    assert not {"safe_change", "propose_change"} & set(wanting(untidy, "settings.py"))
+@pytest.mark.parametrize("path", ["settings.py", ".env", "deploy/prod.env"])
+def test_a_file_with_secrets_is_for_a_person(untidy: Pack, path: str) -> None:
+    assert not {"safe_change", "propose_change"} & set(wanting(untidy, path))
+    review = untidy.intent("review", facts=['commit_to("mine")', {"pred": "to_commit", "args": [path]}])
+    assert "commit_changes" not in review
 
 
 # --- network never, nobody without a name ----------------------------------------------------------------------------

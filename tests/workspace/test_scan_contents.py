@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.workspace.repository.credentials import holds_credentials
 from examples.workspace.repository.scanning.analysis import analyse
 from examples.workspace.repository.scanning.collecting import collected_in, is_test_file
 from examples.workspace.repository.scanning.configuration import Configuration, configured
@@ -254,6 +255,10 @@ SECRETS = {
     "github token": "github_pat_" + "11ABCDEFG0" * 7,
     "gitlab token": "glpat-" + "abcDEF123456ghiJKL78",
     "slack token": "xoxb-" + "123456789012-abcdefABCDEF",
+    "slack webhook": "https://hooks.slack.com/" + "services/T0AB12CD3/B0AB12CD3/9a8B7c6D5e4F3g2H1i0J9k8L",
+    "google token": "ya29." + "a0AfB_byC1234567890abcdef",
+    "sendgrid key": "SG." + "aB3dE5fG7hI9jK1lM3nO5p.qR7sT9uV1wX3yZ5aB7cD9eF1gH3iJ5kL7mN9oP1qR",
+    "azure key": "DefaultEndpointsProtocol=https;AccountKey=" + "aB3dE5fG7hI9" * 7 + "==;",
     "stripe key": "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc",
     "google api key": "AIza" + "SyA1234567890abcdefghijklmnopqrstuv",
     "npm token": "npm_" + "abcdefghijklmnopqrstuvwxyz0123456789",
@@ -279,6 +284,8 @@ def test_a_secret_is_found_by_its_form(kind: str) -> None:
         "export DB_PASSWORD=h7Kq29xWpLz",
         "SECRET_KEY=8f42a73054b1749f8f58848be5e6502c",
         "auth_token => 'd41d8cd98f00b204'",
+        "DB_PASS=h7Kq29xWpLz",
+        "smtp_pw = 'h7Kq29xWpLz'",
     ],
 )
 def test_a_secret_that_is_given_to_a_name(line: str) -> None:
@@ -301,10 +308,27 @@ def test_a_secret_that_is_given_to_a_name(line: str) -> None:
         "AKIA is how such keys begin",
         "the key = 'value12345678'",
         "sk-learn is a library",
+        "first_pass = 'h7Kq' + x",
+        "two_passes = 'h7Kq29xWpLz'",
+        "my_pwm = 'h7Kq29xWpLz'",
+        "https://hooks.slack.com/services/XXXXXXXXX/XXXXXXXXX/XXXXXXXXXXXXXXXXXXXXXXXX",
     ],
 )
 def test_what_is_no_secret(line: str) -> None:
     assert secrets_in(line) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "holds"),
+    [
+        *((path, True) for path in (".env", "a/.env.production", "a/prod.env", ".ENV", ".netrc", "keys/id_rsa")),
+        *((path, True) for path in (".aws/credentials", "home/.aws/credentials", "login.ppk")),
+        *((path, False) for path in (".env.example", "env.sample", "sample.env", ".env-template", "environment.py")),
+        *((path, False) for path in ("env", "credentials", "src/credentials.py", "x.aws/credentials", "env/a.py")),
+    ],
+)
+def test_names_of_files_that_are_made_for_secrets(path: str, holds: bool) -> None:
+    assert holds_credentials(path) is holds
 
 
 def test_lines_are_counted_where_letters_grow() -> None:

@@ -139,9 +139,9 @@ class Git:
         answer = self.run(*arguments)
         return (answer.output.decode("utf-8", "replace").strip() or None) if answer.code == 0 else None
 
-    def begin(self, *arguments: str, most: int) -> tuple[str, bool]:
+    def begin(self, *arguments: str, most: int, environ: Mapping[str, str] | None = None) -> tuple[str, bool]:
         """The beginning of what git answers, in whole lines, and whether there is more."""
-        answer = self.run(*arguments, most=most)
+        answer = self.run(*arguments, environ=environ, most=most)
         if answer.code and not answer.cut:
             raise _failure(arguments[0], answer.code, answer.errors)
         output = answer.output[: answer.output.rfind(b"\n") + 1] if answer.cut else answer.output

@@ -50,9 +50,21 @@ _FORMS: Final = tuple(
             r"\b(?:gh[pousr]_[A-Za-z0-9]{20,255}|github_pat_\w{20,255})",
         ),
         ("gitlab token", "glpat-", r"\bglpat-[\w-]{16,255}"),
-        ("slack token", "xox", r"\bxox[abeoprs]-[\w-]{10,255}"),
+        ("slack token", "xox xapp-", r"\b(?:xox[abeoprs]|xapp)-[\w-]{10,255}"),
+        (
+            "slack webhook",
+            "hooks.slack.com/",
+            r"\bhooks\.slack\.com/services/(?P<secret>[A-Z0-9]{6,20}/[A-Z0-9]{6,20}/\w{16,40})",
+        ),
         ("stripe key", "k_live_ k_test_", r"\b[spr]k_(?:live|test)_[A-Za-z0-9]{12,255}"),
         ("google api key", "AIza", r"\bAIza[\w-]{30,60}"),
+        ("google token", "ya29. GOCSPX-", r"\b(?:ya29\.[\w-]{20,500}|GOCSPX-[\w-]{20,60})"),
+        ("sendgrid key", "SG.", r"\bSG\.[\w-]{16,40}\.[\w-]{32,80}"),
+        (
+            "azure key",
+            "AccountKey= AccessKey=",
+            r"\b(?:Account|SharedAccess)Key=(?P<secret>[A-Za-z0-9+/]{40,100}={0,2})",
+        ),
         ("npm token", "npm_", r"\bnpm_[A-Za-z0-9]{20,255}"),
         ("pypi token", "pypi-", r"\bpypi-[\w-]{40,255}"),
         ("access token", "hf_ dop_v1_ glsa_ shpat_", r"\b(?:hf|dop_v1|glsa|shpat)_[A-Za-z0-9]{20,255}"),
@@ -72,9 +84,9 @@ _FORMS: Final = tuple(
     )
 )
 
-_NEEDED: Final = ("passw", "passphrase", "pwd", "secret", "credential", "token", "key")
+_NEEDED: Final = ("passw", "passphrase", "_pass", "_pw", "pwd", "secret", "credential", "token", "key")
 _NAME: Final = (
-    r"(?:pass(?:wo?r?d|phrase)|pwd|secret|credential|token"
+    r"(?:pass(?:wo?r?d|phrase)|_pass(?![a-z])|_pw(?![a-z])|pwd|secret|credential|token"
     r"|(?:api|access|private|secret|auth|signing|encryption)[_-]?key)"
 )
 _QUOTED: Final = re.compile(

@@ -15,6 +15,7 @@ from typing import Annotated, Final, TypedDict
 from manglecp import Context, Limits, action
 
 from ..branches import branch_of, closed_branches
+from ..credentials import refuse_credentials
 from ..git import Git
 from ..refusal import Refused
 from ..secrets import found
@@ -136,6 +137,7 @@ def _refuse_filtered(git: Git, named: bytes) -> None:
 def _refuse_secrets(root: Root, paths: list[str]) -> None:
     """Rules look for them before; but the file may have changed since the last scan."""
     for path in paths:
+        refuse_credentials(path)
         try:
             content = root.look(path)
         except Refused:  # a link, a folder, or too large to have been written by a person: git says what it can do

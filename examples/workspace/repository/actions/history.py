@@ -7,6 +7,7 @@ from typing import Annotated, Final, TypedDict
 
 from manglecp import Context, Limits, action
 
+from ..credentials import holds_credentials, refuse_credentials
 from ..git import Git
 from ..refusal import Refused
 from ..secrets import redacted_diff
@@ -30,7 +31,7 @@ class DiffFile(TypedDict):
 
 class Diff(TypedDict):
     diff: str
-    """Without what looks like a secret: not meant to be applied."""
+    """Without what looks like a secret, and without files of credentials: not meant to be applied."""
     files: list[DiffFile]
     more: bool
     """The text of the diff goes on."""
@@ -71,9 +72,11 @@ def _diff(context: Context, paths: list[str], base: str, staged: bool) -> Diff:
         since = git.ask("hash-object", "-t", "tree", "--stdin").decode().strip() if unborn else git.revision(base)
         how = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all"]
         how += ["--cached"] if staged else []
-        which = [since, "--", *paths]
-        files = list(_counted(git.ask("diff", "--numstat", "-z", *how, *which)))
-        text, cut = git.begin("diff", "--src-prefix=a/", "--dst-prefix=b/", *how, *which, most=_MOST_READ)
+        files = list(_counted(git.ask("diff", "--numstat", "-z", *how, since, "--", *paths)))
+        hidden = [file["path"] for file in files if holds_credentials(file["path"])]
+        how += ["--src-prefix=a/", "--dst-prefix=b/", since, "--"]
+        which = [*(f":(literal){path}" for path in paths), *(f":(exclude,literal){path}" for path in hidden)]
+        text, cut = git.begin("diff", *how, *which, most=_MOST_READ, environ={"GIT_LITERAL_PATHSPECS": "0"})
         for path, file in () if staged else _untracked(root, git, paths):
             text, cut = text + ("" if cut else file), cut or len(text) > _MOST_READ
             files.append({"path": path, "added": len(lines_of(file)) - 3 if file else -1, "removed": 0 if file else -1})
@@ -87,8 +90,9 @@ def _untracked(root: Root, git: Git, paths: list[str]) -> Iterator[tuple[str, st
     for path in said.decode(errors="backslashreplace").split("\0")[:_MOST_FILES]:
         if path:
             try:
+                refuse_credentials(path)
                 yield path, written(path, None, text_of(root.read(path).data, path))
-            except Refused:  # binary, too large, a link, or gone
+            except Refused:  # binary, too large, a link, gone, or not to be shown
                 yield path, ""
 
 

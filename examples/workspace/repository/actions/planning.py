@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
+from ..credentials import refuse_credentials
 from ..refusal import Refused
 from ..secrets import found, is_redacted
 from .diffs import FileDiff, applied, read_diff, reversed_diff
@@ -147,5 +148,6 @@ def digests_after(planned: list[Planned]) -> dict[str, str]:
 
 def refuse_secrets(path: str, *texts: str | None) -> None:
     """A file with a secret is left to a person: nobody guesses it by trying which edits fit, and no patch has it."""
+    refuse_credentials(path)
     if any(text is not None and found(text) for text in texts):
         raise Refused(f"{path!r} has to do with a secret, and is left to a person")

@@ -9,6 +9,7 @@ from typing import Annotated, TypedDict
 
 from manglecp import Context, Limits, action
 
+from ..credentials import refuse_credentials
 from ..refusal import Refused
 from ..secrets import redacted
 from .roots import Root
@@ -54,6 +55,7 @@ def read_range(
         refuse: fail if it cannot be read, in place of saying so
     """
     try:
+        refuse_credentials(path)
         with Root.opened(context.settings) as root:
             content = root.read(path)
         whole = text_of(content.data, path)

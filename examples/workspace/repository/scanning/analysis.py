@@ -12,7 +12,7 @@ from .python import Outline, outline
 
 __all__ = ["VERSION", "Analysis", "analyse"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Another number makes what was kept worthless: raise it when an analysis comes out differently."""
 
 

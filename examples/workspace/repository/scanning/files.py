@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ..credentials import KIND, holds_credentials
 from .analysis import Analysis, analyse
 from .cache import Cache, Seen
 from .marks import config_of, generated_by_name, language_of, lock_of
@@ -154,6 +155,8 @@ class Files:
             own = symbol.name.rpartition(".")[2]
             if own.lower() != own:
                 yield "small_name", name, own.lower(), symbol.name
+        if holds_credentials(name):
+            yield "secret_in", name, 1, KIND
         for line, kind in found.secrets:
             yield "secret_in", name, line, kind
         if found.generated:

@@ -36,7 +36,9 @@ Decl generated(Path, Why)
   ]
   bound [/string, /string].
 Decl secret_in(Path, Line, Kind)
-  descr [doc("The line looks as if it held a secret of that kind. The secret itself is no fact.")]
+  descr [
+    doc("The line looks as if it held a secret of that kind, or the name of the file says that it does (line 1). The secret itself is no fact."),
+  ]
   bound [/string, /number, /string].
 
 Decl small_name(Path, Small, Name)
