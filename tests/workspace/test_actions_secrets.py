@@ -177,9 +177,7 @@ def test_nobody_finds_one_by_waiting(tmp_path: Path) -> None:
     line = f"DB_PASSWORD=q{'a' * 40}7!"
     (tmp_path / "conf").write_text(f"{line}\n")
     slow = r"PASSWORD=q(a+)+\d$"
-    assert re.search(slow, line.removesuffix("!")), (
-        "what the secret begins with fits, and the rest takes for ever"
-    )
+    assert re.search(slow, line.removesuffix("!")), "what the secret begins with fits, and the rest takes for ever"
     assert search_text(context(tmp_path), slow, regex=True)["hits"] == []
 
 
