@@ -21,7 +21,6 @@ from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.parties import Permit
 from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
-from manglecp.toolhost.dispatch.dispatcher import Asked
 from manglecp.toolhost.state import Slots
 
 __all__ = ["Dispatched"]
@@ -49,16 +48,18 @@ class Dispatched:
         if self._claim is not None:
             await self._claim.sure()
         started = time.monotonic()
-        asked: Asked = {
-            "input_json": call.input_json,
-            "call_id": call.call_id,
-            "timeout": seconds,
-            "authority": permit,
-            "not_after": None if self._claim is None else self._claim.end,
-        }
-        if call.is_effect:  # a read may be done twice: only effects are worth remembering
-            asked["idempotency_key"] = f"{call.run}/{call.group}"
-        answer = await self._dispatcher.call(call.action.aid, identity=self._identity, slots=slots, **asked)
+        answer = await self._dispatcher.call(
+            call.action.aid,
+            identity=self._identity,
+            slots=slots,
+            input_json=call.input_json,
+            call_id=call.call_id,
+            timeout=seconds,
+            authority=permit,
+            not_after=None if self._claim is None else self._claim.end,
+            # A read may be done twice: only effects are worth remembering.
+            idempotency_key=f"{call.run}/{call.group}" if call.is_effect else None,
+        )
         took = round((time.monotonic() - started) * 1_000)
         if isinstance(answer, Answer):
             return await aside(len(answer.output_json) > LARGE_TEXT, _done, call, answer, took), answer.slots

@@ -97,10 +97,13 @@ class Catalogue(Mapping[str, ActionProfile]):
         inputs: Mapping[str, Any] | None = None,
         input_json: str | None = None,
         slots: Mapping[int, Artifact] | None = None,
-        idempotency_key: str | None = None,
+        timeout: float | None = None,
         **said: Any,
     ) -> Call | DispatchError:
-        """The call of an action with this input, or why there is none. What else is said of it becomes part of it."""
+        """The call of an action with this input, or why there is none. What else is said of it becomes part of it.
+
+        ``timeout`` are the seconds that its caller waits: what the action may take is the catalogue's to say.
+        """
         profile = self._profiles.get(aid)
         if profile is None:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
@@ -124,7 +127,7 @@ class Catalogue(Mapping[str, ActionProfile]):
             idempotent=profile.idempotent,
             slots={} if slots is None else slots,
             timeout=profile.timeout,
-            idempotency_key=idempotency_key,
+            patience=timeout,
             **said,
         )
 

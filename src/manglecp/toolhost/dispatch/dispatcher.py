@@ -65,7 +65,7 @@ class Asked(TypedDict, total=False):
     inputs: Mapping[str, Any]
     input_json: str
     """The same as text; one of the two."""
-    idempotency_key: str
+    idempotency_key: str | None
     call_id: str
     timeout: float
     """Seconds. It may shorten the time that the action has, not prolong it."""
@@ -174,19 +174,7 @@ class Dispatcher:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
         if not self._pools:
             return failure(aid, "exception", "the dispatcher has not been entered")
-        named = {"call_id": asked["call_id"]} if "call_id" in asked else {}
-        call = self._plugins[number].catalogue.prepare(
-            aid,
-            inputs=asked.get("inputs"),
-            input_json=asked.get("input_json"),
-            slots=slots,
-            idempotency_key=asked.get("idempotency_key"),
-            identity=identity,
-            patience=asked.get("timeout"),
-            authority=asked.get("authority"),
-            not_after=asked.get("not_after"),
-            **named,
-        )
+        call = self._plugins[number].catalogue.prepare(aid, slots=slots, identity=identity, **asked)
         return Prepared(self._pools[number], call) if isinstance(call, Call) else call
 
 
