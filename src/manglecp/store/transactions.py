@@ -68,6 +68,8 @@ class Failures:
         """Nothing has failed yet."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            return
         if isinstance(error, sqlite3.OperationalError):
             if is_busy(error):
                 raise Busy(
