@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
 
+from manglecp.harness.canonical import digest_text
 from manglecp.harness.witness import Witness
+from manglecp.invoke.forms import Forms
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.turns import Reads, Turns
 from tests.invoke.turns import ACTIONS, call, check_witnesses, claims, event, outcome, rows, terms
@@ -59,3 +64,36 @@ def test_every_chain_closes(rounds: Sequence[Sequence[str]], data: st.DataObject
     # every call is a row of exactly one turn
     recorded = [name for witness in witnesses for name in rows(witness, "toolRequests")]
     assert sorted(recorded) == sorted(["admit/1", *(f"s{one}/1" for one in range(1, number + 1))])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["read", "look"]), ENDS), max_size=3),
+    st.sets(st.integers(1, 3)),
+    st.sampled_from(["run-7", f"r-{'7' * 32}"]),
+)
+def test_turns_that_come_again_are_told_as_the_first_one(
+    steps: Sequence[tuple[str, tuple[Status, str | None]]], read: set[int], name: str
+) -> None:
+    """Whatever their runs, inputs and results are. Events may be the same, and then are in the queue once."""
+
+    def turn(number: int, paused: bool, alike: bool, *, plain: bool = False) -> bytes:
+        run = name.replace("7", str(number))
+        turns = Turns(terms("read", "look", run=run, admission_digest=digest_text(run)))
+        if plain:
+            turns.frame = replace(turns.frame, forms=Forms())  # that know of none
+        turn = turns.open()
+        turn.admit()
+        events = []
+        for place, (action, end) in enumerate(steps, 1):
+            asked = replaced(call(action, place), run=run, input_digest=digest_text(f"{run} {place} in"))
+            turn.request([asked])
+            ended = outcome(asked, *end)
+            turn.answer([ended])
+            events.append({**event(ended), "detail": 0 if alike else place})
+        witness = turn.finish(reads=Reads(frozenset(read)), events=events, paused=paused)
+        check_witnesses(turns, witness)
+        return bytes(witness.written)
+
+    for number in range(1, 8):
+        for how in product((False, True), repeat=2):
+            assert turn(number, *how) == turn(number, *how, plain=True)

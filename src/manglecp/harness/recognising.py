@@ -33,6 +33,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from manglecp.harness.classes import State
+from manglecp.harness.forms import Fittings, Form
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Foretold, conclude, findings_upto
 from manglecp.harness.rows import NamedCall, ToolRequest
@@ -49,6 +50,7 @@ _MOST_STEPS: Final = 16
 _LARGEST: Final = 65_536
 """Bytes of one step."""
 _shapes: Final = Shapes(most=512, most_bytes=16 << 20)
+_fittings: Final = Fittings(most=256)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _read_calls: Final = msgspec.json.Decoder(list[NamedCall]).decode
@@ -93,7 +95,7 @@ class _Seen(NamedTuple):
 class Course:
     """A turn so far: its evidence, which is read when it is asked for, or its shape, or both."""
 
-    __slots__ = ("_before", "_calls", "_growing", "_seen", "_step", "_text", "recognised")
+    __slots__ = ("_before", "_calls", "_given", "_growing", "_seen", "_step", "recognised")
 
     def __init__(
         self,
@@ -108,8 +110,8 @@ class Course:
         self._growing = growing
         self._before = before
         self._step: Step = step
-        self._text = text
-        """What came in this step, if its shape may be known."""
+        self._given = text
+        """What came in this step, if its shape may be known; None also where the shape says it (:attr:`_text`)."""
         self._seen = seen
         self._calls: Sequence[NamedCall] | None = None
         self.recognised = recognised
@@ -127,10 +129,19 @@ class Course:
     def growing(self) -> Growing:
         """The evidence, read."""
         if self._growing is None:
+            text = self._text
             assert self._before is not None
-            assert self._text is not None
-            self._growing = _grown(self._before.growing, self._step, self._text)
+            assert text is not None
+            self._growing = _grown(self._before.growing, self._step, text)
         return self._growing
+
+    @property
+    def _text(self) -> bytes | None:
+        """What came in this step, if its shape is or may be known."""
+        if self._given is None and self.recognised:
+            assert self._seen is not None
+            self._given = self._seen.shape.text(self._seen.values)
+        return self._given
 
     @property
     def turn(self) -> Turn:
@@ -170,6 +181,22 @@ class Course:
         # Who is not going to be learnt does not hold on to all that was before: long turns would add up.
         before = None if text is None else self
         return Course(self.growing.grown(more), before=before, step=step, text=text)
+
+    def said(self, step: Step, form: Form, said: bytes) -> Course | None:
+        """With the evidence that a form makes of words, if that is recognised. Nothing of it is made."""
+        seen = self._seen
+        names = None if seen is None or seen.steps >= _MOST_STEPS else form.names(said)
+        if seen is None or names is None:
+            return None
+        found = _fittings.find(seen.shape, form, seen.values, names)
+        if found is None:
+            text = form.text(names)
+            found = _shapes.find(seen.shape, step, seen.values, text)
+            if found is None:
+                return None
+            _fittings.keep(form, found[0], seen.values, text)
+        seen = _Seen(*found, seen.fixed, seen.steps + 1)
+        return Course(None, before=self, step=step, seen=seen, recognised=True)
 
     # --- what is told of it ----------------------------------------------------------------------------------------
 

@@ -28,9 +28,9 @@ from manglecp.harness.patterns import Pattern
 
 __all__ = ["Filled", "Shape", "Shapes", "Template", "Unclear", "mark_of", "names_in", "spans_of"]
 
-_DIGITS: Final = b"0123456789abcdef"
+DIGITS: Final = b"0123456789abcdef"
 _LEAST: Final = 32
-_KINDS: Final = bytes(ord("h") if byte in _DIGITS else ord(".") for byte in range(256))
+_KINDS: Final = bytes(ord("h") if byte in DIGITS else ord(".") for byte in range(256))
 _NAME: Final = re.compile(b"h" * _LEAST + b"h*")
 _NAME_IN_ANY_CASE: Final = re.compile(rb"[0-9A-Fa-f]{%d,}" % _LEAST)
 _END: Final = b'"'
@@ -158,7 +158,7 @@ class Shape:
     was hashed on the way to what is ``told``, in their order; names after the ``mark`` are put in order before.
     """
 
-    __slots__ = ("_fixed", "_fresh", "_hashed", "_ordered", "_repeated", "_text", "before", "size", "told")
+    __slots__ = ("_fresh", "_hashed", "_ordered", "_repeated", "_text", "before", "fixed", "size", "told")
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Shape:
                     raise Unclear("a fixed name is put in order with others")
                 ordered.append(numbers[name])
         self.before = before
-        self._fixed = fixed
+        self.fixed = fixed
         self._fresh = Struct("".join(fresh) + f"{len(text) - last}x")
         self._text = Template(text, numbers)
         self._ordered = tuple(ordered)
@@ -211,14 +211,27 @@ class Shape:
         """
         fresh = self._fresh.unpack(text)
         found = [*values, *fresh]
-        if self._text.fill(found) != text or b"".join(fresh).translate(None, _DIGITS):
+        if self._text.fill(found) != text or b"".join(fresh).translate(None, DIGITS):
             return None
+        return self.complete(found)
+
+    def text(self, values: Sequence[bytes]) -> bytes:
+        """The text that came to these values."""
+        return self._text.fill(values)
+
+    def complete(self, found: list[bytes]) -> list[bytes] | None:
+        """The same of a text whose names are there already: what is put in order and what is hashed is added."""
         if self._ordered:
             found += sorted([found[number] for number in self._ordered])
         for template, pick in self._hashed:
             found.append(sha256(template % pick(found)).hexdigest().encode())
         distinct = len(set(found)) == len(found) - self._repeated
-        return found if distinct and self._fixed.isdisjoint(found) else None
+        return found if distinct and self.fixed.isdisjoint(found) else None
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The numbers of the values that stand in its text, in their order."""
+        return self._text.places
 
 
 def _hashed(

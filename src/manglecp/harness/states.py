@@ -31,6 +31,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar, f
 
 from manglecp.harness.classes import State
 from manglecp.harness.findings import Finding
+from manglecp.harness.forms import Form
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Judgement, conclude, findings_upto
 from manglecp.harness.recognising import Course
@@ -47,6 +48,7 @@ __all__ = [
     "ToolUse",
     "Unopened",
     "WrongMutation",
+    "joined",
     "redeem",
     "redeem_call",
 ]
@@ -55,6 +57,8 @@ Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row]
 _T = TypeVar("_T", bound="_Stage")
 _NOTHING: Final[Row] = MappingProxyType({})
+_CLOSING: Final = 3
+"""Members of evidence that every turn is closed with."""
 
 
 class Blocked(Exception):
@@ -189,6 +193,17 @@ def _request(issued: _Issued, rows: Rows, evidence: Row, of_json: bool) -> ToolR
     return _issue(ToolRequests, course, issued.redeemed)
 
 
+def joined(results: Rows, uses: Rows, protocol_state: Row, found: Row = _NOTHING, shown: Row = _NOTHING) -> Row:
+    """All that a turn is closed with, as one: what :meth:`ToolRequests.closed` takes the form of."""
+    rows = {"toolResults": list(results), "toolUse": list(uses), "protocolState": dict(protocol_state)}
+    return {**found, **shown, **rows}
+
+
+def _requested(issued: _Issued, form: Form, said: bytes) -> ToolRequests | None:
+    course = issued.course.said("request", form, said)
+    return None if course is None else _issue(ToolRequests, course, issued.redeemed)
+
+
 def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
     judgement = _registry.find(stage, kind).judgement
     assert judgement is not None  # these two are issued with one
@@ -229,6 +244,10 @@ class CallSpec(_Stage):
         """
         return _request(_registry.find(self, CallSpec), rows, evidence, of_json)
 
+    def requested(self, form: Form, said: bytes) -> ToolRequests | None:
+        """The same with the evidence that a form makes of words; None if it is not recognised and has to be made."""
+        return _requested(_registry.find(self, CallSpec), form, said)
+
 
 @final
 class ToolRequests(_Stage):
@@ -239,6 +258,10 @@ class ToolRequests(_Stage):
     def request(self, rows: Rows = (), evidence: Row = _NOTHING, *, of_json: bool = False) -> ToolRequests:
         """Further requests, which may follow from results so far; those may be among the evidence."""
         return _request(_registry.find(self, ToolRequests), rows, evidence, of_json)
+
+    def requested(self, form: Form, said: bytes) -> ToolRequests | None:
+        """The same with the evidence that a form makes of words; None if it is not recognised and has to be made."""
+        return _requested(_registry.find(self, ToolRequests), form, said)
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Whether a request of this state is this call, and it was not redeemed in this turn (:func:`redeem_call`)."""
@@ -260,9 +283,8 @@ class ToolRequests(_Stage):
         one by one, so that it is known which of them.
         """
         issued = _registry.find(self, ToolRequests)
-        rows = {"toolResults": list(results), "toolUse": list(uses), "protocolState": dict(protocol_state)}
-        more = {**found, **shown, **rows}
-        if len(more) < len(found) + len(shown) + len(rows):  # rows of one kind would take the place of others
+        more = joined(results, uses, protocol_state, found, shown)
+        if len(more) < len(found) + len(shown) + _CLOSING:  # rows of one kind would take the place of others
             return self.answer(results, found).use(uses).close(protocol_state, shown)
         course = issued.course.grown("close", more, of_json=of_json)
         if course.recognised:
@@ -272,6 +294,12 @@ class ToolRequests(_Stage):
             return self.answer(results, found).use(uses).close(protocol_state, shown)
         course.learn()
         return _issue(JoinClosed, course, issued.redeemed, judgement)
+
+    def closed(self, form: Form, said: bytes) -> JoinClosed | None:
+        """The same with the evidence that a form makes of words; None if it is not recognised and has to be made."""
+        issued = _registry.find(self, ToolRequests)
+        course = issued.course.said("close", form, said)
+        return None if course is None else _issue(JoinClosed, course, issued.redeemed, course.judgement)
 
     def answer(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolResults:
         """What came back, with artifacts, accesses and further guardrail decisions."""

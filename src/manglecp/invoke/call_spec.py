@@ -13,13 +13,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from manglecp.harness.canonical import digest
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.states import CallSpec, Unopened
+from manglecp.invoke.forms import Forms
 from manglecp.pack.model import ActionDescription
 
 __all__ = [
@@ -99,6 +100,18 @@ class RunTerms(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.gates + 1 + self.spare_turns
 
 
+class Policies(NamedTuple):
+    """What the end of a turn names."""
+
+    render: str
+    queue: str
+    view: str
+    stage: str | None
+    """The digests of what is shown, and of the stages of guardrails, if the package has any."""
+    dedup: bool
+    """Is each event in the queue once?"""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """What every turn of a chain under a package has in common."""
@@ -112,10 +125,13 @@ class Frame:
     """The digest of each tool's input schema."""
     examples: Mapping[str, str]
     """The digest of each tool's examples, where it has any."""
+    policies: Policies
+    forms: Forms = field(default_factory=Forms, compare=False)
+    """Those of the evidence of such turns."""
     constraints: dict[tuple[str | None, ...], dict[str, Any]] = field(default_factory=dict, compare=False)
     """Those of turns that nobody had to approve, by what they depend on."""
-    unopened: dict[tuple[Any, ...], tuple[dict[str, Any], Unopened]] = field(default_factory=dict, compare=False)
-    """The call specs of such turns, by what they depend on but for the ids of their calls, and the turns."""
+    unopened: dict[tuple[Any, ...], Unopened] = field(default_factory=dict, compare=False)
+    """Such turns, by what they depend on but for the ids of their calls."""
 
     def schema_of(self, action: ActionDescription) -> str:
         """The digest of an action's input schema: its own, whether or not the chain has an action of that name."""
@@ -191,6 +207,13 @@ def _frame(package: PolicyPackage, actions: tuple[ActionDescription, ...]) -> Fr
         {**_pins_of(package), "requireResultProvenance": True},
         schemas,
         {name: digest(list(inputs)) for name, inputs in shown.items()},
+        Policies(
+            fields["toolRenderProtocolDigest"],
+            fields["reminderQueuePolicyDigest"],
+            fields["stateViewPolicyDigest"],
+            fields.get("guardrailStagePolicyDigest"),
+            bool(package.contents["queue"].get("dedup")),
+        ),
     )
 
 
@@ -238,11 +261,10 @@ def spec_of(frame: Frame, terms: RunTerms, *, call_id: str, parallel: bool) -> d
 
 def opened_turn(
     frame: Frame, terms: RunTerms, constraints: Mapping[str, Any], *, call_id: str, parallel: bool
-) -> tuple[Mapping[str, Any], CallSpec]:
-    """The call spec of one turn, and that turn. ``constraints`` are those under the package of the run."""
+) -> CallSpec:
+    """One turn. ``constraints`` are those under the package of the run."""
     if terms.approval is not None:  # each has its own
-        spec = spec_of(frame, terms, call_id=call_id, parallel=parallel)
-        return spec, CallSpec.open(spec, constraints)
+        return CallSpec.open(spec_of(frame, terms, call_id=call_id, parallel=parallel), constraints)
     # The actions are those of the frame: with these the tier and the number of turns are known, too.
     key = (
         terms.package.ref,
@@ -257,13 +279,11 @@ def opened_turn(
     )
     known = frame.unopened.get(key)
     if known is None:
-        spec = spec_of(frame, terms, call_id=call_id, parallel=parallel)
-        known = spec, Unopened.of(spec, constraints)
+        known = Unopened.of(spec_of(frame, terms, call_id=call_id, parallel=parallel), constraints)
         if len(frame.unopened) >= _PACKAGES:
             frame.unopened.clear()
         frame.unopened[key] = known
-    spec, unopened = known
-    return {**spec, "callId": call_id}, unopened.open(call_id)
+    return known.open(call_id)
 
 
 def _sandbox_ref(terms: RunTerms) -> str:

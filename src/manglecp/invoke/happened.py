@@ -6,21 +6,26 @@ together ran side by side; they share a group and have a branch each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from manglecp.harness.canonical import digest_made
 from manglecp.invoke import evidence
 from manglecp.invoke.call_spec import ADMIT, Frame, RunTerms
+from manglecp.invoke.evidence import Answered, Closing, Requested
 from manglecp.invoke.model import Call, Outcome
 
-__all__ = ["Happened", "Happenings", "Reads", "split"]
+__all__ = ["Happened", "Happenings", "Reads"]
 
-Row: TypeAlias = dict[str, Any]
+Events: TypeAlias = Sequence[Mapping[str, Any]]
+States: TypeAlias = Mapping[Any, str]
+
+_ADMITTED: Final = "invoke/admission"
+"""Who says that the run was admitted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(NamedTuple):
     """Whose results were read, by the numbers of their steps. What nobody read was only observed."""
 
     steps: frozenset[int] = frozenset()
@@ -29,26 +34,31 @@ class Reads:
     """Read by the result object or by an extractor."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Happened:
     """A call, with what came of it."""
 
-    request: Row
+    request: Requested
+    run: str
+    """That of the call, with the next one the words of its request."""
+    input_digest: str
     kind: Literal["admission", "do", "undo"]
     number: int
     """Of its step; of the turn, if it is the admission."""
     action: str
     ref: str
     """What others call its result."""
-    result: Row | None = None
+    answer: int | None = None
+    """The how many-th it was; None if there is none."""
     outcome: Outcome | None = None
+    """What came of it; None for the admission."""
     retry: str | None = None
-    """The attempt that is made instead."""
+    """The attempt that is made instead, as the name of a request."""
 
     @property
     def name(self) -> str:
         """The id of the call."""
-        return str(self.request["toolCallId"])
+        return f"{self.run}/{self.request.name}"
 
     @property
     def done(self) -> bool:
@@ -73,8 +83,8 @@ class Happenings:
         self._terms = terms
         self._frame = frame
         self._calls: dict[str, Happened] = {}
-        self._stray: list[evidence.Result] = []
-        """Results of calls that nobody asked for, or that were answered already."""
+        self._stray: list[tuple[Call, Outcome, int]] = []
+        """Results of calls that nobody asked for, or that were answered already; and the how many-th they were."""
         self._ungated: list[str] = []
         self._answers = 0
         self.widest = 1
@@ -84,19 +94,22 @@ class Happenings:
 
     def admission(self, turn: int) -> Happened:
         """That the run was admitted, with the digest of the record of it as the result."""
-        row = evidence.admission_request(self._terms.run, turn, len(self._calls))
-        digest = self._terms.admission_digest
-        result = evidence.admission_result(row["toolCallId"], digest, self._next())
-        return Happened(row, "admission", turn, ADMIT, f"admission:{digest}", result)
+        run = self._terms.run
+        request = evidence.admission_requested(turn, len(self._calls))
+        asked = digest_made({"run": run, "turn": turn})
+        ref = f"admission:{self._terms.admission_digest}"
+        return Happened(request, run, asked, "admission", turn, ADMIT, ref, self._next())
 
     def asked(self, calls: Sequence[Call]) -> list[Happened]:
         """Calls as they would be recorded next."""
         several = len(calls) > 1
-        group = "+".join(call.group for call in calls)
+        group = "+".join([call.group for call in calls])
         first = len(self._calls)
         return [
             Happened(
-                evidence.request_row(call, self._frame, first + place, group, branch=several),
+                evidence.requested(call, self._frame, first + place, group, branch=several),
+                call.run,
+                call.input_digest,
                 call.kind,
                 call.number,
                 call.action.name,
@@ -105,11 +118,11 @@ class Happenings:
             for place, call in enumerate(calls)
         ]
 
-    def record(self, happened: Sequence[Happened]) -> list[Row]:
-        """Keep them; their requests."""
-        self._calls |= {one.name: one for one in happened}
+    def record(self, happened: Sequence[Happened]) -> None:
+        """Keep them."""
+        for one in happened:
+            self._calls[one.name] = one
         self.widest = max(self.widest, len(happened))
-        return [one.request for one in happened]
 
     def ungated(self, call: Call) -> None:
         """No gate opened for this effect. It is on record, and no turn that holds it is ever closed."""
@@ -118,14 +131,14 @@ class Happenings:
     def answer(self, outcomes: Iterable[Outcome]) -> None:
         """Match outcomes to calls. One that belongs to no open call is kept as a stray."""
         for outcome in outcomes:
-            if outcome.call is None:
+            call = outcome.call
+            if call is None:
                 continue  # it was skipped, or failed before there was a call
-            row = evidence.result_row(outcome.call, outcome, self._terms.plugin_digest, self._next())
-            happened = self._calls.get(outcome.call.call_id)
-            if happened is None or happened.result is not None:
-                self._stray.append((row, outcome.action, outcome))
+            happened = self._calls.get(call.call_id)
+            if happened is None or happened.answer is not None:
+                self._stray.append((call, outcome, self._next()))
             else:
-                happened.result, happened.outcome = row, outcome
+                happened.answer, happened.outcome = self._next(), outcome
 
     def _next(self) -> int:
         self._answers += 1
@@ -144,47 +157,69 @@ class Happenings:
         """In the order of their requests."""
         return self._calls.values()
 
-    @property
-    def results(self) -> list[evidence.Result]:
-        """One for each call that has one, then the strays."""
-        answered = [(one.result, one.action, one.outcome) for one in self.calls if one.result is not None]
-        return answered + self._stray
-
-    def uses(self, reads: Reads, inputs: Sequence[Happened] | None) -> list[Row]:
-        """What became of every result. ``inputs`` are what a mutation rests on; None if there is no mutation."""
-        rest_on = {one.name for one in inputs or ()}
-        rows = []
-        for one in self.calls:
-            if one.result is None:
+    def closing(
+        self,
+        turn: int,
+        reason: str,
+        reads: Reads,
+        events: Events,
+        states: States,
+        *,
+        inputs: Sequence[Happened] | None = None,
+        fence: int | None = None,
+    ) -> tuple[Closing, list[str]]:
+        """How the turn ends, and the words of it. ``inputs`` are what a mutation rests on; None if there is none."""
+        run, admitted = self._terms.run, self._terms.admission_digest
+        answered = [one for one in self._calls.values() if one.answer is not None]
+        results = [(one.action, one.outcome) for one in answered]
+        told = evidence.places_told(results + [(outcome.action, outcome) for _, outcome, _ in self._stray], events)
+        words, rows = [run], []
+        for one, place in zip(answered, told, strict=False):
+            gate = inputs is not None and one in inputs
+            if one.outcome is None:  # the admission
+                words += (one.run, admitted)
+                rows.append(
+                    Answered(one.request.name, None, one.answer or 0, _ADMITTED, None, False, place, gate, not gate)
+                )
                 continue
             read = one.done and one.number in reads.steps
-            gate = one.ref if one.name in rest_on or (read and inputs is not None) else None
-            summary = None
-            if one.kind == "admission":
-                summary = None if gate else one.ref
-            elif one.done and (one.number in reads.answer or (read and inputs is None)):
-                summary = f"response:{self._terms.run}"
-            rows.append(evidence.use_row(one.result, gate=gate, summary=summary, retry=one.retry))
-        return rows + [evidence.use_row(row) for row, _, _ in self._stray]
+            gate = gate or (read and inputs is not None)
+            summary = one.done and (one.number in reads.answer or (read and inputs is None))
+            words += (one.run, evidence.digest_of(one.outcome))
+            rows.append(self._answered(one.outcome, one.answer or 0, place, gate, summary, one.retry))
+        for (call, outcome, number), place in zip(self._stray, told[len(answered) :], strict=True):
+            words += (call.run, evidence.digest_of(outcome))
+            rows.append(self._answered(outcome, number, place))
+        digests = evidence.event_digests(events)
+        queued = [*dict.fromkeys(digests)] if self._frame.policies.dedup else digests
+        words += digests
+        words += (evidence.queue_digest(queued), evidence.view_digest(run, turn, states))
+        return Closing(
+            turn,
+            reason,
+            inputs is not None,
+            tuple(rows),
+            tuple(map(digests.index, queued)) if len(queued) < len(digests) else tuple(range(len(digests))),
+            tuple([(branch, one.answer is not None) for one in self.calls if (branch := one.request.branch)]),
+            fence,
+            self._terms.approval,
+            tuple(self._ungated),
+            tuple([one.name for one in answered if one.outcome and one.outcome.code == evidence.BAD_OUTPUT]),
+        ), words
 
-    def decided(self, policy: str | None) -> Row:
-        """Decisions of guardrails, and how parallel groups came together."""
-        found: Row = {
-            "guardrailDecisions": evidence.guardrail_rows(
-                policy,
-                approval=self._terms.approval,
-                ungated=self._ungated,
-                misshapen=[one.name for one in self.calls if one.outcome and one.outcome.code == evidence.BAD_OUTPUT],
-            )
-        }
-        branches = [
-            {"branchId": one.request["branchId"], "joinClosed": one.result is not None}
-            for one in self.calls
-            if "branchId" in one.request
-        ]
-        return found | {"branchJoins": branches} if branches else found
-
-
-def split(width: int) -> Row:
-    """How work is divided: not at all, or side by side."""
-    return {"decomposition": {"mode": "split", "fanOut": width}} if width > 1 else {}
+    def _answered(
+        self,
+        outcome: Outcome,
+        number: int,
+        told: int | str,
+        gate: bool = False,
+        summary: bool = False,
+        retry: str | None = None,
+    ) -> Answered:
+        call = outcome.call
+        assert call is not None  # only what was called is answered
+        by = f"toolhost/{self._terms.plugin_digest}" if outcome.by is None else f"operator/{outcome.by}"
+        error = None if outcome.status == "done" else evidence.code_of(outcome)
+        retryable = error is not None and evidence.is_retryable(call, outcome)
+        group = call.group
+        return Answered(f"{group}/{call.attempt}", group, number, by, error, retryable, told, gate, summary, retry)

@@ -17,19 +17,20 @@ turns here. Pure: whoever runs the chain says what happened, and when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
 from manglecp.harness.canonical import digest
 from manglecp.harness.classes import State
+from manglecp.harness.forms import written
 from manglecp.harness.judging import Judgement, judge
 from manglecp.harness.policy.package import PolicyPackage, call_id
-from manglecp.harness.states import Blocked, CallSpec, JoinClosed, MutationReady, ToolRequests
+from manglecp.harness.states import Blocked, CallSpec, JoinClosed, MutationReady, ToolRequests, joined
 from manglecp.harness.witness import Witness
-from manglecp.invoke import evidence
-from manglecp.invoke.call_spec import RunTerms, constraints_of, frame_of, mutation_constraints, opened_turn
-from manglecp.invoke.happened import Happened, Happenings, Reads, split
+from manglecp.invoke.call_spec import Frame, RunTerms, constraints_of, frame_of, mutation_constraints, opened_turn
+from manglecp.invoke.evidence import Requested, closing_rows, request_rows
+from manglecp.invoke.happened import Events, Happened, Happenings, Reads, States
 from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.mutation import Past, claims_needed, mutation_of, rests_on
 from manglecp.invoke.refusal import GateRefused, refusing
@@ -37,8 +38,6 @@ from manglecp.invoke.refusal import GateRefused, refusing
 __all__ = ["GateRefused", "Reads", "Resumption", "RunTerms", "Turn", "Turns"]
 
 Row: TypeAlias = dict[str, Any]
-Events: TypeAlias = Sequence[Mapping[str, Any]]
-States: TypeAlias = Mapping[Any, str]
 
 _NO_READS: Final = Reads()
 _NO_STATES: Final[States] = {}
@@ -67,7 +66,7 @@ class Turns:
         self.past = Past()
         self.authorised: dict[str, Call] = {}
         """The calls that the last turn authorised, by their ids."""
-        self._opened: tuple[tuple[int, bool, int | None], Mapping[str, Any], CallSpec] | None = None
+        self._opened: tuple[tuple[int, bool, int | None], CallSpec] | None = None
         """The newest: a gate looks at the turn after it, which is then the next."""
 
     def under(self, package: PolicyPackage) -> None:
@@ -93,7 +92,7 @@ class Turns:
             why = f"the chain takes {needed} turns, and its policies admit {admitted}"
             raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
 
-    def opened(self, number: int, parallel: bool, fence: int | None = None) -> tuple[Mapping[str, Any], CallSpec]:
+    def opened(self, number: int, parallel: bool, fence: int | None = None) -> CallSpec:
         """A turn of which nothing has happened yet. Two who go on from the same turn do not make the same one."""
         which = (number, parallel, fence)
         if self._opened is None or self._opened[0] != which:
@@ -102,8 +101,8 @@ class Turns:
             name = call_id(terms.run, number, terms.model_ref, asked)
             with refusing(State.CALL_SPEC):
                 turn = opened_turn(self.frame, terms, self.constraints, call_id=name, parallel=parallel)
-            self._opened = which, *turn
-        return self._opened[1:]
+            self._opened = which, turn
+        return self._opened[1]
 
 
 class Turn:
@@ -116,19 +115,18 @@ class Turn:
         self._resumed = resumed
         self._owed = dict(turns.authorised)
         self._happened = Happenings(turns.terms, turns.frame)
-        self._unjudged: list[Row] = []
+        self._unjudged: list[Happened] = []
         """Requests that were recorded and not yet judged: what has happened is judged with what is asked for next."""
         self._over = False
-        fence = None if resumed is None else resumed.fence
-        self._spec, opened = turns.opened(number, parallel, fence)
-        self._state: CallSpec | ToolRequests = opened
+        self._fence = None if resumed is None else resumed.fence
+        self._state: CallSpec | ToolRequests = turns.opened(number, parallel, self._fence)
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
         """Record that the run was admitted."""
         self._must_be_open()
-        self._unjudged += self._happened.record([self._happened.admission(self.number)])
+        self._record([self._happened.admission(self.number)])
 
     def request(self, calls: Sequence[Call]) -> ToolRequests:
         """Ask to make calls of tier 0; the state that their leases are minted from. More than one run in parallel.
@@ -159,13 +157,13 @@ class Turn:
         for call in calls:
             if self._resumed is None and call.is_effect and self._owed.get(call.call_id) != call:
                 self._happened.ungated(call)
-        self._unjudged += self._happened.record(self._happened.asked(calls))
+        self._record(self._happened.asked(calls))
         self._happened.answer(outcomes)
 
     def retried(self, call: Call, outcome: Outcome) -> None:
         """Record an attempt of which nobody knows how it ended, and which is made again."""
         self.effects([call], [outcome])
-        self._happened[call.call_id].retry = f"{call.run}/{call.group}/{call.attempt + 1}"
+        self._happened[call.call_id].retry = f"{call.group}/{call.attempt + 1}"
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -194,11 +192,8 @@ class Turn:
             **mutation_constraints(turns.loaded),
             "requiredCapabilityClaims": claims_needed(turns.terms, calls),
         }
-        protocol = {"stopReason": "tool_use", "continuationAllowed": True, "turnIndex": self.number}
-        if turns.terms.approval is not None:
-            protocol["checkpointRef"] = turns.terms.approval
         with refusing(State.MUTATION_READY):
-            closed = self._close(protocol, self._happened.uses(reads, inputs), events, states)
+            closed = self._close("tool_use", reads, events, states, inputs)
             if turns.loaded.digest != turns.terms.package.digest:
                 self._refuse_under(turns.loaded, closed, mutation, demanded)
             ready = closed.authorize(mutation, {"mutationConstraints": demanded})
@@ -216,9 +211,8 @@ class Turn:
         """Close the last turn. ``paused``: the run does not end here, it waits for somebody to decide."""
         self._must_be_open()
         reason = "pause_turn" if paused else "end_turn"
-        protocol = {"stopReason": reason, "continuationAllowed": False, "turnIndex": self.number}
         with refusing(State.JOIN_CLOSED):
-            closed = self._close(protocol, self._happened.uses(reads, None), events, states)
+            closed = self._close(reason, reads, events, states)
         self._turns.authorised = {}
         return self._ended(closed.judgement)
 
@@ -228,41 +222,41 @@ class Turn:
         if self._over:
             raise RuntimeError("the turn is over")
 
+    def _record(self, happened: Sequence[Happened]) -> None:
+        self._happened.record(happened)
+        self._unjudged += happened
+
     def _judged(self, asked: Sequence[Happened]) -> ToolRequests:
         """The state that holds all requests so far and those that are asked for, if they may run."""
-        if isinstance(self._state, ToolRequests) and not self._unjudged and not asked:
-            return self._state
-        rows = [*self._unjudged, *(one.request for one in asked)]
+        state, new = self._state, [*self._unjudged, *asked]
+        if not new and isinstance(state, ToolRequests):
+            return state
         with refusing(State.TOOL_REQUESTS):
-            return self._state.request(rows, split(max(self._happened.widest, len(asked))), of_json=True)
+            return _requested(self._turns.frame, state, new, max(self._happened.widest, len(asked)))
 
     def _foresee(self, calls: Sequence[Call]) -> None:
         """Refuse what the next turn could not hold."""
         turns = self._turns
         asked = Happenings(turns.terms, turns.frame).asked(calls)
-        _, opened = turns.opened(self.number + 1, self._parallel or len(calls) > 1)
+        opened = turns.opened(self.number + 1, self._parallel or len(calls) > 1)
         with refusing(State.TOOL_REQUESTS):
-            opened.request([one.request for one in asked], split(len(calls)))
+            _requested(turns.frame, opened, asked, len(calls))
 
-    def _close(self, protocol: Row, uses: list[Row], events: Events, states: States) -> JoinClosed:
-        happened, spec, terms = self._happened, self._spec, self._turns.terms
+    def _close(
+        self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[Happened] | None = None
+    ) -> JoinClosed:
+        """``inputs`` are what the mutation rests on that comes next; None if there is none."""
+        happened, frame = self._happened, self._turns.frame
         # What was authorised, and of which nobody says what became of it, is a request without a result.
         owed = [call for name, call in self._owed.items() if name not in happened]
-        requested = self._judged(happened.asked(owed))
-        results = happened.results
-        dedup = bool(terms.package.contents["queue"].get("dedup"))
-        digests = evidence.event_digests(events)
-        shown: Row = {
-            "toolRender": evidence.render_rows(results, events, digests, spec["toolRenderProtocolDigest"]),
-            "reminderQueue": [evidence.queue_row(digests, spec["reminderQueuePolicyDigest"], dedup=dedup)],
-            "stateViews": [evidence.view_row(terms.run, self.number, states, spec["stateViewPolicyDigest"])],
-            "sessionRefs": [f"run://{terms.run}"],
-            "trajectoryRefs": [f"run://{terms.run}/{self.number}"],
-        }
-        if self._resumed is not None:
-            shown["continuity"] = {"mode": "descent", "handoffRef": f"journal://{terms.run}/{self._resumed.fence}"}
-        decided = happened.decided(spec.get("guardrailStagePolicyDigest"))
-        return requested.close([row for row, _, _ in results], uses, protocol, decided, shown, of_json=True)
+        requested = self._judged(happened.asked(owed) if owed else ())
+        closing, words = happened.closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
+        if closing.usual and inputs is None:
+            form = frame.forms.of(closing, lambda words: joined(*closing_rows(closing, frame.policies, words)), words)
+            closed = None if form is None else requested.closed(form, written(words))
+            if closed is not None:
+                return closed
+        return requested.close(*closing_rows(closing, frame.policies, words), of_json=True)
 
     def _refuse_under(self, loaded: PolicyPackage, closed: JoinClosed, mutation: Row, demanded: Row) -> NoReturn:
         """Judge the turn once more under the package that is in force now. It was made under another one."""
@@ -276,3 +270,21 @@ class Turn:
         self._over = True
         self._turns.past.add(judgement.witness_id, self._happened.calls)
         return Witness(judgement)
+
+
+def _requested(frame: Frame, state: CallSpec | ToolRequests, happened: Sequence[Happened], width: int) -> ToolRequests:
+    """The state with these requests; ``width`` is how many calls run side by side, at most."""
+    asked = tuple([one.request for one in happened])
+    words = [word for one in happened for word in (one.run, one.input_digest)]
+    form = frame.forms.of((width, asked), lambda words: _more(width, asked, words), words)
+    requested = None if form is None else state.requested(form, written(words))
+    return requested or state.request(request_rows(asked, words), _split(width), of_json=True)
+
+
+def _more(width: int, asked: Sequence[Requested], words: Sequence[str]) -> Row:
+    return {**_split(width), "toolRequests": request_rows(asked, words)}
+
+
+def _split(width: int) -> Row:
+    """How work is divided: not at all, or side by side."""
+    return {"decomposition": {"mode": "split", "fanOut": width}} if width > 1 else {}
