@@ -126,6 +126,8 @@ def test_a_tool_that_is_not_proven(run: Run) -> None:
     )
     assert "why not apply_fix\n  exclusion: the permission fix is missing\n" in shown.stderr
     assert error(run(*asked, "--json"))["code"] == "macro_not_found"
+    missing = run("call", str(INCIDENT), "full_stack_diagnosis", "--intent", "diagnose_error")
+    assert missing.stderr.endswith("  missing: console_event\n  add --fact 'console_event(…)'\n")
 
 
 def test_arguments_are_what_the_schema_says(run: Run, letters: str, tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_errors_of_the_protocol_are_readable(intent: Run) -> None:
     assert any("network_request'" in line for line in others[2:])
     missing = intent("diagnose_error")
     assert missing.exit_code == 1
-    assert "  missing: console_event\n" in missing.stderr
+    assert missing.stderr.endswith("  missing: console_event\n  add --fact 'console_event(…)'\n")
 
 
 def test_errors_of_the_protocol_as_json(intent: Run) -> None:

@@ -195,7 +195,7 @@ def refuse_pack(error: PackError) -> NoReturn:
 
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
     """Tell why the request is refused, as an error message or for people, and end the verb with status 1."""
-    from manglecp.cli.intent_text import refusal
+    from manglecp.cli.intent_text import refusal, what_to_state
     from manglecp.mangle.errors import MangleError
     from manglecp.wire.sending import encode
 
@@ -204,6 +204,6 @@ def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> No
     if as_json:
         write_text(encode(error.answering(error.id or "shell")).decode() + "\n")
     else:
-        for line in refusal(error):
+        for line in (*refusal(error), *what_to_state(error)):
             click.echo(line, err=True)
     raise click.exceptions.Exit(1)

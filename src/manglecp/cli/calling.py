@@ -24,6 +24,7 @@ from manglecp.cli import INTERRUPTED
 from manglecp.cli.asking import LOCAL, bold, message_of
 from manglecp.cli.consenting import agreed
 from manglecp.cli.intent_request import value_of
+from manglecp.cli.intent_text import what_to_state
 from manglecp.cli.invocation_text import answer_lines, failure_lines
 from manglecp.cli.outputs import Progress, write_lines, write_text
 from manglecp.cli.places import Place
@@ -272,7 +273,7 @@ def print_answer(
     if isinstance(answer, InvokeResult):
         write_lines(answer_lines(answer, bold=bold()))
         return
-    for line in failure_lines(answer, overheard):
+    for line in (*failure_lines(answer, overheard), *what_to_state(answer)):
         click.echo(line, err=True)
     if isinstance(answer, NotProven):
         for line in answer.why:

@@ -15,7 +15,7 @@ from manglecp.wire.messages.intent import IntentResult, ProofHints
 from manglecp.wire.messages.tools import MacroTool
 from manglecp.wire.telling import Heading, coverage_lines, derivation_lines, error_lines, why_not_lines
 
-__all__ = ["lines", "refusal", "result_lines", "tool_lines"]
+__all__ = ["lines", "refusal", "result_lines", "tool_lines", "what_to_state"]
 
 HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 _SCORE: Final = 2
@@ -151,3 +151,9 @@ def _why(hints: ProofHints, known: Mapping[str, ShownTool]) -> Iterator[str]:
 def refusal(error: WireError) -> Iterator[str]:
     """An error of the protocol: what, where, and what would help."""
     yield from map(shown, error_lines(error.code, error.message, error.details))
+
+
+def what_to_state(error: WireError) -> Iterator[str]:
+    """How to give a verb the facts that an intent cannot do without."""
+    for name in (error.details or {}).get("missing_facts", ()):
+        yield shown(f"  add --fact '{name}(…)'")
