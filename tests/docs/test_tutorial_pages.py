@@ -112,7 +112,7 @@ def test_migrating_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.soak  # tests/workspace tries the same in detail
 def test_working_on_a_repository(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    # The kernel does not count the processes of root, which the page does not have to say.
+    # The kernel does not count the processes of root, and the page says what they do.
     as_root = 'manglecp() { command manglecp "$@" --degrade; }\n' if os.geteuid() == 0 else ""
     printed = Pasting("docs/how-to/workspace.md").paste(tmp_path, as_root)
     for shown, said in printed:
