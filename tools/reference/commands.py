@@ -121,7 +121,8 @@ def _options(verb: str) -> str:
     parts = [table(("option", "meaning"), own)] if own else []
     if shared:
         both = "It takes" if not own else "Also"
-        parts.append(f"{both} {', '.join(dict.fromkeys(shared))}: see [options of several verbs](#options-of-several-verbs).")
+        words = ", ".join(dict.fromkeys(shared))
+        parts.append(f"{both} {words}: see [options of several verbs](#options-of-several-verbs).")
     return "\n".join(parts)
 
 
