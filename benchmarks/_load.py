@@ -108,11 +108,11 @@ async def _send(target: Target, times: int, connections: int) -> Took:
     left, latencies = iter(range(times)), list[float]()
     async with asyncio.timeout(LONGEST):
         clients = [await Connection.opened(target) for _ in range(connections)]
-        start, before = time.perf_counter(), _cpu(target.pid)
+        start, before = time.perf_counter(), cpu_of(target.pid)
         async with asyncio.TaskGroup() as group:
             for client in clients:
                 group.create_task(_use(client, target.body.encode(), left, latencies))
-        took = Took(time.perf_counter() - start, _cpu(target.pid) - before, sorted(latencies))
+        took = Took(time.perf_counter() - start, cpu_of(target.pid) - before, sorted(latencies))
         for client in clients:
             await client.close()
     return took
@@ -126,7 +126,7 @@ async def _use(client: Connection, template: bytes, left: Iterator[int], latenci
         latencies.append((time.perf_counter() - start) * 1_000)
 
 
-def _cpu(pid: int) -> float:
+def cpu_of(pid: int) -> float:
     """Milliseconds that a process has computed, all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * 1_000 / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""``manglecp serve`` over HTTP, in one process: intent evaluations, and invocations beside a server of the MCP SDK.
+"""``manglecp serve`` in one process: intent evaluations, and invocations beside a server of the MCP SDK.
 
 What is fair: both servers are one process with uvicorn, uvloop and httptools; both are asked by the same program, which
 runs in a process of its own, on eight connections that stay open, each answered before the next request; both are asked
@@ -13,13 +13,14 @@ do different work for it, and that is what is compared: theirs calls the functio
                      server itself; as the SDK has it by default: every client has a session, answers are streams
     MCP, JSON        the same with its options for speed: no sessions, answers are JSON
     MCP, modern      the same with these options and a request of its protocol of 2026-07-28
+    … on stdio       the same on standard streams: one client that has eight requests unanswered
 
 ``per second`` is the best of the rounds, the latencies are those of that round, and ``CPU`` is the time of the server
 process for one request, all threads, the least of the rounds; hosts are not in it. On a busy machine CPU says more than
 the rate. ``core`` is an evaluation through the message core alone, one after the other, without HTTP.
 
 Budget: 800 evaluations a second, and twice the calls of the MCP SDK as it is by default, which is what whoever follows
-its manual has. The second table sets ``invoke`` against all three.
+its manual has, over HTTP. The second table sets ``invoke`` against all of them.
 
 A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
 """
@@ -36,12 +37,14 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _load import NUMBER, Target, load
+from _lines import Lines, on_streams
+from _load import NUMBER, Target, Took, load
 from _table import print_table
 
 from manglecp.server.assembly import Source, open_core
@@ -88,6 +91,9 @@ def length(text: str) -> int:
     return len(text)
 
 
+if sys.argv[1] == "stdio":
+    server.run("stdio")
+    sys.exit()
 options = {"json_response": True, "stateless_http": True} if sys.argv[1] == "fast" else {}
 app = server.streamable_http_app(**options)
 uvicorn.run(app, port=int(sys.argv[2]), loop="uvloop", http="httptools", log_level="error", access_log=False)
@@ -125,8 +131,11 @@ def free_port() -> int:
 
 
 def ours(pack: Path, store: Path) -> list[str]:
-    options = ["--degrade", "--store", str(store), "--log-level", "error"]
-    return ["-m", "manglecp", "serve", str(pack), *options, "--http", f"127.0.0.1:{free_port()}"]
+    return [*_serve(pack, store), "--http", f"127.0.0.1:{free_port()}"]
+
+
+def _serve(pack: Path, store: Path) -> list[str]:
+    return ["-m", "manglecp", "serve", str(pack), "--degrade", "--store", str(store), "--log-level", "error"]
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, path: str) -> None:
@@ -197,6 +206,32 @@ def mcp_call(peer: Server, version: str = SESSIONS, headers: tuple[str, ...] = (
     return Target(peer.port, peer.pid, "/mcp", json.dumps(body), accepted + headers)
 
 
+def on_our_streams(stack: ExitStack, pack: Path, store: Path) -> Callable[[int], Took]:
+    """How to load an invocation on ``manglecp serve --stdio``."""
+    command = [sys.executable, *_serve(pack, store), "--stdio"]
+    lines = stack.enter_context(on_streams(command, lambda heard: heard["type"] == "error"))
+    lines.say({**WIRE, "type": "intent_request", "id": "i", "payload": {"intent": {"name": "go"}, "facts": []}})
+    (tool,) = lines.hear()["payload"]["macro_tools"]
+    payload = {"macro_id": tool["macro_id"], "args": {"text": "a"}}
+    return _loading(lines, {**WIRE, "type": "invoke_request", "payload": payload})
+
+
+def on_mcp_streams(stack: ExitStack, script: Path) -> Callable[[int], Took]:
+    """The same on a server of the MCP SDK."""
+    failed = lambda heard: "error" in heard or heard["result"].get("isError", False)  # noqa: E731
+    lines = stack.enter_context(on_streams([sys.executable, str(script), "stdio"], failed))
+    about = {"protocolVersion": SESSIONS, "clientInfo": CLIENT, "capabilities": {}}
+    lines.say({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about})
+    lines.hear()
+    lines.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    params = {"name": "length", "arguments": {"text": "a"}}
+    return _loading(lines, {"jsonrpc": "2.0", "method": "tools/call", "params": params})
+
+
+def _loading(lines: Lines, message: dict[str, Any]) -> Callable[[int], Took]:
+    return lambda times: lines.load(message, times, CONNECTIONS)
+
+
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
@@ -209,14 +244,14 @@ class Figures(NamedTuple):
     cpu: float
 
 
-def measured(targets: dict[str, Target]) -> dict[str, Figures]:
+def measured(loads: dict[str, Callable[[int], Took]]) -> dict[str, Figures]:
     """All of them in turn, several times."""
-    found: dict[str, list[Figures]] = {name: [] for name in targets}
-    for target in targets.values():
-        load(target, TIMES // 4, CONNECTIONS)  # warm
+    found: dict[str, list[Figures]] = {name: [] for name in loads}
+    for asked in loads.values():
+        asked(TIMES // 4)  # warm
     for _ in range(ROUNDS):
-        for name, target in targets.items():
-            took = load(target, TIMES, CONNECTIONS)
+        for name, asked in loads.items():
+            took = asked(TIMES)
             middle, late = took.latencies[TIMES // 2], took.latencies[TIMES * 99 // 100]
             found[name].append(Figures(TIMES / took.seconds, middle, late, took.cpu / TIMES))
     return {name: max(rounds)._replace(cpu=min(one.cpu for one in rounds)) for name, rounds in found.items()}
@@ -261,7 +296,13 @@ def main() -> None:
             targets["MCP"] = mcp_session(plain)
             targets["MCP, JSON"] = mcp_call(fast)
             targets["MCP, modern"] = mcp_modern(fast)
-        found = measured(targets)
+        loads: dict[str, Callable[[int], Took]] = {
+            name: partial(load, target, connections=CONNECTIONS) for name, target in targets.items()
+        }
+        loads["invoke on stdio"] = on_our_streams(stack, folder / "pack", folder / "streams.sqlite3")
+        if "MCP" in loads:
+            loads["MCP on stdio"] = on_mcp_streams(stack, folder / "server.py")
+        found = measured(loads)
     allowed = {"evaluate same": EVALUATIONS}
     if "MCP" in found:
         allowed["invoke"] = TIMES_MCP * found["MCP"].rate
@@ -275,12 +316,11 @@ def main() -> None:
     if "MCP" not in found:
         print("\nthe MCP SDK is not installed (make setup-bench)")
         return
-    invoke = found["invoke"]
-    rows = [
-        [what, f"{invoke.rate / one.rate:.2f}", f"{invoke.cpu / one.cpu:.2f}"]
-        for what, one in found.items()
-        if what.startswith("MCP")
-    ]
+    rows = []
+    for what, one in found.items():
+        if what.startswith("MCP"):
+            invoke = found["invoke on stdio" if what.endswith("stdio") else "invoke"]
+            rows.append([what, f"{invoke.rate / one.rate:.2f}", f"{invoke.cpu / one.cpu:.2f}"])
     print()
     print_table(["invoke against", "times the calls", "times the CPU"], rows)
 
