@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,6 +202,25 @@ async def test_a_line_that_is_too_long_is_refused_and_not_kept() -> None:
             assert (await e.hear())["payload"]["details"] == {"limit": limit, "actual": told}
         await e.say(intent("a"))
         assert (await e.hear())["id"] == "a"
+
+
+async def test_what_comes_faster_than_it_is_taken_waits() -> None:
+    async with ends() as e:
+        await e.hear()
+        for name in ("a", "b"):
+            await e.say(b"\n" * 4_000_000, intent(name))  # far more than is read ahead
+            assert (await e.hear())["id"] == name
+
+
+async def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    said.write_bytes(b"".join(encoded(intent(f"i-{n}")) + b"\n" for n in range(3)))
+    with said.open("rb") as source, (tmp_path / "told").open("wb") as sink:
+        async with desk() as d, asyncio.timeout(PATIENCE):
+            await serve_stdio(d.core, Streams(source.fileno(), sink.fileno()))
+    told = [json.loads(line) for line in (tmp_path / "told").read_bytes().splitlines()]
+    assert [one["type"] for one in told] == ["manifest", *["intent_response"] * 3]
+    assert {one.get("id") for one in told[1:]} == {"i-0", "i-1", "i-2"}
 
 
 async def test_a_client_that_reads_late_gets_everything() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,6 +30,9 @@ from manglecp.cli.serving_options import (
     who_of,
 )
 from manglecp.server.binding import Listening, refuse_open
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 __all__ = ["command"]
 
@@ -191,4 +196,14 @@ def _streams(
     from manglecp.server.running import serve_streams
 
     source, settings = source_of(folder, place), settings_of(limits)
-    asyncio.run(serve_streams(source, who, streams, outline=outline, said=said, settings=settings))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve_streams(source, who, streams, outline=outline, said=said, settings=settings))
+
+
+def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
+    """uvloop makes a server quicker, and is no part of the smallest installation."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -4,8 +4,9 @@ The manifest is written before any input is read (TRANS-25), and what is said is
 a client which does not wait is answered all the same. At the end of the input only what is pending is answered
 (TRANS-27): whoever goes before the pack is loaded, and has said nothing, is not told that it is.
 
-Reading and writing may block, and the streams belong to others as well, who would not expect them to be changed: both
-are done in threads, except for what a pipe certainly takes at once.
+Reading and writing may block, and the streams belong to others as well, who would not expect them to be changed. So a
+stream is read when there is something to read, and written when it certainly takes what there is; a thread reads what
+cannot tell (a file), and writes what is longer.
 """
 
 from __future__ import annotations
@@ -76,12 +77,15 @@ async def serve_stdio(
 
 async def _read(core: Core, session: Session, source: int) -> None:
     given = _Input(source, over=lambda: core.closed(session))  # nothing is told any more
-    if not await _wanted(core, given):
-        return
-    most = _LONGEST * core.max_message_bytes
-    with contextlib.suppress(ConnectionResetError):
-        async for line in _lines(given, most):
-            await session.receive(line)
+    try:
+        if not await _wanted(core, given):
+            return
+        most = _LONGEST * core.max_message_bytes
+        with contextlib.suppress(ConnectionResetError):
+            async for line in _lines(given, most):
+                await session.receive(line)
+    finally:
+        given.close()
 
 
 async def _wanted(core: Core, given: _Input) -> bool:
@@ -113,7 +117,7 @@ async def _lines(given: _Input, most: int) -> AsyncIterator[bytes]:
 
 
 class _Input:
-    """A thread reads, from the beginning: no other way reads pipes, terminals and files alike."""
+    """What is said, in the pieces that it comes in; read from the beginning."""
 
     def __init__(self, source: int, over: Callable[[], None]) -> None:
         """``over`` is called as soon as the end was read, whatever is left to be taken."""
@@ -123,14 +127,49 @@ class _Input:
         self._over = over
         self._anything = False
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()
-        self._room = threading.Semaphore(_CHUNKS)
         self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
+        self._room = threading.Semaphore(_CHUNKS)
+        """For the thread, if there has to be one."""
+        self._listening = self._listen()
+        self._pollable = self._listening
+        if not self._pollable:
+            threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while data := await self._queue.get():
             yield data
-            self._room.release()
+            if not self._pollable:
+                self._room.release()
+            elif not self._listening:
+                self._listening = self._listen()
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        if self._listening:
+            self._listening = False
+            self._loop.remove_reader(self._source)
+
+    # --- what can be waited for: a pipe, a socket, a terminal -----------------------------------------------------
+
+    def _listen(self) -> bool:
+        try:
+            self._loop.add_reader(self._source, self._ready)
+        except (OSError, NotImplementedError):
+            return False
+        return True
+
+    def _ready(self) -> None:
+        try:
+            data = os.read(self._source, _CHUNK)
+        except BlockingIOError:  # somebody else has read it
+            return
+        except OSError:
+            data = b""
+        self._take(data)
+        if not data or self._queue.qsize() >= _CHUNKS:
+            self.close()
+
+    # --- what cannot: a file --------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         data = b"\n"
