@@ -38,7 +38,7 @@ def test_a_read_only_chain_is_one_turn() -> None:
         states={1: "done", 2: "done", 3: "done"},
     )
     check_witnesses(turns, witness)
-    assert turns.count == turns.terms.gates + 1 == 1
+    assert turns.count == turns.terms.chain.gates + 1 == 1
     assert (witness["joinClosed"], witness["mutationReady"]) == (True, False)
     requests, results, uses = (rows(witness, kind) for kind in ("toolRequests", "toolResults", "toolUse"))
     assert list(requests) == ["admit/1", "s1/1", "s2/1", "s3/1"]
@@ -48,7 +48,7 @@ def test_a_read_only_chain_is_one_turn() -> None:
     assert len({row["callGroupId"] for row in requests.values()}) == 4  # nothing ran side by side
     assert results["admit/1"]["resultDigest"] == ADMISSION
     assert results["s1/1"]["resultDigest"] == done[0].output_digest
-    assert results["s1/1"]["provenance"]["ref"] == f"toolhost/{turns.terms.plugin_digest}"
+    assert results["s1/1"]["provenance"]["ref"] == f"toolhost/{turns.terms.chain.plugin_digest}"
     assert uses["admit/1"]["summaryRef"] == f"admission:{ADMISSION}"
     assert uses["s1/1"]["summaryRef"] == uses["s3/1"]["summaryRef"] == f"response:{RUN}"
     assert uses["s2/1"]["disposition"] == "observed_only"
@@ -77,7 +77,7 @@ def test_the_call_spec_has_all_its_fields_and_its_own_id_in_every_turn() -> None
     assert set(specs[0]) == set(CallSpec.__struct_encode_fields__)
     assert len(specs[0]) == 35
     assert specs[0]["callId"] != specs[1]["callId"]
-    assert specs[0]["modelRef"] == turns.terms.model_ref
+    assert specs[0]["modelRef"] == turns.terms.chain.model_ref
     assert specs[0]["riskTier"] == "moderate"
     allowed = {tool["toolName"] for tool in specs[0]["toolPolicy"]["allowedTools"]}
     assert allowed == {"manglecp.admit", "desk.read", "desk.write"}
@@ -108,7 +108,7 @@ def test_an_effect_is_the_mutation_of_one_turn_and_a_row_of_the_next() -> None:
     second.effects([write], [outcome(write)])
     last = second.finish(reads=Reads(answer=frozenset({2})), states={1: "done", 2: "done"})
     check_witnesses(turns, authorised, last)
-    assert turns.count == turns.terms.gates + 1
+    assert turns.count == turns.terms.chain.gates + 1
     assert rows(last, "toolUse")["s2/1"]["disposition"] == "consumed"
     assert rows(authorised, "toolUse")["s1/1"]["mutationInputRef"] == f"run://{RUN}/s1"
     intent = authorised["turn"]["evidence"]["mutation"]
@@ -149,7 +149,7 @@ def test_steps_of_earlier_turns_are_the_witnesses_of_those_turns() -> None:
     run_tier_0(turn, call("read", 5))
     three = turn.finish(reads=Reads(answer=frozenset({4, 5})))
     check_witnesses(turns, one, two, three)
-    assert turns.count == turns.terms.gates + 1 == 3
+    assert turns.count == turns.terms.chain.gates + 1 == 3
     intent = two["turn"]["evidence"]["mutation"]
     assert set(intent["inputRefs"]) == {f"run://{RUN}/s2", f"run://{RUN}/s3", one["id"]}
     assert intent["joinWitnessRefs"] == [one["id"]]
@@ -192,7 +192,7 @@ def test_effects_that_run_side_by_side_share_a_gate_that_names_them_all() -> Non
     turn.effects(together, [outcome(effect) for effect in together])
     two = turn.finish(reads=Reads(answer=frozenset({2, 3, 4})))
     check_witnesses(turns, one, two)
-    assert turns.count == turns.terms.gates + 1 == 2
+    assert turns.count == turns.terms.chain.gates + 1 == 2
     demanded = one["turn"]["constraints"]["mutationConstraints"]["requiredCapabilityClaims"]
     assert set(demanded) == set(claims(["write", "send"]))
     assert {row["branchId"] for row in rows(two, "toolRequests").values()} == {"s2", "s3", "s4"}

@@ -333,7 +333,7 @@ def test_no_effect_is_authorised_that_the_next_turn_could_not_hold() -> None:
 @pytest.mark.req("HARN-42", "FAIL-17")
 def test_a_run_does_not_go_on_for_ever() -> None:
     turns = Turns(terms("put", spare_turns=0))
-    used = tuple(f"jw1_{number:064}" for number in range(turns.terms.max_turns - 1))
+    used = tuple(f"jw1_{number:064}" for number in range(turns.terms.chain.max_turns - 1))
     turn = admitted(turns, resumed=Resumption(fence=9, witnesses=used))
     found = refusal(lambda: turn.authorize([call("put", 1)], claims=claims(["put"])))
     assert found == (State.JOIN_CLOSED, ("protocol.stop_reason_unhandled",))

@@ -13,7 +13,7 @@ from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.intent.definition import Step, Undo
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.model import Call, Outcome, Status
-from manglecp.invoke.turns import RunTerms, Turns
+from manglecp.invoke.turns import ChainTerms, RunTerms, Turns
 from manglecp.pack.default_governance import default_governance
 from manglecp.pack.model import ActionDescription
 
@@ -66,7 +66,9 @@ def terms(*names: str, package: PolicyPackage | None = None, **changed: Any) -> 
         "gates": sum(ACTIONS[name].tier > 0 for name in names),
         "risk_tier": risk,
     }
-    return RunTerms(**(said | changed))
+    said |= changed
+    of_run = {name: said.pop(name, None) for name in ("run", "admission_digest", "approval")}
+    return RunTerms(**of_run, chain=ChainTerms(**said))
 
 
 def changed(package: PolicyPackage, **documents: Mapping[str, Any]) -> PolicyPackage:

@@ -6,10 +6,10 @@ none of them is. A run that somebody else accepted is put together again from th
 
 from __future__ import annotations
 
-import secrets as chance
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from os import urandom
 from typing import Any
 
 import msgspec
@@ -84,7 +84,7 @@ class Accepting:
 
     async def accept(self, checked: Checked, asked: Asked) -> Accepted:
         """:class:`KeyTaken` if the key stands for a run already."""
-        run = f"r-{chance.token_hex(16)}"
+        run = f"r-{urandom(16).hex()}"
         admission = Admission(
             run=run,
             identity=asked.identity.name,

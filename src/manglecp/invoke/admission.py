@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from manglecp.harness.canonical import digest
+from manglecp.harness.canonical import digest, digest_made
 from manglecp.intent.definition import Definition
 
 __all__ = ["Admission", "chain_digest"]
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """What was accepted, as names and digests."""
 
     run: str
@@ -38,15 +38,12 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def digest(self) -> str:
         """What the turns of the run name it by."""
-        return digest(self._record)
+        return digest_made(self)
 
     def record(self) -> dict[str, Any]:
         """As it stands in the ledger."""
-        return dict(self._record)
-
-    @cached_property
-    def _record(self) -> dict[str, Any]:
-        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
 
 def chain_digest(definition: Definition) -> str:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from manglecp.intent.definition import Definition
 from manglecp.intent.domain import Domain
-from manglecp.intent.redaction import secret_values
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.model import Outcome
 from manglecp.invoke.observing import event_rows, events_of, summary_of
@@ -37,8 +35,7 @@ _NOTHING_NEXT: Final = Next()
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answering:
+class Answering(NamedTuple):
     """What one run says."""
 
     run: str
@@ -46,6 +43,8 @@ class Answering:
     plan: Plan
     args: Mapping[str, Any]
     rules: RunRules
+    hidden: Sequence[str]
+    """The values of settings that are credentials."""
 
     @property
     def definition(self) -> Definition:
@@ -125,12 +124,12 @@ class Answering:
 
     @property
     def _hide(self) -> Callable[[Any], Any]:
-        return hiding(self._secrets())
+        return hiding(self._secrets()) if self.hidden or self.plan.secrets else unchanged
 
     def _secrets(self) -> list[str]:
         """Texts that nobody is told: settings that are credentials, and call arguments that are."""
-        given = (self.args.get(name) for name in self.plan.secrets)
-        return [*secret_values(self.domain.pack), *(text for value in given for text in _texts(value))]
+        given = [self.args.get(name) for name in self.plan.secrets]
+        return [*self.hidden, *(text for value in given for text in _texts(value))]
 
 
 def _mapped(part: P, change: Callable[[Any], Any]) -> P:

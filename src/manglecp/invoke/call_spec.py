@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -27,13 +28,13 @@ __all__ = [
     "ADMIT",
     "ADMIT_SCHEMA",
     "BASE_CLAIM",
+    "ChainTerms",
     "Frame",
+    "Policies",
     "RunTerms",
     "claim_of",
     "constraints_of",
-    "frame_of",
     "mutation_constraints",
-    "opened_turn",
 ]
 
 Pattern: TypeAlias = Literal["single", "chain", "parallel"]
@@ -55,6 +56,8 @@ _CHECKPOINTS: Final = ("high",)
 _FRAMES: Final = 256
 """How many chains are remembered. More are worked out again."""
 _PACKAGES: Final = 16
+_ANY: Final = "turn1_"
+"""The id of a call in a call spec that is to hold for any."""
 
 
 def claim_of(action: ActionDescription) -> str:
@@ -62,30 +65,27 @@ def claim_of(action: ActionDescription) -> str:
     return f"{BASE_CLAIM}.{action.aid.replace('.', '_')}"
 
 
-class RunTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What is fixed for a run when it is admitted."""
+class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """What is fixed for all runs of a chain that are admitted under the same policies."""
 
-    run: str
     model_ref: str
     """What decided: ``rules:<pack>@<version>+<pack digest>``."""
     package: PolicyPackage
-    """The policies that the run was admitted under."""
+    """The policies that runs are admitted under."""
     pinned: str | None
     """The package digest that the pack pins."""
     actions: Mapping[str, ActionDescription]
     """The actions of the stored chain, those that undo included."""
-    admission_digest: str
     plugin_digest: str
     """Of the plugin that its hosts run."""
     gates: int
     risk_tier: str
-    approval: str | None = None
     sandbox: str = "strict"
     pattern: Pattern = "chain"
     spare_turns: int = 16
     """Turns beyond one for each gate and the last: resumed, repeated and cancelled ones. Undoing is counted apart."""
 
-    @property
+    @cached_property
     def tier(self) -> str:
         """The risk tier as it was said, or as the highest lease tier of the chain makes it: whichever is higher."""
         if self.risk_tier not in _TIERS:
@@ -98,6 +98,40 @@ class RunTerms(msgspec.Struct, frozen=True, kw_only=True):
     def max_turns(self) -> int:
         """Every gate once, every effect undone once, the last turn, and what is spare."""
         return 2 * self.gates + 1 + self.spare_turns
+
+    @cached_property
+    def host(self) -> str:
+        """Who says what came of a call, if no person does."""
+        return f"toolhost/{self.plugin_digest}"
+
+    @cached_property
+    def frame(self) -> Frame:
+        """What its turns have in common with those of other chains of these actions."""
+        return frame_of(self.package, self.actions)
+
+    def open(self, call_id: str, approval: str | None, *, parallel: bool) -> CallSpec:
+        """A turn. ``parallel``: it will hold calls that run side by side."""
+        if approval is not None:  # each has its own
+            spec = spec_of(self, call_id=call_id, parallel=parallel)
+            return CallSpec.open(spec, constraints_of(self, approval, self.package))
+        return (self._parallel if parallel else self._strict).open(call_id)
+
+    @cached_property
+    def _parallel(self) -> Unopened:
+        return unopened_turn(self, parallel=True)
+
+    @cached_property
+    def _strict(self) -> Unopened:
+        return unopened_turn(self, parallel=False)
+
+
+class RunTerms(NamedTuple):
+    """What is fixed for a run when it is admitted."""
+
+    run: str
+    admission_digest: str
+    approval: str | None
+    chain: ChainTerms
 
 
 class Policies(NamedTuple):
@@ -237,14 +271,14 @@ def _pins_of(package: PolicyPackage) -> dict[str, Any]:
     return {"allowedTools": [ADMIT, *allowed], "schemaDigests": pins}
 
 
-def spec_of(frame: Frame, terms: RunTerms, *, call_id: str, parallel: bool) -> dict[str, Any]:
+def spec_of(terms: ChainTerms, *, call_id: str, parallel: bool) -> dict[str, Any]:
     """The call spec of one turn."""
     contents = terms.package.contents
     stop = dict(contents.get("stop", {}))
     stop["maxTurns"] = min(terms.max_turns, stop.get("maxTurns", terms.max_turns))
     transport = contents.get("transport", {})
     return {
-        **frame.spec,
+        **terms.frame.spec,
         "callId": call_id,
         "modelRef": terms.model_ref,
         "executionPattern": terms.pattern,
@@ -259,12 +293,9 @@ def spec_of(frame: Frame, terms: RunTerms, *, call_id: str, parallel: bool) -> d
     }
 
 
-def opened_turn(
-    frame: Frame, terms: RunTerms, constraints: Mapping[str, Any], *, call_id: str, parallel: bool
-) -> CallSpec:
-    """One turn. ``constraints`` are those under the package of the run."""
-    if terms.approval is not None:  # each has its own
-        return CallSpec.open(spec_of(frame, terms, call_id=call_id, parallel=parallel), constraints)
+def unopened_turn(terms: ChainTerms, *, parallel: bool) -> Unopened:
+    """The turns of runs that nobody had to approve, under the package that they were admitted under."""
+    frame = terms.frame
     # The actions are those of the frame: with these the tier and the number of turns are known, too.
     key = (
         terms.package.ref,
@@ -279,14 +310,15 @@ def opened_turn(
     )
     known = frame.unopened.get(key)
     if known is None:
-        known = Unopened.of(spec_of(frame, terms, call_id=call_id, parallel=parallel), constraints)
+        spec = spec_of(terms, call_id=_ANY, parallel=parallel)
+        known = Unopened.of(spec, constraints_of(terms, None, terms.package))
         if len(frame.unopened) >= _PACKAGES:
             frame.unopened.clear()
         frame.unopened[key] = known
-    return known.open(call_id)
+    return known
 
 
-def _sandbox_ref(terms: RunTerms) -> str:
+def _sandbox_ref(terms: ChainTerms) -> str:
     """The profile that the hosts really run in; the digest is that of the package's own words about it, if any."""
     policy = terms.package.contents.get("sandbox", {})
     if policy.get("profile") == terms.sandbox:
@@ -294,23 +326,25 @@ def _sandbox_ref(terms: RunTerms) -> str:
     return f"sandbox/{terms.sandbox}@{digest({'profile': terms.sandbox})}"
 
 
-def constraints_of(frame: Frame, terms: RunTerms, loaded: PolicyPackage) -> dict[str, Any]:
+def constraints_of(terms: ChainTerms, approval: str | None, loaded: PolicyPackage) -> dict[str, Any]:
     """What stands beside the evidence of a turn, to be read only. ``loaded`` is the package in force at this moment."""
-    if terms.approval is not None:  # each has its own
-        return _constraints(frame, terms, loaded)
+    if approval is not None:  # each has its own
+        return _constraints(terms, approval, loaded)
+    frame = terms.frame
     key = (terms.pinned, terms.risk_tier, loaded.ref, loaded.digest)
     found = frame.constraints.get(key)
     if found is None:
         if len(frame.constraints) >= _PACKAGES:
             frame.constraints.clear()
-        found = frame.constraints[key] = _constraints(frame, terms, loaded)
+        found = frame.constraints[key] = _constraints(terms, None, loaded)
     return found
 
 
-def _constraints(frame: Frame, terms: RunTerms, loaded: PolicyPackage) -> dict[str, Any]:
-    found = terms.package.constraints(pinned=terms.pinned, risk_tier=terms.tier, approval_ref=terms.approval)
+def _constraints(terms: ChainTerms, approval: str | None, loaded: PolicyPackage) -> dict[str, Any]:
+    frame = terms.frame
+    found = terms.package.constraints(pinned=terms.pinned, risk_tier=terms.tier, approval_ref=approval)
     demanded: dict[str, Any] = found.get("governanceConstraints", {})
-    found["governanceProfile"] = loaded.governance_profile(terms.pinned, terms.tier, terms.approval)
+    found["governanceProfile"] = loaded.governance_profile(terms.pinned, terms.tier, approval)
     found["governanceConstraints"] = {
         **demanded,
         "requiredControls": sorted({*demanded.get("requiredControls", ()), *_CONTROLS}),

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.witness import Witness
 from manglecp.intent.domain import Domain
+from manglecp.intent.redaction import secret_values
 from manglecp.invoke.accepting import Accepted
 from manglecp.invoke.answering import Answering
 from manglecp.invoke.answers import Answer, encoded
@@ -21,13 +23,15 @@ from manglecp.invoke.claims import Claims
 from manglecp.invoke.dispatching import Dispatched
 from manglecp.invoke.giving_up import GivingUp
 from manglecp.invoke.journal import EndState, Journal
+from manglecp.invoke.model import Outcome
 from manglecp.invoke.observing import event_rows
 from manglecp.invoke.outcomes import states_of
 from manglecp.invoke.parties import Ended, Watch
+from manglecp.invoke.plan import Plan
 from manglecp.invoke.refusals import Told, gate_refused
 from manglecp.invoke.run_rules import RunRules, Spoken
 from manglecp.invoke.running import Execution
-from manglecp.invoke.turns import GateRefused, RunTerms, Turns
+from manglecp.invoke.turns import ChainTerms, GateRefused, Reads, RunTerms, Turns
 from manglecp.mangle.errors import MangleError
 from manglecp.pack.model import Profile
 from manglecp.toolhost.dispatch import Dispatcher
@@ -37,6 +41,16 @@ from manglecp.wire.messages.invocation import InvokeResult, StateDelta
 __all__ = ["CarryingOut"]
 
 _log = logging.getLogger(__name__)
+_CHAINS: Final = 1_024
+"""How many are remembered. More are worked out again."""
+
+
+class _Chain(NamedTuple):
+    """What all runs of a plan have in common, under the same policies."""
+
+    terms: ChainTerms
+    reads: Reads
+    """Whose results somebody reads: later steps, and whoever gets the answer."""
 
 
 class CarryingOut:
@@ -62,14 +76,17 @@ class CarryingOut:
         self._point = point
         self._limits = domain.pack.settings.invocation
         self._spoken = Spoken.of(domain)
+        self._hidden = secret_values(domain.pack)
         self._giving_up = GivingUp()
+        self._chains: dict[Plan, _Chain] = {}
 
     async def answer(self, accepted: Accepted, watch: Watch) -> Answer:
         """What is to be told of the run, once that it is over is on record."""
         started = time.monotonic()
-        definition, journal = accepted.proven.definition, accepted.journal
-        rules, answering = self._told_by(accepted)
-        await rules.prepare()
+        steps, journal = len(accepted.plan.definition.steps), accepted.journal
+        rules = self._rules(accepted)
+        if self._spoken.arguments:
+            await rules.prepare()
         try:
             ended = await self._execution(accepted, rules, watch).go()
         except GateRefused as refused:
@@ -79,64 +96,74 @@ class CarryingOut:
             _log.exception("the rules of %s failed during run %s", self._newest().pack.name, accepted.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
             return await self._over(journal, "failed", None, failure)
-        watch.progress("", len(definition.steps), len(definition.steps))
+        watch.progress("", steps, steps)
+        answering = self._answering(accepted, rules)
         answer = answering.answer(ended, round((time.monotonic() - started) * 1_000))
         self._point("closing")
         return await self._close(ended, answering, answer, journal)
 
     def set_aside(self, accepted: Accepted, code: str) -> Answer:
         """What is to be told of a run that nobody carries out until a person has decided."""
-        rules, answering = self._told_by(accepted)
-        return answering.answer(self._execution(accepted, rules, Watch()).left(code), 0)
+        rules = self._rules(accepted)
+        ended = self._execution(accepted, rules, Watch()).left(code)
+        return self._answering(accepted, rules).answer(ended, 0)
 
-    def _told_by(self, accepted: Accepted) -> tuple[RunRules, Answering]:
-        """What rules say about the run, and what is said to whoever asked for it."""
-        definition = accepted.proven.definition
-        run = accepted.admission.run
-        rules = RunRules(
-            self._newest, self._spoken, accepted.identity, run, definition.tool, accepted.args, accepted.now_ns
-        )
-        return rules, Answering(
-            run=accepted.admission.run,
-            domain=self._newest(),
-            plan=accepted.plan,
-            args=accepted.args,
-            rules=rules,
-        )
+    def _rules(self, accepted: Accepted) -> RunRules:
+        """What rules say about the run."""
+        run, tool = accepted.admission.run, accepted.plan.definition.tool
+        return RunRules(self._newest, self._spoken, accepted.identity, run, tool, accepted.args, accepted.now_ns)
 
-    def _execution(self, accepted: Accepted, rules: RunRules, watch: Watch) -> Execution:
-        domain, plan = self._newest(), accepted.plan
-        pack = domain.pack
+    def _answering(self, accepted: Accepted, rules: RunRules) -> Answering:
+        """What is said to whoever asked for it."""
+        return Answering(accepted.admission.run, self._newest(), accepted.plan, accepted.args, rules, self._hidden)
+
+    def _chain(self, plan: Plan) -> _Chain:
+        """What all runs of a plan have in common, from memory while the same policies are loaded."""
         package = self._policies()
-        terms = RunTerms(
-            run=accepted.admission.run,
+        known = self._chains.get(plan)
+        if known is not None and known.terms.package is package:
+            return known
+        domain = self._newest()
+        pack = domain.pack
+        terms = ChainTerms(
             model_ref=f"rules:{pack.name}@{pack.settings.version}+{domain.digest}",
             package=package,
             pinned=pack.settings.governance_digest or package.digest,
             actions=plan.actions,
-            admission_digest=accepted.admission.digest,
             plugin_digest=f"sha256:{pack.plugin_sha256}",
             gates=plan.gates,
             risk_tier=plan.risk_tier,
-            approval=accepted.admission.approval,
             sandbox=self._sandbox,
             pattern=plan.pattern,
         )
+        extracted = {step.number for step in plan.definition.steps if self._spoken.reads(step.action)}
+        if len(self._chains) >= _CHAINS:
+            self._chains.clear()
+        found = self._chains[plan] = _Chain(terms, Reads(plan.read_by_steps, plan.told | extracted))
+        return found
+
+    def _execution(self, accepted: Accepted, rules: RunRules, watch: Watch) -> Execution:
+        admission, run = accepted.admission, accepted.admission.run
+        chain = self._chain(accepted.plan)
         return Execution(
-            run=accepted.admission.run,
-            plan=plan,
+            run=run,
+            plan=accepted.plan,
             args=accepted.args,
-            turns=Turns(terms),
+            turns=Turns(RunTerms(run, admission.digest, admission.approval, chain.terms)),
+            reads=chain.reads,
             policies=self._policies,
-            actions=Dispatched(self._dispatcher, accepted.identity.name, self._claims.of(accepted.admission.run)),
+            actions=Dispatched(self._dispatcher, accepted.identity.name, self._claims.of(run)),
             rules=rules,
             journal=accepted.journal,
             watch=watch,
             giving_up=self._giving_up,
             seconds=self._limits.max_execution_ms / 1_000,
             history=accepted.history,
-            events=lambda outcomes: event_rows(outcomes, self._limits.max_events),
+            events=self._events,
         )
+
+    def _events(self, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+        return event_rows(outcomes, self._limits.max_events)
 
     async def _close(self, ended: Ended, answering: Answering, answer: Answer, journal: Journal) -> Answer:
         """Close the last turn, then write the end down, then it may be told."""
@@ -161,7 +188,7 @@ class CarryingOut:
             return None
         return ended.turn.finish(
             reads=ended.reads,
-            events=event_rows(ended.outcomes, self._limits.max_events),
+            events=self._events(ended.outcomes),
             states=states_of(ended.outcomes),
             paused=paused,
         )

@@ -218,7 +218,7 @@ class Happenings:
     ) -> Answered:
         call = outcome.call
         assert call is not None  # only what was called is answered
-        by = f"toolhost/{self._terms.plugin_digest}" if outcome.by is None else f"operator/{outcome.by}"
+        by = self._terms.chain.host if outcome.by is None else f"operator/{outcome.by}"
         error = None if outcome.status == "done" else evidence.code_of(outcome)
         retryable = error is not None and evidence.is_retryable(call, outcome)
         group = call.group

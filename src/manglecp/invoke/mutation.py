@@ -48,7 +48,7 @@ class Past:
 
 def claims_needed(terms: RunTerms, calls: Iterable[Call]) -> list[str]:
     """The base claim, one for each action, and what the policies demand of every mutation."""
-    demanded = terms.package.contents["mutation"].get("requiredCapabilityClaims", ())
+    demanded = terms.chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
     return sorted({BASE_CLAIM, *demanded, *(claim_of(call.action) for call in calls)})
 
 

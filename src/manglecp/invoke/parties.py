@@ -43,9 +43,6 @@ class Rules(Protocol):
     def denied(self, outcomes: Sequence[Outcome]) -> Collection[str]:
         """The actions that policy bars now."""
 
-    def reads(self, action: str) -> bool:
-        """Does an extractor look into the results of this action, or is something of them kept?"""
-
     def keeps(self, outcome: Outcome) -> Mapping[str, Any]:
         """What of the result of an effect stays for a later run, by name."""
 

@@ -113,10 +113,12 @@ class Plan:
 
     def ready(self, settled: Collection[int]) -> tuple[Step, ...]:
         """The next round; nothing if every step is settled."""
-        open_steps = (step for step in self.definition.steps if step.number not in settled)
         if self.definition.ordered:
-            step = next(open_steps, None)
-            return () if step is None else (step,)
+            for step in self.definition.steps:
+                if step.number not in settled:
+                    return (step,)
+            return ()
+        open_steps = [step for step in self.definition.steps if step.number not in settled]
         free = [step for step in open_steps if all(number in settled for number in step.after)]
         reads = tuple(step for step in free if not self.is_effect(step))
         return reads or tuple(free)

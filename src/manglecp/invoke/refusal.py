@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
+from typing import Final
 
 from manglecp.harness.classes import State
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.findings import Finding
 from manglecp.harness.states import Blocked
 
-__all__ = ["GateRefused", "refusing"]
+__all__ = ["REFUSED", "GateRefused", "refusal"]
+
+REFUSED: Final = (Blocked, InvalidEvidence)
+"""What the harness raises on the way to a state."""
 
 
 class GateRefused(Exception):
@@ -27,20 +30,9 @@ class GateRefused(Exception):
         self.findings = tuple(findings)
 
 
-class refusing:
-    """Whatever the harness refuses on the way to a state. Every turn goes through several of these."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    def __enter__(self) -> None:
-        """Nothing is refused yet."""
-
-    def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> None:
-        if isinstance(error, Blocked):
-            classes = sorted({finding.failure.name for finding in error.findings})
-            raise GateRefused(error.state, classes, error.findings) from None
-        if isinstance(error, InvalidEvidence):
-            raise GateRefused(self._state, (), (), str(error)) from error
+def refusal(error: Blocked | InvalidEvidence, state: State) -> GateRefused:
+    """Whatever the harness refused on the way to a state."""
+    if isinstance(error, Blocked):
+        classes = sorted({finding.failure.name for finding in error.findings})
+        return GateRefused(error.state, classes, error.findings)
+    return GateRefused(state, (), (), str(error))

@@ -61,6 +61,10 @@ class Spoken:
     keepers: Mapping[str, Sequence[tuple[str, str]]]
     """Likewise: what is kept for a later run, by name."""
 
+    def reads(self, action: str) -> bool:
+        """Does an extractor look into the results of this action, or is something of them kept?"""
+        return action in self.extractors or action in self.keepers
+
     @staticmethod
     def of(domain: Domain) -> Spoken:
         """Found once for a pack, so that runs do not ask what no rule answers."""
@@ -105,9 +109,6 @@ class RunRules:
         """Have what is large converted before anybody asks: it takes long, and questions are answered at once."""
         if self._spoken.arguments and is_large(self._args):
             await asyncio.to_thread(lambda: self._about)
-
-    def reads(self, action: str) -> bool:
-        return action in self._spoken.extractors or action in self._spoken.keepers
 
     def keeps(self, outcome: Outcome) -> Mapping[str, Any]:
         """What of the result of a step with an effect a later run may ask for."""

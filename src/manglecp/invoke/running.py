@@ -72,6 +72,7 @@ class Execution:
         plan: Plan,
         args: Mapping[str, Any],
         turns: Turns,
+        reads: Reads,
         policies: Callable[[], PolicyPackage],
         actions: Actions,
         rules: Rules,
@@ -105,7 +106,7 @@ class Execution:
         self._unsaved: list[Outcome] = []
         self._slots: Slots = dict(history.slots) if history else {}
         self._attempts = dict(history.attempts) if history else {}
-        self._reads = self._readers()
+        self._reads = reads
         self._turn: Turn
         self._begun = False
         """Is there a turn?"""
@@ -215,12 +216,6 @@ class Execution:
                 raise
             self._leave_doubts()
             raise _Undecided(at_last(self._outcomes, "rules_failed", type(error).__name__)) from error
-
-    def _readers(self) -> Reads:
-        """Whose results somebody reads: later steps, and whoever gets the answer."""
-        plan, reads = self._plan, self._rules.reads
-        extracted = {step.number for step in plan.definition.steps if reads(step.action)}
-        return Reads(plan.read_by_steps, plan.told | extracted)
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
@@ -364,7 +359,7 @@ class Execution:
         self._watch.progress(call.action.name, len(self._outcomes), len(self._plan.definition.steps))
         seconds = max(self._deadline - time.monotonic(), 0.001)
         outcome, slots = await self._actions(call, permit, self._slots, seconds)
-        self._at("answered", [call])
+        self._watch.point(f"answered:{call.group}")
         if outcome.status == "unknown" and not _may_repeat(outcome) and not self._is_lasting(call):
             outcome = msgspec.structs.replace(
                 outcome, status="failed"

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 from manglecp.harness.canonical import digest
 from manglecp.harness.policy.kinds import TIERS
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.invoke.call_spec import RunTerms
+from manglecp.invoke.call_spec import ChainTerms, RunTerms
 from manglecp.invoke.turns import GateRefused, Turns
 from manglecp.pack.default_governance import default_governance
 from manglecp.pack.governance import FOLDER
@@ -85,21 +85,18 @@ def _classes(pack: Pack, package: PolicyPackage, tier: str) -> tuple[str, ...]:
 def _refusal(pack: Pack, package: PolicyPackage, tier: str, pattern: _Pattern) -> tuple[str, ...] | None:
     """The shortest turn, the admission and the end, with as many events as a run may have to tell."""
     events = [{"action": "trial", "status": "success", "detail": str(n)} for n in range(_most_events(pack))]
-    terms = RunTerms(
-        run="trial",
+    chain = ChainTerms(
         model_ref=f"rules:{pack.name}@{pack.settings.version}",
         package=package,
         pinned=pack.settings.governance_digest or package.digest,
         actions={},
-        admission_digest=_NOTHING,
         plugin_digest=_NOTHING,
         gates=0,
         risk_tier=tier,
-        approval="confirm:trial",
         pattern=pattern,
     )
     try:
-        turn = Turns(terms).open()
+        turn = Turns(RunTerms("trial", _NOTHING, "confirm:trial", chain)).open()
         turn.admit()
         turn.finish(events=events)
     except GateRefused as refused:

@@ -28,14 +28,14 @@ from manglecp.harness.judging import Judgement, judge
 from manglecp.harness.policy.package import PolicyPackage, call_id
 from manglecp.harness.states import Blocked, CallSpec, JoinClosed, MutationReady, ToolRequests, joined
 from manglecp.harness.witness import Witness
-from manglecp.invoke.call_spec import Frame, RunTerms, constraints_of, frame_of, mutation_constraints, opened_turn
+from manglecp.invoke.call_spec import ChainTerms, Frame, RunTerms, constraints_of, mutation_constraints
 from manglecp.invoke.evidence import Requested, closing_rows, request_rows
 from manglecp.invoke.happened import Events, Happened, Happenings, Reads, States
 from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.mutation import Past, claims_needed, mutation_of, rests_on
-from manglecp.invoke.refusal import GateRefused, refusing
+from manglecp.invoke.refusal import REFUSED, GateRefused, refusal
 
-__all__ = ["GateRefused", "Reads", "Resumption", "RunTerms", "Turn", "Turns"]
+__all__ = ["ChainTerms", "GateRefused", "Reads", "Resumption", "RunTerms", "Turn", "Turns"]
 
 Row: TypeAlias = dict[str, Any]
 
@@ -57,9 +57,8 @@ class Turns:
 
     def __init__(self, terms: RunTerms) -> None:
         self.terms = terms
-        self.frame = frame_of(terms.package, terms.actions)
-        self.constraints = constraints_of(self.frame, terms, terms.package)
-        self.loaded = terms.package
+        self.frame = terms.chain.frame
+        self.loaded = terms.chain.package
         """The package in force at this moment."""
         self.count = 0
         """How many turns there were, this one included."""
@@ -86,8 +85,8 @@ class Turns:
 
     def _refuse_unfinishable(self) -> None:
         """A package that admits fewer turns than the chain has would stop it with an effect done and others not."""
-        needed = self.terms.gates + 1
-        admitted = self.terms.package.contents.get("stop", {}).get("maxTurns", needed)
+        needed = self.terms.chain.gates + 1
+        admitted = self.terms.chain.package.contents.get("stop", {}).get("maxTurns", needed)
         if admitted < needed:
             why = f"the chain takes {needed} turns, and its policies admit {admitted}"
             raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
@@ -98,9 +97,11 @@ class Turns:
         if self._opened is None or self._opened[0] != which:
             terms = self.terms
             asked = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
-            name = call_id(terms.run, number, terms.model_ref, asked)
-            with refusing(State.CALL_SPEC):
-                turn = opened_turn(self.frame, terms, self.constraints, call_id=name, parallel=parallel)
+            name = call_id(terms.run, number, terms.chain.model_ref, asked)
+            try:
+                turn = terms.chain.open(name, terms.approval, parallel=parallel)
+            except REFUSED as error:
+                raise refusal(error, State.CALL_SPEC) from error
             self._opened = which, turn
         return self._opened[1]
 
@@ -192,11 +193,13 @@ class Turn:
             **mutation_constraints(turns.loaded),
             "requiredCapabilityClaims": claims_needed(turns.terms, calls),
         }
-        with refusing(State.MUTATION_READY):
+        try:
             closed = self._close("tool_use", reads, events, states, inputs)
-            if turns.loaded.digest != turns.terms.package.digest:
+            if turns.loaded.digest != turns.terms.chain.package.digest:
                 self._refuse_under(turns.loaded, closed, mutation, demanded)
             ready = closed.authorize(mutation, {"mutationConstraints": demanded})
+        except REFUSED as error:
+            raise refusal(error, State.MUTATION_READY) from error
         turns.authorised = {call.call_id: call for call in calls}
         return ready, self._ended(ready.judgement)
 
@@ -211,8 +214,10 @@ class Turn:
         """Close the last turn. ``paused``: the run does not end here, it waits for somebody to decide."""
         self._must_be_open()
         reason = "pause_turn" if paused else "end_turn"
-        with refusing(State.JOIN_CLOSED):
+        try:
             closed = self._close(reason, reads, events, states)
+        except REFUSED as error:
+            raise refusal(error, State.JOIN_CLOSED) from error
         self._turns.authorised = {}
         return self._ended(closed.judgement)
 
@@ -231,16 +236,20 @@ class Turn:
         state, new = self._state, [*self._unjudged, *asked]
         if not new and isinstance(state, ToolRequests):
             return state
-        with refusing(State.TOOL_REQUESTS):
+        try:
             return _requested(self._turns.frame, state, new, max(self._happened.widest, len(asked)))
+        except REFUSED as error:
+            raise refusal(error, State.TOOL_REQUESTS) from error
 
     def _foresee(self, calls: Sequence[Call]) -> None:
         """Refuse what the next turn could not hold."""
         turns = self._turns
         asked = Happenings(turns.terms, turns.frame).asked(calls)
         opened = turns.opened(self.number + 1, self._parallel or len(calls) > 1)
-        with refusing(State.TOOL_REQUESTS):
+        try:
             _requested(turns.frame, opened, asked, len(calls))
+        except REFUSED as error:
+            raise refusal(error, State.TOOL_REQUESTS) from error
 
     def _close(
         self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[Happened] | None = None
@@ -260,7 +269,8 @@ class Turn:
 
     def _refuse_under(self, loaded: PolicyPackage, closed: JoinClosed, mutation: Row, demanded: Row) -> NoReturn:
         """Judge the turn once more under the package that is in force now. It was made under another one."""
-        document = closed.document | constraints_of(self._turns.frame, self._turns.terms, loaded)
+        terms = self._turns.terms
+        document = closed.document | constraints_of(terms.chain, terms.approval, loaded)
         document["mutationConstraints"] = demanded
         document["evidence"]["mutation"] = mutation
         raise Blocked(State.MUTATION_READY, judge(document).findings)
