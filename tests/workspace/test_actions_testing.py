@@ -151,16 +151,26 @@ def test_an_interpreter_that_cannot_be_used_says_so(project: Path, tmp_path: Pat
         run_tests(context(project, python="python9"), [SHOP])
 
 
-def result(passed: str = "", failed: str = "", skipped: str = "", outcome: str = "failed") -> Run:
+def result(
+    passed: str = "",
+    failed: str = "",
+    skipped: str = "",
+    outcome: str = "failed",
+    upto: str | None = None,
+    count: int = 0,
+) -> Run:
     return {
         "outcome": outcome,  # type: ignore[typeddict-item]  # all of them
         "passed": passed.split(),
         "failed": failed.split(),
         "skipped": skipped.split(),
+        "upto": upto,
+        "count": count or len(passed.split()),
         "missing": [],
         "failures": [],
         "output": "",
         "seconds": 1.0,
+        "problem": "",
     }
 
 
@@ -176,11 +186,31 @@ def result(passed: str = "", failed: str = "", skipped: str = "", outcome: str =
         (result("", "a"), result("", "", outcome="unusable"), {"worse": True, "broken": []}),
         (result(outcome="timeout"), result(outcome="timeout"), {"worse": False}),
         (result("a"), result("a c", outcome="passed"), {"worse": False, "broken": [], "gone": []}),
+        (result("a b", upto="b", count=4), result("a a1", upto="a1", count=5), {"worse": False, "gone": []}),
+        (result("a b", upto="b", count=4), result("b c", upto="c", count=5), {"worse": True, "gone": ["a"]}),
+        (result("a b", upto="b", count=4), result("a b", upto="b", count=2), {"worse": True, "gone": [], "fewer": 2}),
+        (result("a b", upto="b", count=4), result("a", "z", upto="a", count=4), {"worse": True, "broken": ["z"]}),
     ],
 )
 def test_worse_is_what_passed_and_does_not_any_more(before: Run, after: Run, worse: dict[str, Any]) -> None:
     said = compare_runs(before, after)
     assert {**said, **worse} == said
+
+
+def test_more_tests_than_an_answer_has_place_for_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("examples.workspace.repository.actions.testing._MOST_TOLD", 200)
+    many = "import pytest\n\n\n@pytest.mark.parametrize('n', range(30))\ndef test_n(n):\n    assert n != 29\n"
+    (tmp_path / "test_many.py").write_text(many)
+    before = run_tests(context(tmp_path), ["test_many.py"])
+    assert (before["count"], before["failed"]) == (29, ["test_many.py::test_n[29]"])
+    assert 0 < len(before["passed"]) < 10
+    assert before["upto"] == before["passed"][-1]
+    (tmp_path / "test_many.py").write_text(many.replace("range(30)", "range(-1, 30)"))
+    assert not compare_runs(before, run_tests(context(tmp_path), ["test_many.py"]))["worse"], (
+        "one more moves the others"
+    )
+    (tmp_path / "test_many.py").write_text(many.replace("range(30)", "range(28)"))
+    assert compare_runs(before, run_tests(context(tmp_path), ["test_many.py"]))["fewer"] == 1
 
 
 # ------------------------------------------------------------------------------------------------- failures from text

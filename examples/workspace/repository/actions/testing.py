@@ -31,7 +31,9 @@ _PLUGIN: Final = "manglecp_report"
 _REPORTING: Final = Path(__file__).parent / "reporting"
 _MOST_OUTPUT: Final = 20_000
 _MOST_FAILURES: Final = 50
-_MOST_IDS: Final = 5_000
+_MOST_FAILED: Final = 2_000
+_MOST_TOLD: Final = 400_000
+"""Characters of ids of tests that passed or were skipped. An answer has an end, and some projects have more tests."""
 _LARGEST_REPORT: Final = 32 * 1024 * 1024
 _REPORT: Final = "report.jsonl"
 Outcome = Literal["passed", "failed", "interrupted", "no_tests", "timeout", "unusable"]
@@ -57,6 +59,10 @@ class TestRun(TypedDict):
     passed: list[str]
     failed: list[str]
     skipped: list[str]
+    upto: str | None
+    """The last id up to which those that passed and were skipped are listed; None if all of them are."""
+    count: int
+    """How many passed, listed or not."""
     missing: list[str]
     """Ids that were asked for and of which nothing was heard."""
     failures: list[Failure]
@@ -73,6 +79,8 @@ class Comparison(TypedDict):
     """Fail now and did not before, or passed before and are skipped now."""
     gone: list[str]
     """Passed before, and nothing was heard of them now."""
+    fewer: int
+    """By how many fewer passed, where not all of them are listed; else 0."""
     mended: list[str]
     failing: list[str]
     """Fail now."""
@@ -110,6 +118,8 @@ def run_tests(
         "passed": [],
         "failed": [],
         "skipped": [],
+        "upto": None,
+        "count": 0,
         "missing": asked,
         "failures": [],
         "output": "",
@@ -158,13 +168,17 @@ def compare_runs(before: TestRun, after: TestRun) -> Comparison:
     """Say whether tests got worse between two runs of the same ones."""
     passed, failed = set(before["passed"]), set(before["failed"])
     passing, failing = set(after["passed"]), set(after["failed"])
-    gone = passed - passing - failing - set(after["skipped"])
-    broken = (passed - passing - gone) | (failing - failed)
+    skipped, upto = set(after["skipped"]), after["upto"]
+    broken = (passed & (failing | skipped)) | (failing - failed)
+    gone = {test for test in passed - passing - broken if upto is None or test <= upto}
+    all_listed = before["upto"] is None and upto is None
+    fewer = 0 if all_listed else max(before["count"] - after["count"], 0)
     stopped = after["outcome"] in _STOPPED and after["outcome"] != before["outcome"]
     return {
-        "worse": bool(broken or gone or stopped),
+        "worse": bool(broken or gone or fewer or stopped),
         "broken": sorted(broken),
         "gone": sorted(gone),
+        "fewer": fewer,
         "mended": sorted(failed & passing),
         "failing": sorted(failing),
         "outcome": after["outcome"],
@@ -214,20 +228,34 @@ def _judged(reports: list[dict[str, Any]], ended: Ended, tests: list[str], root:
     heard = {str(said.get("test")): said for said in reports if "outcome" in said}
     passed = {test for test, said in heard.items() if said["outcome"] == "passed"} - failed
     skipped = {test for test, said in heard.items() if said["outcome"] == "skipped"} - failed - passed
+    upto = _told_upto(passed | skipped)
     known = heard.keys() | failed
     missing = [test for test in tests if not any(covers(test, each) for each in known)]
     output = ended.output + (b"\n" + ended.errors if outcome == "unusable" or not ended.output else b"")
     return {
         "outcome": outcome,
-        "passed": sorted(passed)[:_MOST_IDS],
-        "failed": sorted(failed)[:_MOST_IDS],
-        "skipped": sorted(skipped)[:_MOST_IDS],
+        "passed": sorted(test for test in passed if upto is None or test <= upto),
+        "failed": sorted(failed)[:_MOST_FAILED],
+        "skipped": sorted(test for test in skipped if upto is None or test <= upto),
+        "upto": upto,
+        "count": len(passed),
         "missing": missing,
         "failures": failures[:_MOST_FAILURES],
         "output": redacted(output.decode(errors="replace"))[-_MOST_OUTPUT:].replace("\0", ""),
         "seconds": round(seconds, 3),
         "problem": _NO_PYTEST if outcome == "unusable" and b"No module named pytest" in ended.errors else "",
     }
+
+
+def _told_upto(tests: set[str]) -> str | None:
+    """The last of the ids, in their order, that an answer has place for; None if it has for all."""
+    told, last = 0, ""
+    for test in sorted(tests):
+        told += len(json.dumps(json.dumps(test)))  # as it stands in an answer
+        if told > _MOST_TOLD:
+            return last
+        last = test
+    return None
 
 
 def _outcome(code: int | None, reports: list[dict[str, Any]]) -> Outcome:
