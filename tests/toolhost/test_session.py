@@ -202,6 +202,15 @@ def test_what_is_told_about_leases_goes_to_standard_error_where_nobody_reads(
     assert [line["reason"] for line in said] == ["expired", "consumed"]
 
 
+def test_where_nobody_listens_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with open(os.devnull, "wb", buffering=0) as nowhere:  # noqa: PTH123
+        reports = Reports(nowhere.fileno())
+        for event in ("progress", "log", "lease_used"):
+            reports.send(event, {"message": object()})  # which could not even be written
+        reports.close()
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_long_call_id_is_named_by_its_digest(pipe: tuple[int, int]) -> None:
     reports = Reports(pipe[1])
     for last in ("a", "b"):

@@ -11,13 +11,13 @@ goes to standard error. A long text in it, such as a call id, is shortened and n
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from manglecp.toolhost.short_json import writer
 from manglecp.toolhost.state import Slots
 
 __all__ = ["SETTINGS", "Context", "Reports"]
@@ -31,14 +31,18 @@ _SHORT: Final = 32
 _WAITING: Final = 1024
 """Lines about leases that wait for their reader."""
 _LARGEST: Final = 1e308
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encode: Final = writer()
 
 
 class Reports:
-    """Where reports go. Without a descriptor, logs and leases go to standard error and the rest nowhere."""
+    """Where reports go. Without a descriptor, logs and leases go to standard error and the rest nowhere.
+
+    A descriptor of the null device says that nobody listens: nothing is reported then.
+    """
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
+        self._nowhere = descriptor is not None and _is_null(descriptor)
         self._lost = 0
         self._waiting: list[bytes] = []
         if descriptor is not None:
@@ -47,6 +51,8 @@ class Reports:
 
     def send(self, event: str, details: Mapping[str, object]) -> None:
         """Send one report, if there is room for it now."""
+        if self._nowhere:
+            return
         audited = event.startswith("lease_")
         if self._descriptor is None:
             if event == "log":
@@ -137,6 +143,10 @@ class Context:
 
     def _send(self, event: str, details: dict[str, Any]) -> None:
         self._reports.send(event, {**self._call, **details})
+
+
+def _is_null(descriptor: int) -> bool:
+    return os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev  # noqa: PTH116  # a host loads no pathlib
 
 
 def _number(value: float | None) -> float | None:

@@ -23,7 +23,6 @@ A refused token is not used up, whatever the reason: a caller who guesses wrong 
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from binascii import a2b_base64, b2a_base64
@@ -33,6 +32,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.toolhost.hashing import Mac, hex_digest, same
+from manglecp.toolhost.short_json import reader
 
 __all__ = ["MAX_TTL", "Audit", "LeaseBook", "Reason", "input_digest", "mint"]
 
@@ -46,7 +46,7 @@ Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 _PREFIX: Final = "lease_"
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
-_decode: Final = json.JSONDecoder().decode
+_decode: Final = reader()
 
 
 class _Claims(NamedTuple):

@@ -84,7 +84,7 @@ def delta(before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name
     document: dict[str, Any] = {
         "delta": True,
         "slots": _emit(changed),
-        "removed_slots": sorted(before.keys() - after.keys()),
+        "removed_slots": sorted(before.keys() - after.keys()) if before else [],
     }
     if name_base:
         document["base_digest"] = digest(before)
@@ -149,7 +149,9 @@ def _canonical(slots: Mapping[int, Artifact]) -> bytes:
 
 def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:
     emitted: dict[str, Any] = {}
-    for slot, artifact in sorted(owned(slots).items()):
+    copied = owned(slots)
+    for slot in sorted(copied) if copied else ():
+        artifact = copied[slot]
         emitted[str(slot)] = {
             "type": artifact.type,
             "provenance": artifact.provenance,

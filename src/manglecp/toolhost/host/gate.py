@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from manglecp.toolhost.context import Reports
@@ -31,6 +32,14 @@ _DEFAULT_TTL_MS: Final = 10_000
 def enforced(environ: Mapping[str, str]) -> bool:
     """Whether the environment asks for leases. Exactly these two words do, as upstream."""
     return environ.get("MACHINA_LEASE_ENFORCE") in ("1", "true")
+
+
+@cache
+def _leases() -> Any:
+    """How leases are made and checked: only a host that enforces them loads it, when the first comes."""
+    from manglecp.toolhost import leases
+
+    return leases
 
 
 class Gate:
@@ -56,13 +65,12 @@ class Gate:
         if not isinstance(token, str) or not token:
             self._audit("lease_refused", {"aid": tool.aid, "tier": tier, "reason": "lease_required"}, counted=False)
             return refusal("lease_required", tier=tier, aid=tool.aid)
-        from manglecp.toolhost.leases import LeaseBook, input_digest
-
+        leases = _leases()
         if self._book is None:
-            self._book = LeaseBook(self._key, audit=self._audit)
+            self._book = leases.LeaseBook(self._key, audit=self._audit)
         call = request.get("call_id")
         reason = self._book.check(
-            token, tool.aid, input_digest(input_json), call if isinstance(call, str) else "", tier
+            token, tool.aid, leases.input_digest(input_json), call if isinstance(call, str) else "", tier
         )
         return refusal("lease_rejected", reason=reason) if reason is not None else None
 
@@ -73,15 +81,13 @@ class Gate:
         return self._issue(request) if aid == "_lease.issue" else self._gc()
 
     def _issue(self, request: dict[str, Any]) -> dict[str, Any]:
-        from manglecp.toolhost.leases import mint
-
         tool_aid = request.get("tool_aid", "")
         tier = request.get("tier", 0)
         ttl = request.get("ttl_ms", _DEFAULT_TTL_MS)
         if not isinstance(tool_aid, str) or type(tier) is not int or type(ttl) is not int:
             return refusal("tool_aid is a string, tier and ttl_ms are integers")
         ttl = min(max(ttl, _MIN_TTL_MS), _MAX_TTL_MS)
-        token = mint(
+        token = _leases().mint(
             self._key or b"",
             aid=tool_aid,
             input_digest=None,

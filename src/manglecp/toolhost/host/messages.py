@@ -14,6 +14,7 @@ import json
 from typing import Any, Final, NoReturn
 
 from manglecp.toolhost.canonical import unique
+from manglecp.toolhost.short_json import reader, writer
 
 __all__ = [
     "MAX_ANSWER",
@@ -43,9 +44,9 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_decode: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique).decode
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
-_escape: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_decode: Final = reader(parse_constant=_refuse_constant, object_pairs_hook=unique)
+_encode: Final = writer(ensure_ascii=False)
+_escape: Final = writer()
 _canonical: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
 
