@@ -28,6 +28,22 @@ def journal(path: Path, *outcomes: str) -> list[str]:
     return asyncio.run(_journal(path, outcomes))
 
 
+def reads(path: Path, count: int) -> None:
+    """A store with as many runs without effects, all alike."""
+    asyncio.run(_reads(path, count))
+
+
+async def _reads(path: Path, count: int) -> None:
+    rules = 'macro("t", "A tool."). mandatory("t") :- intent("go"). macro_step("t", 1, "look").'
+    store = open_store(path)
+    try:
+        async with shop(pack(rules, actions=(action("look", params=_NUMBER),), intents=("go",)), store=store) as s:
+            for number in range(count):
+                await s.invoke("t", {"n": number})
+    finally:
+        store.close()
+
+
 async def _journal(path: Path, outcomes: tuple[str, ...]) -> list[str]:
     write = action("write", params=_NUMBER, effects=("filesystem",), tier=1, mutates=True)
     drawn = pack(_RULES, actions=(action("look", params=_NUMBER), write), intents=("go",))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.journals import journal
+from tests.cli.journals import journal, reads
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +98,32 @@ def test_an_export_can_be_verified_anywhere(run: Run, store: Path) -> None:
     assert short.exit_code == 1
     forged = run("ledger", "verify", "-", stdin=lines.replace('"done"', '"gone"'))
     assert (forged.exit_code, "its content is not what was hashed" in forged.stdout) == (1, True)
+
+
+def test_runs_that_are_alike_are_stored_in_little_and_shown_whole(run: Run, store: Path) -> None:
+    reads(store, 8)
+    database = sqlite3.connect(store)
+    stored = "SELECT seq, length(body) + length(names) FROM ledger WHERE pattern IS NOT NULL ORDER BY seq"
+    apart = dict(database.execute(stored).fetchall())
+    assert list(apart) == list(range(9 - len(apart), 9)), "from when on they are recognised"
+    assert max(apart.values()) < 2_000
+    assert database.execute("SELECT count(*) FROM ledger_pattern").fetchone() == (1,)
+    assert run("ledger", "verify").exit_code == 0
+    first, last = (json.loads(run("ledger", "show", number, "--json").stdout) for number in ("1", "8"))
+    assert first["body"].keys() == last["body"].keys()
+    Path("witness.json").write_text(json.dumps(last["body"]["witness"]))
+    assert run("harness", "verify", "witness.json").exit_code == 0
+    assert run("ledger", "export", "ledger.jsonl").exit_code == 0
+    assert min(map(len, Path("ledger.jsonl").read_text().splitlines())) > 10_000
+    assert run("ledger", "verify", "ledger.jsonl", "--expect", head(run)).exit_code == 0
+    database.execute("DROP TRIGGER ledger_pattern_stays")
+    database.execute("UPDATE ledger_pattern SET pattern = replace(pattern, 'accepted', 'rejected')")
+    database.commit()
+    database.close()
+    found = json.loads(run("ledger", "verify", "--json").stdout)
+    assert found["findings"][: len(apart)] == [
+        f"entry {number} is damaged: it is no entry any more" for number in apart
+    ]
 
 
 def test_an_empty_ledger(run: Run, store: Path) -> None:

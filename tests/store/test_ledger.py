@@ -335,7 +335,7 @@ def test_any_change_in_the_database_is_found(lines: list[bytes]) -> None:
     with store.writing() as tx:
         for row in unique.values():
             values = [row[name] if name != "body" else _line(row["body"]).decode().strip() for name in COLUMNS]
-            tx.execute(f"INSERT INTO ledger VALUES ({', '.join('?' * len(COLUMNS))})", values)
+            tx.execute(f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})", values)
         tx.execute("UPDATE ledger_head SET seq = ?, row_hash = ?", HEAD)
     original = [json.loads(line) for line in LINES]
     same = [unique[seq] for seq in sorted(unique)] == original
@@ -369,6 +369,8 @@ def test_processes_make_one_chain(store_where: str) -> None:
     assert verified.findings == []
     assert sorted(said) == [entry.head for entry in entries]
     assert {name: sum(entry.run == name for entry in entries) for name in "pqr"} == {"p": 60, "q": 60, "r": 60}
+    with store.reading() as tx:
+        assert tx.execute("SELECT count(*) FROM ledger_pattern").fetchone()[0] == 60, "as all of them have together"
     orders = [[entry.body["n"] for entry in entries if entry.run == name] for name in "pqr"]
     assert orders == [list(range(60))] * 3
     store.close()

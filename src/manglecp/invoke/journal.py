@@ -24,7 +24,7 @@ from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
 from manglecp.store.database import Place, Transaction
 from manglecp.store.errors import Busy, Invalid, StoreError
-from manglecp.store.ledger import Kind, Note
+from manglecp.store.ledger import Body, Kind, Note
 from manglecp.store.opening import Store
 from manglecp.store.runs.model import RunState, StepEnd, StepSettled, StepStart, StepState
 from manglecp.toolhost import state
@@ -105,7 +105,7 @@ class Unrecorded:
             "answer_digest": digest_bytes(answer),
         }
         if witness is not None:
-            body["witness"] = witness.written
+            body["witness"] = witness.kept
         note = Note("run", body, self._admission.run, self._admission.identity)
         if self._keep is None or not lasting:
             await self._entries.ask(note)
@@ -154,21 +154,20 @@ class Durable:
         def write() -> bool:
             with self._store.writing() as tx:
                 asked = self._store.runs.started(tx, self._run, self._fence, starts, settled=before, slots=kept)
-                self._append(tx, "turn", witness.written)
+                self._append(tx, [("turn", witness.kept)])
                 return asked
 
         self.cancel_asked = await self._in_thread(write) or self.cancel_asked
 
     async def came_to(self, outcomes: Sequence[Outcome], slots: Slots, kept: Mapping[str, Any]) -> None:
         ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
-        entries = [_entry(one) for one in outcomes]
+        entries: list[tuple[Kind, Body]] = [("step", _entry(one)) for one in outcomes]
         left = {name: msgspec.json.encode(value) for name, value in kept.items()}
 
         def write() -> bool:
             with self._store.writing() as tx:
                 asked = self._store.runs.finished(tx, self._run, self._fence, ends, slots=state_bytes, kept=left)
-                for entry in entries:
-                    self._append(tx, "step", entry)
+                self._append(tx, entries)
                 return asked
 
         self.cancel_asked = await self._in_thread(write) or self.cancel_asked
@@ -190,9 +189,8 @@ class Durable:
                 self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
                 if not lasting:
                     self._store.runs.free_key(tx, self._run)
-                if witness is not None:
-                    self._append(tx, "turn", witness.written)
-                self._append(tx, "end", {"state": end, "answer_digest": digest_bytes(answer)})
+                about = {"state": end, "answer_digest": digest_bytes(answer)}
+                self._append(tx, [*_turn(witness), ("end", about)])
 
         await self._in_thread(write)
 
@@ -204,18 +202,22 @@ class Durable:
             with self._store.writing() as tx:
                 runs, fence = self._store.runs, self._fence
                 runs.needs_decision(tx, self._run, fence, code, step=step, kind=culprit.kind, answer=answer)
-                if witness is not None:
-                    self._append(tx, "turn", witness.written)
                 about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
-                self._append(tx, "end", about)
+                self._append(tx, [*_turn(witness), ("end", about)])
 
         await self._in_thread(write)
 
-    def _append(self, tx: Transaction, kind: Kind, body: Mapping[str, Any] | msgspec.Raw) -> None:
-        self._store.ledger.append(tx, kind, body, run=self._run, identity=self._identity)
+    def _append(self, tx: Transaction, entries: Sequence[tuple[Kind, Body]]) -> None:
+        notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
+        self._store.ledger.append_all(tx, notes)
 
     async def _in_thread(self, write: Callable[[], T]) -> T:
         return await self._threads.run(write)
+
+
+def _turn(witness: Witness | None) -> list[tuple[Kind, Body]]:
+    """The entry of a turn, if there was one."""
+    return [] if witness is None else [("turn", witness.kept)]
 
 
 async def _kept(store: Store, threads: Threads, identity: str, run: str, name: str) -> Any | None:

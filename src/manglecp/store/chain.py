@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
+from manglecp.harness.canonical import digest
 
-from manglecp.harness.canonical import canonical, digest, digest_bytes
-
-__all__ = ["EMPTY", "GENESIS", "Head", "row_hash", "row_hash_with"]
+__all__ = ["EMPTY", "GENESIS", "Head", "row_hash"]
 
 GENESIS: Final = "sha256:" + "0" * 64
 """What the first row of a stream has for a predecessor."""
@@ -33,9 +31,3 @@ EMPTY: Final = Head(0, GENESIS)
 def row_hash(row: Mapping[str, Any]) -> str:
     """The hash of a row that has its ``prev_hash``."""
     return digest({name: value for name, value in row.items() if name != "row_hash"})
-
-
-def row_hash_with(row: Mapping[str, Any], name: str, value: bytes) -> str:
-    """The same of a row to which a member belongs whose canonical JSON is known."""
-    canonical(dict(row))  # refuses what has no canonical form
-    return digest_bytes(msgspec.json.encode({**row, name: msgspec.Raw(value)}, order="sorted"))

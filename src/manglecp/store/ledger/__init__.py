@@ -7,13 +7,14 @@ database can also write a whole new chain; that shows to anybody who noted a hea
 
 Bodies hold digests, ids, codes and times. They never hold arguments, outputs or secrets: the ledger is for showing.
 
+    patterns    what bodies have in common is kept once
     entries     what is appended, what was appended, and its row
     checking    are these rows what was appended
     log         the operations, each inside a transaction of its caller
 """
 
 from manglecp.store.ledger.checking import Verified, verify_export
-from manglecp.store.ledger.entries import KINDS, Entry, Kind, Note
+from manglecp.store.ledger.entries import KINDS, Body, Entry, Kind, Note
 from manglecp.store.ledger.log import LEDGER, Ledger
 
-__all__ = ["KINDS", "LEDGER", "Entry", "Kind", "Ledger", "Note", "Verified", "verify_export"]
+__all__ = ["KINDS", "LEDGER", "Body", "Entry", "Kind", "Ledger", "Note", "Verified", "verify_export"]

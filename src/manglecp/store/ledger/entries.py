@@ -11,10 +11,26 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from manglecp.harness.canonical import Uncanonical, canonical
-from manglecp.store.chain import Head, row_hash, row_hash_with
+from manglecp.harness.shapes import Filled
+from manglecp.store.chain import Head, row_hash
 from manglecp.store.errors import Invalid, Unusable
+from manglecp.store.ledger.patterns import GAP, Kept, Patterns
 
-__all__ = ["COLUMNS", "KINDS", "Entry", "Kind", "Note", "following", "read_line", "read_row", "write_line"]
+__all__ = [
+    "COLUMNS",
+    "KINDS",
+    "STORED",
+    "Body",
+    "Entry",
+    "Kind",
+    "Note",
+    "Prepared",
+    "following",
+    "prepared",
+    "read_line",
+    "read_row",
+    "write_line",
+]
 
 Kind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decision", "confirmation", "policy", "audit"]
 
@@ -24,12 +40,16 @@ MOST_BYTES: Final = 4_194_304
 """Of a body: it holds digests. The witness of a turn has some for each of its steps, about 1,500 bytes."""
 
 
+Body: TypeAlias = Mapping[str, Any] | msgspec.Raw | Filled
+"""An object, or its canonical JSON. A member of the object may be canonical JSON, and one of them what fills a pattern:
+of all that do the same the pattern is kept once."""
+
+
 class Note(NamedTuple):
     """What is to be appended."""
 
     kind: Kind
-    body: Mapping[str, Any] | msgspec.Raw
-    """An object, or its canonical JSON."""
+    body: Body
     run: str | None = None
     identity: str | None = None
 
@@ -58,30 +78,79 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 COLUMNS: Final = Entry.__struct_fields__
+STORED: Final = (*COLUMNS, "pattern", "names")
+"""The columns of its row."""
+
+_GAP: Final = GAP.encode()
 
 
-def following(head: Head, note: Note, at_ms: int) -> tuple[Head, Sequence[Any]]:
-    """The head after this note, and the row to write."""
-    body = _body(note)
-    row = {
-        "seq": head.seq + 1,
-        "at_ms": at_ms,
-        "kind": note.kind,
-        "run": note.run,
-        "identity": note.identity,
-        "prev_hash": head.row_hash,
-    }
-    head = Head(head.seq + 1, row_hash_with(row, "body", body))
-    row |= {"body": body.decode(), "row_hash": head.row_hash}
-    return head, [row[name] for name in COLUMNS]
+class Prepared(NamedTuple):
+    """A note that a ledger takes, and how its body will be kept."""
+
+    note: Note
+    body: bytes
+    """The whole of it."""
+    kept: Kept
+    filled: Filled | None
+    """What is kept by a pattern."""
 
 
-def read_row(row: Sequence[Any]) -> Entry:
-    """An entry from its row; :class:`.Unusable` if it is none any more."""
-    members = dict(zip(COLUMNS, row, strict=True))
+def prepared(note: Note) -> Prepared:
+    """:class:`.Invalid` if no ledger takes it."""
+    if note.kind not in KINDS:
+        raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
     try:
-        body = msgspec.json.decode(members["body"], type=dict[str, Any])
-        if canonical(body).decode() != members["body"]:
+        frame, filled = _framed(note.body)
+    except Uncanonical as error:
+        raise Invalid("body", str(error)) from None
+    body = frame if filled is None else frame.replace(_GAP, filled.text)
+    if len(body) > MOST_BYTES:
+        raise Invalid("body", f"it has {len(body)} bytes, and {MOST_BYTES} are allowed")
+    if filled is not None and (names := filled.names) is not None:
+        return Prepared(note, body, Kept(frame.decode(), filled.pattern.digest, names), filled)
+    return Prepared(note, body, Kept(body.decode()), None)
+
+
+def _framed(body: Body) -> tuple[bytes, Filled | None]:
+    """Its canonical JSON, with a gap for what follows a pattern."""
+    if isinstance(body, Filled):
+        return _GAP, body
+    if isinstance(body, msgspec.Raw):
+        return bytes(body), None
+    members = dict(body)
+    filled = None
+    for name, value in members.items():
+        if type(value) is Filled:
+            filled, members[name] = value, msgspec.Raw(_GAP)
+            break
+    return canonical(members), filled
+
+
+def following(head: Head, given: Prepared, at_ms: int) -> tuple[Head, Sequence[Any]]:
+    """The head after this note, and the row to write."""
+    (kind, _, run, identity), (body, pattern, names) = given.note, given.kept
+    seq, before = head.seq + 1, head.row_hash
+    row = {
+        "seq": seq,
+        "at_ms": at_ms,
+        "kind": kind,
+        "run": run,
+        "identity": identity,
+        "body": msgspec.Raw(given.body),
+        "prev_hash": before,
+    }
+    own_hash = row_hash(row)
+    return Head(seq, own_hash), (seq, at_ms, kind, run, identity, body, before, own_hash, pattern, names)
+
+
+def read_row(patterns: Patterns, row: Sequence[Any]) -> Entry:
+    """An entry from its row; :class:`.Unusable` if it is none any more."""
+    *values, pattern, names = row
+    members = dict(zip(COLUMNS, values, strict=True))
+    try:
+        text = patterns.whole(Kept(members["body"], pattern, names), MOST_BYTES)
+        body = msgspec.json.decode(text, type=dict[str, Any])
+        if canonical(body).decode() != text:
             raise ValueError
         return msgspec.convert(members | {"body": body}, Entry)
     except (ValueError, TypeError, RecursionError):
@@ -103,15 +172,3 @@ def read_line(line: bytes) -> Entry:
     if again != line:
         raise ValueError("not in canonical form: keys sorted, no spaces")
     return entry
-
-
-def _body(note: Note) -> bytes:
-    if note.kind not in KINDS:
-        raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
-    try:
-        body = bytes(note.body) if isinstance(note.body, msgspec.Raw) else canonical(dict(note.body))
-    except Uncanonical as error:
-        raise Invalid("body", str(error)) from None
-    if len(body) > MOST_BYTES:
-        raise Invalid("body", f"it has {len(body)} bytes, and {MOST_BYTES} are allowed")
-    return body

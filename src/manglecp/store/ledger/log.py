@@ -5,15 +5,15 @@ Append last: from then until the transaction ends, everybody else who appends ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import Any, Final
-
-import msgspec
 
 from manglecp.store.chain import GENESIS, Head
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.ledger.checking import Verified, check
-from manglecp.store.ledger.entries import COLUMNS, Entry, Kind, Note, following, read_row, write_line
+from manglecp.store.ledger.entries import STORED, Body, Entry, Kind, Note, following, prepared, read_row, write_line
+from manglecp.store.ledger.patterns import PATTERNS, Patterns
 from manglecp.store.migrations import Part, append_only
 
 __all__ = ["LEDGER", "Ledger"]
@@ -45,24 +45,44 @@ LEDGER: Final = Part(
             """,
             f"INSERT INTO ledger_head VALUES (1, 0, '{GENESIS}')",
         ),
+        PATTERNS,
     ),
 )
 
-_SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM ledger"
-_INSERT: Final = f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES "
-_PLACES: Final = f"({', '.join('?' for _ in COLUMNS)})"
+_SELECT: Final = f"SELECT {', '.join(STORED)} FROM ledger"
+_PLACES: Final = f"({', '.join('?' for _ in STORED)})"
 _MOVE: Final = "UPDATE ledger_head SET seq = ?, row_hash = ? WHERE one = 1"
-
-# The time comes with the head: on PostgreSQL every question is a way to the server and back.
-_HEAD: Final[dict[Dialect, str]] = {
-    "sqlite": "SELECT seq, row_hash, NULL FROM ledger_head WHERE one = 1",
-    "postgresql": "SELECT seq, row_hash, (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-    " FROM ledger_head WHERE one = 1",
-}
 
 _PAGE: Final = 1000
 _AT_ONCE: Final = 500
 """Rows of one statement: databases limit how many values it may have."""
+
+_NOW: Final[dict[Dialect, str]] = {
+    "sqlite": "NULL",
+    "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+}
+
+
+@cache
+def _head(dialect: Dialect, patterns: int) -> str:
+    """The head, the time, and how many of these patterns are there: on PostgreSQL every question is a way to the
+    server and back."""
+    known = f"(SELECT count(*) FROM ledger_pattern WHERE digest IN ({_listed('?', patterns)}))" if patterns else "0"
+    return f"SELECT seq, row_hash, {_NOW[dialect]}, {known} FROM ledger_head WHERE one = 1"
+
+
+@cache
+def _add(patterns: int) -> str:
+    return f"INSERT INTO ledger_pattern (digest, pattern) VALUES {_listed('(?, ?)', patterns)} ON CONFLICT DO NOTHING"
+
+
+@cache
+def _insert(entries: int) -> str:
+    return f"INSERT INTO ledger ({', '.join(STORED)}) VALUES {_listed(_PLACES, entries)}"
+
+
+def _listed(one: str, times: int) -> str:
+    return ", ".join([one] * times)
 
 
 class Ledger:
@@ -74,7 +94,7 @@ class Ledger:
         self,
         tx: Transaction,
         kind: Kind,
-        body: Mapping[str, Any] | msgspec.Raw,
+        body: Body,
         *,
         run: str | None = None,
         identity: str | None = None,
@@ -90,19 +110,25 @@ class Ledger:
         return self.head(tx) if head is None else head
 
     def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
-        seq, last, now = tx.locked(_HEAD[tx.dialect], wait=True).fetchone()
+        given = [prepared(note) for note in notes]
+        patterns = {one.kept.pattern: one.filled for one in given if one.filled is not None}
+        question = _head(tx.dialect, len(patterns))
+        seq, last, now, known = tx.locked(question, [*patterns], wait=True).fetchone()
         head = Head(seq, last)
         at_ms = tx.now_ms() if now is None else now
         values: list[Any] = []
-        for note in notes:
-            head, row = following(head, note, at_ms)
+        for one in given:
+            head, row = following(head, one, at_ms)
             values += row
-        insert = _INSERT + ", ".join([_PLACES] * len(notes))
+        steps: list[tuple[str, Sequence[Any]]] = [(_MOVE, head), (_insert(len(notes)), values)]
+        if known < len(patterns):
+            added = [one for digest, filled in patterns.items() for one in (digest, filled.written_pattern.decode())]
+            steps.insert(0, (_add(len(patterns)), added))
         if tx.dialect == "postgresql":
-            tx.execute(f"WITH moved AS ({_MOVE}) {insert}", (*head, *values))
+            _at_once(tx, steps)
         else:
-            tx.execute(insert, values)
-            tx.execute(_MOVE, head)
+            for step in steps:
+                tx.execute(*step)
         return head
 
     def head(self, tx: Transaction) -> Head:
@@ -112,7 +138,7 @@ class Ledger:
     def entry(self, tx: Transaction, seq: int) -> Entry | None:
         """The one with this number, None if there is none."""
         row = tx.execute(f"{_SELECT} WHERE seq = ?", (seq,)).fetchone()
-        return None if row is None else read_row(row)
+        return None if row is None else read_row(Patterns(tx), row)
 
     def rows(
         self,
@@ -128,11 +154,12 @@ class Ledger:
         wanted = {"kind": kind, "run": run, "identity": identity}
         given = {f" AND {name} = ?": value for name, value in wanted.items() if value is not None}
         sql = f"{_SELECT} WHERE seq > ?{''.join(given)} ORDER BY seq LIMIT ?"
-        return [read_row(row) for row in tx.execute(sql, (since, *given.values(), limit)).fetchall()]
+        patterns = Patterns(tx)
+        return [read_row(patterns, row) for row in tx.execute(sql, (since, *given.values(), limit)).fetchall()]
 
     def verify(self, tx: Transaction, *, expect: Head | None = None) -> Verified:
         """Compute the chain again. ``expect`` is an entry that somebody noted earlier."""
-        verified = check(_bare_rows(tx), read_row, expect)
+        verified = check(_bare_rows(tx), partial(read_row, Patterns(tx)), expect)
         if (head := self.head(tx)) != verified.head:
             missing = f"entry {head.seq}: the head of the ledger is not its last entry, number {verified.head.seq}"
             return verified._replace(findings=[*verified.findings, missing])
@@ -140,7 +167,15 @@ class Ledger:
 
     def export(self, tx: Transaction) -> Iterator[bytes]:
         """A line of canonical JSON for each entry."""
-        return (write_line(read_row(row)) + b"\n" for row in _bare_rows(tx))
+        patterns = Patterns(tx)
+        return (write_line(read_row(patterns, row)) + b"\n" for row in _bare_rows(tx))
+
+
+def _at_once(tx: Transaction, steps: Sequence[tuple[str, Sequence[Any]]]) -> None:
+    """Several changes in one statement: what they change is none of each other's business."""
+    *before, last = steps
+    named = ", ".join(f"step{number} AS ({sql})" for number, (sql, _) in enumerate(before))
+    tx.execute(f"WITH {named} {last[0]}", [value for _, values in steps for value in values])
 
 
 def _bare_rows(tx: Transaction) -> Iterator[Sequence[Any]]:
