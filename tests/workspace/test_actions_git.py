@@ -207,6 +207,26 @@ def test_a_branch_that_moves_meanwhile_is_not_overwritten(
     assert repository.git("rev-parse", "work") == repository.commits[-1]
 
 
+def test_a_secret_is_not_committed_by_swapping_files_or_in_a_large_one(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "password = " + '"h7Kq-29xW_pLz"\n'
+    repository.write({"large.txt": "x\n" * (5 << 19) + secret})
+    with pytest.raises(Refused, match=r"'large.txt' has a secret in it: take it out first"):
+        commit(context(repository.root), ["gone.txt", "a.txt", "large.txt"], "No", "work")
+    ask = Git.ask
+
+    def swapping(self: Git, *arguments: str, **options: Any) -> bytes:
+        if arguments[0] == "update-index":
+            repository.write({"a.txt": secret})
+        return ask(self, *arguments, **options)
+
+    monkeypatch.setattr(Git, "ask", swapping)
+    with pytest.raises(Refused, match=r"'a.txt' has a secret in it"):
+        commit(context(repository.root), ["gone.txt", "a.txt"], "No", "work")
+    assert repository.git("for-each-ref", "--format=%(refname)") == "refs/heads/main"
+
+
 @pytest.mark.parametrize("path", ["../out", "/etc/passwd", ".git/config", "linked/x", "sub"])
 def test_no_path_of_a_commit_leads_out(repository: Repository, path: str) -> None:
     (repository.root / "linked").symlink_to("/etc")

@@ -48,6 +48,12 @@ def test_a_linked_work_tree_is_worked_on_as_any_other(main: Repository) -> None:
     assert commit(here, ["README.md"], "Here it is", "beside")["files"] == ["README.md"]
 
 
+def test_a_folder_that_nothing_needs_is_not_opened(main: Repository, tmp_path: Path) -> None:
+    assert git_folders(main.root, str(main.root / ".git")) == git_folders(main.root)
+    with pytest.raises(Refused, match=r"the root has its own \.git: .* leave it out"):
+        git_folders(main.root, str(tmp_path))
+
+
 def test_work_that_is_not_finished_is_that_of_one_work_tree(main: Repository) -> None:
     root = linked(main, "beside", "-b", "beside")
     main.git("bisect", "start")

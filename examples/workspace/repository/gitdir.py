@@ -26,6 +26,8 @@ def git_folders(root: Path, named: str = "") -> GitFolders:
     """Of a work tree; ``named`` is the folder that a person has named for it, and may be empty."""
     dot = root / ".git"
     if dot.is_dir() and not dot.is_symlink():
+        if named and Path(named) != dot:  # it would be open to actions for nothing
+            raise Refused("the root has its own .git: git_dir is for linked work trees and submodules, leave it out")
         return GitFolders(dot, dot)
     if not dot.exists() and not dot.is_symlink():
         raise Refused("the root is not the top folder of a git repository: name the folder that has .git in it")

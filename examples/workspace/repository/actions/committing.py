@@ -85,6 +85,7 @@ def _commit(context: Context, paths: list[str], message: str, branch: str, dry_r
         git.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=named, environ=own)
         tree = git.ask("write-tree", environ=own).decode().strip()
         files = _changed(git, parent, tree)
+        _refuse_stored_secrets(git, tree, files)
         made = ""
         if not files:
             # Made already, by a call whose outcome nobody knows? Then it is that commit.
@@ -142,8 +143,26 @@ def _refuse_secrets(root: Root, paths: list[str]) -> None:
             content = root.look(path)
         except Refused:  # a link, a folder, or too large to have been written by a person: git says what it can do
             continue
-        if content is not None and found(content.data.decode(errors="replace")):
-            raise Refused(f"{path!r} has a secret in it: take it out first, or commit it by hand")
+        if content is not None:
+            _refuse_secret(path, content.data)
+
+
+def _refuse_stored_secrets(git: Git, tree: str, files: list[str]) -> None:
+    """The same for what git has read, which may be another file by now, or one that was too large to be looked at."""
+    said = git.ask("cat-file", "--batch", stdin="".join(f"{tree}:{path}\n" for path in files).encode())
+    at = 0
+    for path in files:
+        end = said.index(b"\n", at)
+        about, at = said[at:end], end + 1
+        if not about.endswith(b" missing"):  # it is deleted
+            size = int(about.rpartition(b" ")[2])
+            _refuse_secret(path, said[at : at + size])
+            at += size + 1
+
+
+def _refuse_secret(path: str, data: bytes) -> None:
+    if found(data.decode(errors="replace")):
+        raise Refused(f"{path!r} has a secret in it: take it out first, or commit it by hand")
 
 
 def _made_before(git: Git, tip: str, message: str, paths: list[str]) -> list[str]:
