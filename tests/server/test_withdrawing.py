@@ -18,6 +18,7 @@ from manglecp.server.auth.several import Several
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.reloading import watch_credentials
 from manglecp.server.settings import ServerSettings
+from manglecp.server.steps import run
 from tests.server.desk import PATIENCE, authenticate, encoded, intent
 from tests.server.house import ClientConnection, House, house
 from tests.server.test_auth import SECRET, checker, entry, token, written
@@ -129,10 +130,10 @@ async def test_a_session_has_the_permissions_that_the_file_gives_now(tmp_path: P
     file = TokensFile(path)
     async with watched(file, file) as h, h.desk.client() as client:
         client.session.present("bearer", "t-1")
-        assert (await client.session.who()).permissions == frozenset()
+        assert (await run(client.session.who())).permissions == frozenset()
         path.write_text(entry("t-1", permissions='["look"]'))
         async with asyncio.timeout(PATIENCE):
-            while (await client.session.who()).permissions != {"look"}:
+            while (await run(client.session.who())).permissions != {"look"}:
                 await asyncio.sleep(0.01)
 
 

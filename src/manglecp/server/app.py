@@ -9,6 +9,7 @@ from manglecp.server.core import Core
 from manglecp.server.guards import Guards
 from manglecp.server.http import Http
 from manglecp.server.proxies import Proxies
+from manglecp.server.steps import Steps, run
 from manglecp.server.websocket import WebSocket
 
 if TYPE_CHECKING:
@@ -37,14 +38,19 @@ class App:
         self._proxies = Proxies(trusted) if trusted else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._proxies is not None:
-            scope = self._proxies.seen_through(scope)
         if scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await run(self.steps(scope, receive, send))
         elif scope["type"] == "websocket":
-            await self._websocket(scope, receive, send)
+            await self._websocket(self._seen(scope), receive, send)
         else:
             raise ValueError(f"{scope['type']} is not served")
+
+    def steps(self, scope: Scope, receive: Receive, send: Send) -> Steps[None]:
+        """A request over HTTP, from its headers to its answer."""
+        return self._http.steps(self._seen(scope), receive, send)
+
+    def _seen(self, scope: Scope) -> Scope:
+        return scope if self._proxies is None else self._proxies.seen_through(scope)
 
     async def drain(self, grace: float | None = None) -> bool:
         """Take nothing new, let what is under way end, and take leave of everybody; did all of it end in time?"""

@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from http.client import responses
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from manglecp.server.asgi import Header, Receive, Scope, Send, connection_of, headers_of, respond
-from manglecp.server.bodies import Gone, read_body
+from manglecp.server.bodies import Gone, read_body, whole_body
 from manglecp.server.core import Core
 from manglecp.server.credentials import challenge, present
 from manglecp.server.guards import Guards
 from manglecp.server.replies import Reply, failure
+from manglecp.server.sessions import Session
+from manglecp.server.steps import Steps
 from manglecp.server.tracing import PARENT, joined
 from manglecp.wire.errors import Code, WireError
 from manglecp.wire.vocabulary import MANIFEST_PATH
@@ -42,7 +44,7 @@ _FORM: Final = Code(415, False, "the body is in another form than JSON")
 _ACCEPT: Final = Code(406, False, "the client takes no JSON")
 _NOT_CACHED: Final = (b"cache-control", b"no-store")
 
-Handler = Callable[["_Request"], Awaitable[None]]
+Handler = Callable[["_Request"], Steps[None]]
 
 
 class _Request:
@@ -57,14 +59,14 @@ class _Request:
         self._send = send
         self._cors = cors
 
-    async def answer(self, status: int, body: bytes, *headers: Header) -> None:
+    def answer(self, status: int, body: bytes, *headers: Header) -> Steps[None]:
         head = self.method == "HEAD"
-        await respond(self._send, status, body, (*headers, *self._cors), head=head)
+        yield respond(self._send, status, body, (*headers, *self._cors), head=head)
 
-    async def refuse(self, error: WireError, *headers: Header) -> None:
-        await self.reply(failure(error, None), *headers)
+    def refuse(self, error: WireError, *headers: Header) -> Steps[None]:
+        return self.reply(failure(error, None), *headers)
 
-    async def reply(self, reply: Reply, *headers: Header) -> None:
+    def reply(self, reply: Reply, *headers: Header) -> Steps[None]:
         waiting = reply.retry_after_ms
         usual = self.method == "POST" and waiting is None and not headers and not self._cors
         if usual and self.connection is not None:
@@ -72,11 +74,11 @@ class _Request:
             if self.connection.answer(head, reply.data):
                 return
         more = [] if waiting is None else [(b"retry-after", b"%d" % -(-waiting // 1_000))]
-        await self.answer(reply.status, reply.data, _JSON, _NOT_CACHED, *more, *headers)
+        yield from self.answer(reply.status, reply.data, _JSON, _NOT_CACHED, *more, *headers)
 
 
 class Http:
-    """An ASGI application for everything but WebSocket."""
+    """Everything but WebSocket."""
 
     def __init__(
         self,
@@ -111,7 +113,8 @@ class Http:
             self._routes[_path(metadata[0])] = (("GET", "HEAD"), self._described)
         self._skills = f"{base}/skills/"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def steps(self, scope: Scope, receive: Receive, send: Send) -> Steps[None]:
+        """From the headers of a request to its answer."""
         headers = headers_of(scope)
         origin = headers.get(b"origin")
         request = _Request(scope, receive, send, headers, [])
@@ -119,93 +122,93 @@ class Http:
             self._guards.check(headers.get(b"host"), origin, scope["scheme"])
             if origin is not None:
                 request = _Request(scope, receive, send, headers, self._guards.cors(origin))
-            await self._route(request, scope["path"])
+            yield from self._route(request, scope["path"])
         except WireError as error:
-            await request.refuse(error)
+            yield from request.refuse(error)
         except Gone:
             return
 
-    async def _route(self, request: _Request, path: str) -> None:
+    def _route(self, request: _Request, path: str) -> Steps[None]:
         methods, handler = self._routes.get(path, (None, None))
         if handler is None and path.startswith(self._skills):
             methods, handler = ("GET", "HEAD"), lambda one: self._skill(one, path[len(self._skills) :])
         if methods is None or handler is None:
             raise WireError("x-not_found", "There is nothing at this path", row=_NOT_FOUND)
         if request.method in methods:
-            await handler(request)
+            yield from handler(request)
         elif request.method == "OPTIONS":
-            await request.answer(204, b"", *self._guards.preflight())
+            yield from request.answer(204, b"", *self._guards.preflight())
         else:
             allowed = ", ".join((*methods, "OPTIONS"))
             error = WireError("x-method_not_allowed", f"This path takes {allowed}", row=_METHOD)
-            await request.refuse(error, (b"allow", allowed.encode()))
+            yield from request.refuse(error, (b"allow", allowed.encode()))
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    async def _message(self, request: _Request, type_: str) -> None:
+    def _message(self, request: _Request, type_: str) -> Steps[None]:
         began_ns = time.time_ns()
         session = self._core.session("http", peer=request.peer)
         present(session, request.headers, self._core.auth)
         try:
             _fits(request.headers)
             most = self._core.max_message_bytes
-            body = await read_body(request.receive, request.headers, most, _BODY_SECONDS, request.connection)
+            body = whole_body(request.connection, request.headers, most)
+            if body is None:
+                body = yield read_body(request.receive, request.headers, most, _BODY_SECONDS)
         except WireError as error:
             reply = failure(error, None)
             self._core.handled(session, None, began_ns, reply)
-            await request.reply(reply, (b"connection", b"close"))  # the rest of it is not read
+            yield from request.reply(reply, (b"connection", b"close"))  # the rest of it is not read
             return
         when_gone = (request.connection or _Watched(request.receive)).when_gone
         when_gone(session.cancel_all)
         try:
             if PARENT in request.headers:
-                with joined(request.headers):
-                    answer = await session.handle(body, (type_,))
+                answer = yield _traced(session, body, type_, request.headers)
             else:
-                answer = await session.handle(body, (type_,))
+                answer = yield from session.answering(body, (type_,))
         finally:
             when_gone(None)
         if answer is None:  # the run of a key was cancelled, which is told where it was asked for
-            await request.answer(204, b"", _NOT_CACHED)
+            yield from request.answer(204, b"", _NOT_CACHED)
         else:
-            await self._reply(request, answer)
+            yield from self._reply(request, answer)
 
-    async def _reply(self, request: _Request, reply: Reply) -> None:
+    def _reply(self, request: _Request, reply: Reply) -> Steps[None]:
         if reply.status != 401:
-            await request.reply(reply)
-            return
+            return request.reply(reply)
         url = None if self._metadata is None else self._metadata[0]
-        await request.reply(reply, (b"www-authenticate", challenge(reply.code, url)))
+        return request.reply(reply, (b"www-authenticate", challenge(reply.code, url)))
 
-    async def _known(self, request: _Request, permission: str | None = None) -> bool:
+    def _known(self, request: _Request, permission: str | None = None) -> Steps[bool]:
         """May whoever asks see what is not a message? If not, they are told so here."""
         session = self._core.session("http", peer=request.peer)
         present(session, request.headers, self._core.auth)
         try:
             self._core.admission.charge_peer(request.peer)
-            identity = await session.who()
+            identity = yield from session.who()
             if permission is not None and self._core.auth.required and permission not in identity.permissions:
                 raise WireError("auth_insufficient", f"The permission {permission} is missing")
         except WireError as error:
-            await self._reply(request, failure(error, None))
+            yield from self._reply(request, failure(error, None))
             return False
         return True
 
-    async def _session(self, request: _Request) -> None:
+    def _session(self, request: _Request) -> Steps[None]:
         error = WireError("x-upgrade_required", "Connect with a WebSocket here: ws:// or wss://", row=_UPGRADE)
-        await request.refuse(error, (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+        return request.refuse(error, (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
-    async def _manifest(self, request: _Request) -> None:
+    def _manifest(self, request: _Request) -> Steps[None]:
         document = self._core.manifest(http=True)
         # Booting and draining are over soon.
         steady = document.status in ("ready", "degraded")
         headers = ((b"etag", document.etag.encode()), (b"cache-control", self._cache if steady else b"no-cache"))
-        await _document(request, document.data, _JSON, document.etag.encode(), *headers)
+        return _document(request, document.data, _JSON, document.etag.encode(), *headers)
 
-    async def _skill(self, request: _Request, skill_id: str) -> None:
-        if not await self._known(request):
+    def _skill(self, request: _Request, skill_id: str) -> Steps[None]:
+        if not (yield from self._known(request)):
             return
         with self._core.serving.use() as edition:
             skill = edition.domain.pack.skills.get(skill_id)
@@ -215,32 +218,38 @@ class Http:
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
         kind = (b"content-type", f"{skill.content_type}; charset=utf-8".encode("latin-1", "replace"))
         extra = ((b"etag", etag), (b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
-        await _document(request, body, kind, etag, *extra)
+        yield from _document(request, body, kind, etag, *extra)
 
-    async def _described(self, request: _Request) -> None:
+    def _described(self, request: _Request) -> Steps[None]:
         assert self._metadata is not None
-        await request.answer(200, self._metadata[1], _JSON, (b"cache-control", b"max-age=300"))
+        return request.answer(200, self._metadata[1], _JSON, (b"cache-control", b"max-age=300"))
 
     # --- for whoever runs it -----------------------------------------------------------------------------------------
 
-    async def _health(self, request: _Request) -> None:
+    def _health(self, request: _Request) -> Steps[None]:
         """The process is alive and its event loop turns."""
-        await self._state(request, 200)
+        return self._state(request, 200)
 
-    async def _ready(self, request: _Request) -> None:
+    def _ready(self, request: _Request) -> Steps[None]:
         """Requests should be sent here."""
         status = self._core.serving.status
-        await self._state(request, 200 if status in ("ready", "degraded") else 503)
+        return self._state(request, 200 if status in ("ready", "degraded") else 503)
 
-    async def _state(self, request: _Request, status: int) -> None:
+    def _state(self, request: _Request, status: int) -> Steps[None]:
         body = b'{"status":"%s"}' % self._core.serving.status.encode()
-        await request.answer(status, body, _JSON, _NOT_CACHED)
+        return request.answer(status, body, _JSON, _NOT_CACHED)
 
-    async def _exposed(self, request: _Request) -> None:
+    def _exposed(self, request: _Request) -> Steps[None]:
         assert self._metrics is not None
-        if await self._known(request, METRICS_PERMISSION):
+        if (yield from self._known(request, METRICS_PERMISSION)):
             kind, body = self._metrics.exposed(self._core)
-            await request.answer(200, body, (b"content-type", kind.encode()), _NOT_CACHED)
+            yield from request.answer(200, body, (b"content-type", kind.encode()), _NOT_CACHED)
+
+
+async def _traced(session: Session, body: bytes, type_: str, headers: Mapping[bytes, bytes]) -> Reply | None:
+    """A trace is joined by a task: whatever else is done meanwhile has no part in it."""
+    with joined(headers):
+        return await session.handle(body, (type_,))
 
 
 class _Watched:
@@ -269,12 +278,11 @@ class _Watched:
         told()
 
 
-async def _document(request: _Request, body: bytes, kind: Header, etag: bytes, *headers: Header) -> None:
+def _document(request: _Request, body: bytes, kind: Header, etag: bytes, *headers: Header) -> Steps[None]:
     known = request.headers.get(b"if-none-match", b"")
     if known == b"*" or etag in (one.strip().removeprefix(b"W/") for one in known.split(b",")):
-        await request.answer(304, b"", *headers)
-    else:
-        await request.answer(200, body, kind, *headers)
+        return request.answer(304, b"", *headers)
+    return request.answer(200, body, kind, *headers)
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import Any
 
 from manglecp.server.replies import Reply, failure
 from manglecp.wire.errors import WireError
@@ -17,7 +18,7 @@ __all__ = ["Pending"]
 class Pending:
     """A request from its arrival to its answer."""
 
-    __slots__ = ("_answer", "_answered", "_reply", "began_ns", "cancelled", "message", "stop", "tool")
+    __slots__ = ("_answer", "_answered", "_reply", "_then", "began_ns", "cancelled", "message", "stop", "tool")
 
     def __init__(
         self, message: IntentRequest | InvokeRequest, answered: Callable[[Pending, Reply], None], began_ns: int
@@ -28,6 +29,7 @@ class Pending:
         self._answered = answered
         self._reply: Reply | None = None
         self._answer: asyncio.Future[Reply] | None = None
+        self._then: Callable[[Reply], None] | None = None
         self.cancelled = asyncio.Event() if isinstance(message, InvokeRequest) else None
         """What stops a run at its next step."""
         self.stop: Callable[[], object] | None = None
@@ -55,6 +57,16 @@ class Pending:
                 self._answer.set_result(self._reply)
         return self._answer
 
+    def __await__(self) -> Generator[Any, None, Reply]:
+        return self.answer.__await__()
+
+    def then(self, told: Callable[[Reply], None]) -> None:
+        """For somebody who has no task to wait in: ``told`` is called with the answer."""
+        if self._reply is None:
+            self._then = told
+        else:
+            told(self._reply)
+
     @property
     def keyed(self) -> bool:
         """May the same request come again, and expect the answer of this one?"""
@@ -71,6 +83,9 @@ class Pending:
             if self._answer is not None and not self._answer.done():
                 self._answer.set_result(reply)
             self._answered(self, reply)
+            then, self._then = self._then, None
+            if then is not None:
+                then(reply)
 
     def cancel(self) -> None:
         """An evaluation is answered now, and its outcome thrown away. A run stops at its next step, and says how it

@@ -5,7 +5,8 @@ requests, a message also for what is no HTTP (TRANS-14), and a way to cut a conn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Coroutine, Sized
+from functools import partial
 from typing import Any, Final
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -15,6 +16,7 @@ from websockets.frames import CloseCode, Frame
 
 from manglecp.server.asgi import CONNECTION
 from manglecp.server.replies import failure
+from manglecp.server.steps import go
 from manglecp.server.websocket import ABORT, SPLIT
 from manglecp.wire.errors import malformed
 
@@ -53,6 +55,8 @@ class HttpProtocol(HttpToolsProtocol):
     """Has everything been answered, so that it is the deadline of the next request?"""
     _timer: asyncio.TimerHandle | None = None
     _length = 0
+    _begun: RequestResponseCycle | None = None
+    """The request whose headers are in the data that is being parsed."""
     told: Callable[[], None] | None = None
     """Who hears of it when the client closes the connection."""
 
@@ -112,8 +116,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._start_asgi_task(cycle, app)
+            super()._start_asgi_task(*self.pipeline.pop())
         else:
             self._idle = True
             self._within(self.timeout_keep_alive, self.timeout_keep_alive_handler)
@@ -123,6 +126,32 @@ class HttpProtocol(HttpToolsProtocol):
         if self._idle:
             self._idle = False
             self._within(HEADER_SECONDS, self.transport.abort)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    # Most requests are there as a whole when something of them is. Such a one needs no task to wait for the rest of it,
+    # and is answered without one, if it can be.
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        if begun.more_body:
+            super()._start_asgi_task(begun, self.app)
+        else:
+            steps = self.app.steps(begun.scope, begun.receive, begun.send)  # the application is ours
+            go(steps, partial(self._go_on, begun))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """While data is parsed: the request comes after none that is not answered."""
+        if app is self.app:
+            self._begun = cycle
+        else:  # it is refused
+            super()._start_asgi_task(cycle, app)
+
+    def _go_on(self, cycle: RequestResponseCycle, rest: Coroutine[Any, Any, None]) -> None:
+        super()._start_asgi_task(cycle, lambda *_: rest)
 
     # --- deadlines ---------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -22,6 +22,7 @@ from manglecp.server.auth import LOCAL
 from manglecp.server.outbox import Outbox, Send
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply, failure, success
+from manglecp.server.steps import Steps, run
 from manglecp.server.working import evaluate, internal_error, invoke
 from manglecp.store.errors import StoreError
 from manglecp.wire.errors import WireError, invalid_type, malformed
@@ -131,11 +132,11 @@ class Session:
         """Who speaks; None until that is known."""
         return self._identity
 
-    async def who(self) -> Identity:
+    def who(self) -> Steps[Identity]:
         """Whoever asks; ``auth_required`` or ``auth_invalid`` if that is nobody who may."""
         if self._credential is not None and self._core.clock() >= self._known_until:
             self._identity = None
-            self._known(await self._identify(*self._credential))
+            self._known((yield self._identify(*self._credential)))
         if self._identity is None:
             raise WireError("auth_required", "This server answers nobody without a credential")
         return self._identity
@@ -181,11 +182,11 @@ class Session:
             raise WireError("auth_invalid", "The credential is not valid, or not any more")
         return identity
 
-    async def _authenticate(self, message: Authenticate) -> Reply:
+    def _authenticate(self, message: Authenticate) -> Steps[Reply]:
         if self._core.serving.status == "draining":
             raise self._core.serving.not_ready()
         scheme, token = message.payload.scheme, message.payload.token
-        identity = await self._identify(scheme, token)
+        identity: Identity = yield self._identify(scheme, token)
         self._credential = (scheme, token)
         self._known(identity)
         effects = self._core.auto_confirm.effects.get(identity.name, frozenset())
@@ -206,17 +207,21 @@ class Session:
 
     async def handle(self, data: bytes, types: Collection[str] | None = None) -> Reply | None:
         """The answer to a message, progress already sent; None if it has none. ``types`` are those taken here."""
-        taken = await self._take(data, types)
+        return await run(self.answering(data, types))
+
+    def answering(self, data: bytes, types: Collection[str] | None = None) -> Steps[Reply | None]:
+        """The same, for who may not have to wait."""
+        taken = yield from self._take(data, types)
         if not isinstance(taken, Pending):
             return taken
         try:
-            reply = await taken.answer
+            reply: Reply = yield taken
         except asyncio.CancelledError:  # whoever waited for it is gone
             if not taken.keyed:
                 taken.cancel()
             raise
         if self._outbox is not None:
-            await self._outbox.flushed()
+            yield self._outbox.flushed()
         return reply
 
     async def receive(self, data: bytes | WireError) -> None:
@@ -226,7 +231,7 @@ class Session:
         A ConnectionResetError says that the client takes nothing any more.
         """
         assert self._outbox is not None, "a session that lasts is entered first"
-        taken = await self._take(data, None, self._outbox)
+        taken = await run(self._take(data, None, self._outbox))
         if isinstance(taken, Reply):
             self._outbox.put(taken.data)
         await asyncio.sleep(0)  # messages that come without a pause must not keep others from their turn
@@ -234,26 +239,26 @@ class Session:
         if self._outbox.broken.is_set():
             raise ConnectionResetError("the client takes nothing any more")
 
-    async def _take(
+    def _take(
         self, data: bytes | WireError, types: Collection[str] | None, into: Outbox | None = None
-    ) -> Reply | Pending | None:
+    ) -> Steps[Reply | Pending | None]:
         """Everything before the work: what is refused costs little. The answer of what is not goes ``into`` there."""
         began_ns = time.time_ns()
         message: ClientMessage | None = None
         try:
-            message = await self._read(data)
+            message = yield from self._read(data)
             self._fits_here(message, types)
             if isinstance(message, Cancel):
-                await self._cancel(message)
+                yield from self._cancel(message)
                 return None
             self._core.admission.charge_peer(self.peer)
             if message.id in self._pending:
                 # Answering under this id would answer the other request.
                 raise _Uncorrelated("The id is that of a request that is not answered yet")
             if isinstance(message, Authenticate):
-                reply = await self._authenticate(message)
+                reply = yield from self._authenticate(message)
             else:
-                return await self._begin(message, began_ns, into)
+                return (yield from self._begin(message, began_ns, into))
         except _Uncorrelated as error:
             reply = failure(malformed(str(error), "$.id", "Give every request an id of its own."), None)
         except WireError as error:
@@ -264,7 +269,7 @@ class Session:
         self._core.handled(self, message, began_ns, reply)
         return reply
 
-    async def _read(self, data: bytes | WireError) -> ClientMessage:
+    def _read(self, data: bytes | WireError) -> Steps[ClientMessage]:
         core = self._core
         most, structured = core.max_message_bytes, core.structured_facts
         try:
@@ -272,9 +277,9 @@ class Session:
                 raise data
             if not _LONG < len(data) <= most:
                 return receive(data, most, structured_facts=structured)
-            await self.who()
-            work = partial(receive, data, most, structured_facts=structured)
-            return await asyncio.get_running_loop().run_in_executor(core.readers, work)
+            yield from self.who()
+            message: ClientMessage = yield self._read_aside(partial(receive, data, most, structured_facts=structured))
+            return message
         except WireError as error:
             try:
                 core.admission.charge_peer(self.peer)  # nonsense is not for free either
@@ -282,6 +287,9 @@ class Session:
                 limited.id = error.id
                 raise limited from None
             raise
+
+    async def _read_aside(self, work: Callable[[], ClientMessage]) -> ClientMessage:
+        return await asyncio.get_running_loop().run_in_executor(self._core.readers, work)
 
     def _fits_here(self, message: ClientMessage, types: Collection[str] | None) -> None:
         known = types if types is not None else _REQUESTS if self.transport == "http" else _ALL
@@ -291,7 +299,7 @@ class Session:
         if type_ not in known:
             raise invalid_type(type_, known, "is not taken here")
 
-    async def _cancel(self, message: Cancel) -> None:
+    def _cancel(self, message: Cancel) -> Steps[None]:
         """Those that are unknown or answered are passed over (OPEN-59). With its key a run is found wherever it is:
         a client that lost its connection, or has none that lasts, can cancel as well."""
         pending, key = self._pending.get(message.payload.request_id), message.payload.request_key
@@ -299,11 +307,11 @@ class Session:
             pending.cancel()
         elif key is not None:
             self._core.admission.charge_peer(self.peer)
-            identity = await self.who()
+            identity = yield from self.who()
             self._core.admission.charge(identity)
             try:
                 with self._core.serving.use() as edition:
-                    await edition.invoker.cancel(identity, key)
+                    yield edition.invoker.cancel(identity, key)
             except StoreError as error:
                 _log.error("the store failed: %s", error, extra={"session": self.name})
                 self._core.serving.store_failed(error)
@@ -311,12 +319,12 @@ class Session:
 
     # --- work --------------------------------------------------------------------------------------------------------
 
-    async def _begin(self, message: ClientMessage, began_ns: int, into: Outbox | None) -> Pending:
+    def _begin(self, message: ClientMessage, began_ns: int, into: Outbox | None) -> Steps[Pending]:
         core = self._core
         assert not isinstance(message, Cancel | Authenticate)
         if core.serving.status in ("booting", "draining"):
             raise core.serving.not_ready()
-        identity = await self.who()
+        identity = yield from self.who()
         core.admission.charge(identity)
         if len(self._pending) >= core.settings.pending:
             raise WireError(

@@ -16,6 +16,7 @@ from manglecp.server.credentials import present
 from manglecp.server.guards import Guards
 from manglecp.server.replies import failure
 from manglecp.server.sessions import Session
+from manglecp.server.steps import run
 from manglecp.server.tracing import joined
 from manglecp.wire.errors import Code, WireError, malformed
 
@@ -145,7 +146,7 @@ async def _unknown(session: Session) -> None:
     """Ends if it is not known in time who the client is."""
     await asyncio.sleep(UNKNOWN_SECONDS)
     with contextlib.suppress(WireError):
-        await session.who()
+        await run(session.who())
         await asyncio.Event().wait()
 
 
