@@ -187,7 +187,8 @@ def unpacked(kept: msgspec.Raw | Filled) -> bytes:
 def permitted(state: ToolRequests, requests: list[Rows]) -> list[bool]:
     """Which calls are permitted: each of the requests, and others that are not."""
     asked = [(row["toolCallId"], row["toolName"], row.get("inputDigest", "")) for row in requests]
-    asked += [(one[0] + "x", *one[1:]) for one in asked] + [(*one[:2], "sha256:" + name("other")) for one in asked]
+    others = [(one[0] + more, *one[1:]) for one in asked for more in ("x", '"', "\\", "\ud800")]
+    asked += others + [(*one[:2], "sha256:" + name("other")) for one in asked]
     return [state.permits(*one) for one in asked]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -101,39 +101,49 @@ class Judgement:
         }
 
 
+class Recognised(Protocol):
+    """A turn that need not be judged: what would follow from it is known."""
+
+    @property
+    def witness_id(self) -> str: ...
+    @property
+    def digests(self) -> Mapping[str, str]: ...
+    @property
+    def turn(self) -> Turn: ...
+    @property
+    def written(self) -> Filled: ...
+
+
 class Foretold(Judgement):
-    """A judgement without findings over a turn that was recognised: what is seldom asked for is worked out then."""
+    """A judgement without findings over a turn that was recognised: what is asked for is worked out then."""
 
-    __slots__ = ("_digests", "_turn", "written")
+    __slots__ = ("_of",)
 
-    _digests: Callable[[], Mapping[str, str]]
-    _turn: Callable[[], Turn]
-    written: Filled
-    """The canonical JSON of the witness."""
+    _of: Recognised
 
-    def __init__(
-        self,
-        witness_id: str,
-        digests: Callable[[], Mapping[str, str]],
-        written: Filled,
-        turn: Callable[[], Turn],
-    ) -> None:
-        for name, value in {
-            "findings": (),
-            "witness_id": witness_id,
-            "_digests": digests,
-            "written": written,
-            "_turn": turn,
-        }.items():
-            object.__setattr__(self, name, value)
+    def __init__(self, of: Recognised) -> None:
+        object.__setattr__(self, "_of", of)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return ()
+
+    @property
+    def witness_id(self) -> str:
+        return self._of.witness_id
 
     @property
     def digests(self) -> Mapping[str, str]:
-        return self._digests()
+        return self._of.digests
 
     @property
     def turn(self) -> Turn:
-        return self._turn()
+        return self._of.turn
+
+    @property
+    def written(self) -> Filled:
+        """The canonical JSON of the witness."""
+        return self._of.written
 
 
 def judge(document: Mapping[str, Any], limits: Limits = LIMITS) -> Judgement:

@@ -44,6 +44,8 @@ from manglecp.harness.witness import Witness
 __all__ = ["Course", "Step"]
 
 Step: TypeAlias = Literal["open", "request", "close"]
+_Seen: TypeAlias = tuple[Shape, Sequence[bytes]]
+"""A turn so far: its shape, and its values."""
 
 _MOST_STEPS: Final = 16
 """Of one turn. A shape is learnt by walking its whole turn."""
@@ -53,7 +55,6 @@ _shapes: Final = Shapes(most=512, most_bytes=16 << 20)
 _fittings: Final = Fittings(most=256)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
-_read_calls: Final = msgspec.json.Decoder(list[NamedCall]).decode
 _COMPLEMENT: Final = bytes.maketrans(b"0123456789abcdef", b"fedcba9876543210")
 
 _ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-f]{4}|.)")
@@ -83,19 +84,10 @@ _PLAIN_MEMBERS: Final = frozenset(
 """Members of rows. No text of theirs is looked into: it is compared as a whole, put in order, and hashed."""
 
 
-class _Seen(NamedTuple):
-    """A turn so far, by its shape."""
-
-    shape: Shape
-    values: Sequence[bytes]
-    fixed: frozenset[bytes]
-    steps: int = 0
-
-
 class Course:
     """A turn so far: its evidence, which is read when it is asked for, or its shape, or both."""
 
-    __slots__ = ("_before", "_calls", "_given", "_growing", "_seen", "_step", "recognised")
+    __slots__ = ("_before", "_given", "_growing", "_opening", "_seen", "_step", "recognised")
 
     def __init__(
         self,
@@ -113,7 +105,8 @@ class Course:
         self._given = text
         """What came in this step, if its shape may be known; None also where the shape says it (:attr:`_text`)."""
         self._seen = seen
-        self._calls: Sequence[NamedCall] | None = None
+        self._opening: Shape | None = None
+        """Of what turns have in common: the shape of the id that was opened with last."""
         self.recognised = recognised
         """Is it known that nothing is found in it?"""
 
@@ -123,7 +116,7 @@ class Course:
         # Documents are given as they came. Who reads them trims texts, and puts words into lower case.
         texts = [text for written in growing.written for text in (written, _ESCAPE.sub(b" ", written))]
         fixed = frozenset(name for text in texts for name in (*names_in(text), *names_in(text.lower())))
-        return cls(growing, seen=_Seen(Shape(None, (), b"", fixed=fixed), (), fixed))
+        return cls(growing, seen=(Shape(None, (), b"", fixed=fixed), ()))
 
     @property
     def growing(self) -> Growing:
@@ -140,7 +133,8 @@ class Course:
         """What came in this step, if its shape is or may be known."""
         if self._given is None and self.recognised:
             assert self._seen is not None
-            self._given = self._seen.shape.text(self._seen.values)
+            shape, values = self._seen
+            self._given = shape.text(values)
         return self._given
 
     @property
@@ -150,16 +144,21 @@ class Course:
 
     def called(self, call_id: str) -> Course:
         """One of these turns. No check looks at the id of a call."""
-        seen = self._seen
-        assert seen is not None
         if type(call_id) is not str or not call_id.isascii():
             return Course(self.growing.called(call_id))
-        text, growing = call_id.encode(), None
-        found = _shapes.find(seen.shape, "open", seen.values, text)
+        text = call_id.encode()
+        shape = self._opening
+        if shape is not None and shape.length == len(text):
+            values = shape.match((), text)
+            if values:
+                return Course(None, before=self, text=text, seen=(shape, values))
+        assert self._seen is not None
+        start, none = self._seen
+        growing = self.growing.called(call_id)
+        found = _shapes.find(start, "open", none, text)
         if found is None:
-            growing = self.growing.called(call_id)
             try:
-                shape = Shape(seen.shape, (), text, fixed=seen.fixed)
+                shape = Shape(start, (), text, fixed=start.fixed)
             except Unclear:
                 return Course(growing)
             values = shape.match((), text)
@@ -167,68 +166,81 @@ class Course:
                 return Course(growing)
             _shapes.keep("open", len(text), shape)
             found = shape, values
-        return Course(growing, before=self, text=text, seen=_Seen(*found, seen.fixed, 1))
+        self._opening = found[0]
+        return Course(growing, before=self, text=text, seen=found)
 
     def grown(self, step: Step, more: Mapping[str, Any], *, of_json: bool = False) -> Course:
         """With more evidence, which is read unless it is recognised. ``of_json``: it is known to be JSON values."""
         seen = self._seen
-        text = None if seen is None or seen.steps >= _MOST_STEPS else _text_of(more, of_json=of_json)
+        text = None if seen is None or seen[0].steps >= _MOST_STEPS else _text_of(more, of_json=of_json)
         if seen is not None and text is not None:
-            found = _shapes.find(seen.shape, step, seen.values, text)
+            found = _shapes.find(seen[0], step, seen[1], text)
             if found is not None:
-                seen = _Seen(*found, seen.fixed, seen.steps + 1)
-                return Course(None, before=self, step=step, text=text, seen=seen, recognised=True)
+                return Course(None, before=self, step=step, text=text, seen=found, recognised=True)
         # Who is not going to be learnt does not hold on to all that was before: long turns would add up.
         before = None if text is None else self
         return Course(self.growing.grown(more), before=before, step=step, text=text)
 
     def said(self, step: Step, form: Form, said: bytes) -> Course | None:
         """With the evidence that a form makes of words, if that is recognised. Nothing of it is made."""
-        seen = self._seen
-        names = None if seen is None or seen.steps >= _MOST_STEPS else form.names(said)
-        if seen is None or names is None:
+        if self._seen is None:
             return None
-        found = _fittings.find(seen.shape, form, seen.values, names)
+        before, values = self._seen
+        names = form.names(said)
+        if names is None or before.steps >= _MOST_STEPS:
+            return None
+        found = _fittings.find(before, form, values, names)
         if found is None:
             text = form.text(names)
-            found = _shapes.find(seen.shape, step, seen.values, text)
+            found = _shapes.find(before, step, values, text)
             if found is None:
                 return None
-            _fittings.keep(form, found[0], seen.values, text)
-        seen = _Seen(*found, seen.fixed, seen.steps + 1)
-        return Course(None, before=self, step=step, seen=seen, recognised=True)
+            _fittings.keep(form, found[0], values, text)
+        return Course(None, before=self, step=step, seen=found, recognised=True)
 
     # --- what is told of it ----------------------------------------------------------------------------------------
 
     def requests(self, call: NamedCall) -> bool:
         """Is this call among its requests?"""
         course = self
+        try:
+            named = _encode(call)
+        except UnicodeEncodeError:  # no row that was read is like that
+            return False
         while course.recognised:
-            if course._calls is None:
-                course._calls = _read_calls(course._told(0))
-            if call in course._calls:
+            # No text in it has a quotation mark or an escape: what stands there like an object is one.
+            if named in course.told(0).text:
                 return True
             assert course._before is not None
             course = course._before
         rows = course.growing.evidence.tool_requests if course._step == "request" else ()
         return any(row.tool_call_id == call.tool_call_id and _named(row) == call for row in rows)
 
+    def told(self, number: int) -> Filled:
+        """What its shape tells."""
+        assert self._seen is not None
+        shape, values = self._seen
+        return Filled(shape.told[number], values)
+
     @property
     def judgement(self) -> Foretold:
         """Over a turn that was recognised when it was closed."""
-        return Foretold(
-            self._told(0).decode(),
-            lambda: MappingProxyType(_decode(self._told(1))),
-            self._filled(2),
-            lambda: self.turn,
-        )
+        return Foretold(self)
 
-    def _told(self, number: int) -> bytes:
-        return self._filled(number).text
+    @property
+    def witness_id(self) -> str:
+        """Of such a turn, and so are the next two."""
+        return self.told(0).text.decode()
 
-    def _filled(self, number: int) -> Filled:
-        assert self._seen is not None
-        return Filled(self._seen.shape.told[number], self._seen.values)
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """All that were worked out."""
+        return MappingProxyType(_decode(self.told(1).text))
+
+    @property
+    def written(self) -> Filled:
+        """The canonical JSON of the witness."""
+        return self.told(2)
 
     # --- learning --------------------------------------------------------------------------------------------------
 
@@ -238,32 +250,31 @@ class Course:
         seen = None if before is None else before._seen
         if seen is None or self._text is None:
             return
-        mark = mark_of(seen.shape, self._step, seen.values, self._text, seen.fixed)
+        shape, before_values = seen
+        mark = mark_of(shape, self._step, before_values, self._text, shape.fixed)
         if not _shapes.again(mark):
             return
         try:
-            learnt = self._learnt(seen, self._text)
+            learnt = self._learnt(shape, before_values, self._text)
         except Unclear:
             learnt = None
         if learnt is None:
             _shapes.refuse(mark)
             return
         _shapes.keep(self._step, len(self._text), learnt, mark)
-        values = learnt.match(seen.values, self._text)
+        values = learnt.match(before_values, self._text)
         assert values is not None  # it was learnt of this text
-        self._seen = _Seen(learnt, values, seen.fixed, seen.steps + 1)
+        self._seen = learnt, values
 
-    def _learnt(self, seen: _Seen, last: bytes) -> Shape | None:
+    def _learnt(self, before: Shape, values: Sequence[bytes], last: bytes) -> Shape | None:
         """The shape of this step with what it tells; None if that does not hold for other names."""
         unread, *steps = reversed(list(self._walk()))
         texts = [(course._step, course._text or b"") for course in steps]
         said = _said(unread.growing, texts)
         if said is None:
             return None
-        fixed = seen.fixed
-        shape = Shape(
-            seen.shape, seen.values, last, fixed=fixed, preimages=said.preimages, told=said.told, mark=_IN_ORDER
-        )
+        fixed = before.fixed
+        shape = Shape(before, values, last, fixed=fixed, preimages=said.preimages, told=said.told, mark=_IN_ORDER)
         names = {name: None for _, text in texts for name in names_in(text) if name not in fixed}
         numbers = {name: number for number, name in enumerate(names)}
         if any(_EXTREME.search(Template(text, numbers).fill([b" "] * len(numbers))) for _, text in texts):

@@ -158,7 +158,7 @@ class Shape:
     was hashed on the way to what is ``told``, in their order; names after the ``mark`` are put in order before.
     """
 
-    __slots__ = ("_fresh", "_hashed", "_ordered", "_repeated", "_text", "before", "fixed", "size", "told")
+    __slots__ = ("_fresh", "_hashed", "_ordered", "_repeated", "_text", "before", "fixed", "size", "steps", "told")
 
     def __init__(
         self,
@@ -191,6 +191,8 @@ class Shape:
                     raise Unclear("a fixed name is put in order with others")
                 ordered.append(numbers[name])
         self.before = before
+        self.steps: int = 0 if before is None else before.steps + 1
+        """How many texts there are up to this one."""
         self.fixed = fixed
         self._fresh = Struct("".join(fresh) + f"{len(text) - last}x")
         self._text = Template(text, numbers)
@@ -227,6 +229,11 @@ class Shape:
             found.append(sha256(template % pick(found)).hexdigest().encode())
         distinct = len(set(found)) == len(found) - self._repeated
         return found if distinct and self.fixed.isdisjoint(found) else None
+
+    @property
+    def length(self) -> int:
+        """Of its text."""
+        return self._fresh.size
 
     @property
     def places(self) -> tuple[int, ...]:

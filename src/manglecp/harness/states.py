@@ -24,10 +24,10 @@ once for each call that it names.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar, final
+from weakref import ref
 
 from manglecp.harness.classes import State
 from manglecp.harness.findings import Finding
@@ -97,14 +97,14 @@ class _Registry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._issued: weakref.WeakKeyDictionary[_Stage, _Issued] = weakref.WeakKeyDictionary()
+        self._issued: dict[ref[_Stage], _Issued] = {}
+        """An instance that is gone takes along what it stood for."""
 
     def issue(self, stage: _Stage, issued: _Issued) -> None:
-        with self._lock:
-            self._issued[stage] = issued
+        self._issued[ref(stage, self._issued.pop)] = issued
 
     def find(self, stage: object, kind: type[_Stage]) -> _Issued:
-        issued = self._issued.get(stage) if isinstance(stage, _Stage) else None
+        issued = self._issued.get(ref(stage)) if isinstance(stage, _Stage) else None
         if issued is None or issued.kind is not kind or type(stage) is not kind:
             raise Forged(f"this is no {kind.__name__} that a turn has reached")
         return issued
@@ -112,7 +112,7 @@ class _Registry:
     def spend(self, stage: _Stage, kind: type[_Stage]) -> None:
         with self._lock:
             self.find(stage, kind)
-            del self._issued[stage]
+            del self._issued[ref(stage)]
 
     def redeem(self, stage: _Stage, kind: type[_Stage], call_id: str) -> None:
         with self._lock:

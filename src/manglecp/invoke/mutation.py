@@ -7,9 +7,9 @@ an earlier turn is the witness of that turn: whoever has the witness has the row
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from manglecp.harness.judging import Judgement
 from manglecp.invoke.call_spec import BASE_CLAIM, RunTerms, claim_of
 from manglecp.invoke.happened import Happened, Happenings
 from manglecp.invoke.model import Call
@@ -17,33 +17,49 @@ from manglecp.invoke.model import Call
 __all__ = ["Past", "claims_needed", "mutation_of", "rests_on"]
 
 
-@dataclass(slots=True)
 class Past:
     """The turns of a run that are closed, by the ids of their witnesses."""
 
-    witnesses: list[str] = field(default_factory=list)
-    """In the order of the turns."""
-    admission: str | None = None
-    """The turn that holds the admission."""
-    steps: dict[int, str] = field(default_factory=dict)
-    """The turn that holds the result of each step."""
+    def __init__(self, before: Sequence[str] = ()) -> None:
+        """``before`` are those of turns that somebody else made, in their order."""
+        self._witnesses = list(before)
+        self._admission: str | None = None
+        self._steps: dict[int, str] = {}
+        self._newest: tuple[Judgement, Iterable[Happened]] | None = None
+        """Not yet looked at: of the last turn of a run nobody asks."""
 
-    def add(self, witness: str, happened: Iterable[Happened]) -> None:
+    def add(self, judgement: Judgement, happened: Iterable[Happened]) -> None:
         """One more closed turn, and which results it holds."""
-        self.witnesses.append(witness)
-        for one in happened:
-            if one.kind == "admission":
-                self.admission = witness
-            elif one.kind == "do" and one.retry is None:
-                self.steps[one.number] = witness
+        self._look()
+        self._newest = judgement, happened
+
+    @property
+    def witnesses(self) -> list[str]:
+        """In the order of the turns."""
+        self._look()
+        return list(self._witnesses)
 
     def of_step(self, number: int) -> list[str]:
         """Of turns that somebody else made it is only known that one of them holds it."""
-        return [self.steps[number]] if number in self.steps else list(self.witnesses)
+        self._look()
+        return [self._steps[number]] if number in self._steps else list(self._witnesses)
 
     def of_admission(self) -> list[str]:
         """As :meth:`of_step`, for the admission."""
-        return list(self.witnesses) if self.admission is None else [self.admission]
+        self._look()
+        return list(self._witnesses) if self._admission is None else [self._admission]
+
+    def _look(self) -> None:
+        if self._newest is None:
+            return
+        judgement, happened = self._newest
+        self._newest, witness = None, judgement.witness_id
+        self._witnesses.append(witness)
+        for one in happened:
+            if one.kind == "admission":
+                self._admission = witness
+            elif one.kind == "do" and one.retry is None:
+                self._steps[one.number] = witness
 
 
 def claims_needed(terms: RunTerms, calls: Iterable[Call]) -> list[str]:

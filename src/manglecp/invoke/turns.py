@@ -77,7 +77,7 @@ class Turns:
         if resumed is None and self.count == 0:
             self._refuse_unfinishable()
         if resumed is not None:
-            self.past = Past(list(resumed.witnesses))
+            self.past = Past(resumed.witnesses)
             self.count = max(self.count, len(resumed.witnesses))
             self.authorised = {}
         self.count += 1
@@ -278,7 +278,7 @@ class Turn:
     def _ended(self, judgement: Judgement) -> Witness:
         """The witness, which from now on stands for what happened in this turn."""
         self._over = True
-        self._turns.past.add(judgement.witness_id, self._happened.calls)
+        self._turns.past.add(judgement, self._happened.calls)
         return Witness(judgement)
 
 
