@@ -116,7 +116,7 @@ class HostProcess:
     @property
     def alive(self) -> bool:
         """Whether a request may still be answered."""
-        return not self._ending and not self._ended.done()
+        return not self._ending
 
     @property
     def idle(self) -> bool:
