@@ -295,14 +295,14 @@ def test_a_change_waits_for_another_and_not_for_ever(root: Path, monkeypatch: py
         (Edit("a.py", old="one", new="[redacted: token]"), "mark of a redacted secret"),
         (Edit("binary", old="a", new="b"), "is binary"),
         (Edit("latin", old="a", new="b"), "no UTF-8 text: byte 1"),
-        (Edit("keys.env", old="TOKEN", new="NAME"), "has to do with a secret"),
+        (Edit("keys.conf", old="TOKEN", new="NAME"), "has to do with a secret"),
         (Edit("a.py", old="one", new="PASSWORD = 'x7Gq9zLp2Wk4'"), "has to do with a secret"),
     ],
 )
 def test_edits_that_do_not_fit_say_why(root: Path, edit: Edit, problem: str) -> None:
     (root / "binary").write_bytes(b"a\0b")
     (root / "latin").write_bytes(b"a\xe4b")
-    (root / "keys.env").write_text("API_TOKEN=x7Gq9zLp2Wk4\n")
+    (root / "keys.conf").write_text("API_TOKEN=x7Gq9zLp2Wk4\n")
     made = make_patch(context(root), [edit])
     assert not made["applies"]
     assert made["patch"] == ""
@@ -343,7 +343,7 @@ def test_a_change_is_about_the_files_that_were_named(root: Path) -> None:
         ("--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n-one\n+1\n", "counts more lines than the hunk has"),
         ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+1\n two\n", "counts other lines than the hunk has"),
         ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n*one\n", "should begin with ' ', '+' or '-'"),
-        ("--- a/a.py\n+++ b/b.py\n@@ -1 +1 @@\n-one\n+1\n", "not renamed"),
+        ("--- a/a.py\n+++ b/b.py\n@@ -1 +1 @@\n-one\n+1\n", "to rename it, delete it and make another"),
         ("rename from a.py\nrename to b.py\n", "renames a file"),
         ("old mode 100644\nnew mode 100755\n", "changes a mode"),
         ("Binary files a/x and b/x differ\n", "binary"),
@@ -391,14 +391,14 @@ def test_a_hunk_moves_with_the_one_before_it(root: Path) -> None:
 def test_nobody_guesses_a_secret_by_trying_edits(root: Path) -> None:
     """Whatever is said to be there, right or wrong, the answer is the same."""
     secret = "x7Gq9zLp2Wk4"
-    (root / "s.env").write_text(f"A=1\nAPI_TOKEN={secret}\nB=2\n")
+    (root / "s.conf").write_text(f"A=1\nAPI_TOKEN={secret}\nB=2\n")
     tried = ("TOKEN=x", "TOKEN=y", "TOKEN=x7", "B=2", secret, "")
-    told = [make_patch(context(root), [Edit("s.env", old=old, new="B=3")]) for old in tried]
-    told += [make_patch(context(root), [Edit("s.env", delete=True)])]
+    told = [make_patch(context(root), [Edit("s.conf", old=old, new="B=3")]) for old in tried]
+    told += [make_patch(context(root), [Edit("s.conf", delete=True)])]
     assert {str(one["problems"]) for one in told} == {str(told[0]["problems"])}
     assert "has to do with a secret" in str(told[0]["problems"])
     patches = (f"-API_TOKEN={secret}\n+A\n", "-API_TOKEN=other7Gq9zLp2\n+A\n", "-A=1\n+A=2\n")
-    checked = [check_patch(context(root), f"--- a/s.env\n+++ b/s.env\n@@ -1 +1 @@\n{each}") for each in patches]
+    checked = [check_patch(context(root), f"--- a/s.conf\n+++ b/s.conf\n@@ -1 +1 @@\n{each}") for each in patches]
     assert {str(one["problems"]) for one in checked} == {str(told[0]["problems"])}
 
 

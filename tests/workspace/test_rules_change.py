@@ -125,7 +125,8 @@ def test_several_files_change_together_or_not_at_all(pack: Pack, repository: Rep
     new = edit("docs/tax.md", "", "# Taxes\n")
     run = change(pack, new, edit(TAX, "no such text", "x"), files=("docs/tax.md", TAX))
     assert [call.action for call in run.calls] == ["make_patch"]
-    assert run.result["problems"] == [{"path": TAX, "problem": f"{TAX!r}: the old text is not there"}]
+    why = f"{TAX!r}: the old text is not there: read those lines again"
+    assert run.result["problems"] == [{"path": TAX, "problem": why}]
     assert "Nothing was changed" in run.summary
     assert not run.delta.asserted
     assert repository.git("status", "--porcelain") == ""
@@ -135,10 +136,10 @@ def test_several_files_change_together_or_not_at_all(pack: Pack, repository: Rep
 
 def test_changes_are_committed_to_a_branch_of_their_own(pack: Pack, repository: Repository) -> None:
     change(pack, HARMLESS)
-    secret = {"of-mine.env": "DB_PASSWORD=" + "h7Kq29xWpLz\n"}
+    secret = {"of-mine.conf": "DB_PASSWORD=" + "h7Kq29xWpLz\n"}
     repository.write({"new\nline.py": "NEW = 1\n", "other.py": "OTHER = 1\n", **secret})
     pack.look_again().intent("review", facts=['commit_to("all")']).lacks("commit_changes", because="file with secrets")
-    (repository.root / "of-mine.env").unlink()
+    (repository.root / "of-mine.conf").unlink()
     answer = pack.look_again().intent("review", facts=['commit_to("all")'])
     answer.invoke("commit_changes", {"message": "Whatever can be named"}, confirm=True)
     assert repository.git("show", "--name-only", "--format=", "all").split("\n") == ["other.py", TAX]

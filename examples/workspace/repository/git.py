@@ -122,7 +122,7 @@ class Git:
                     if size > most:
                         break
         except TookTooLong:
-            raise GitError(f"git {arguments[0]} took more than {_SECONDS:g} s") from None
+            raise GitError(f"git {arguments[0]} took more than {_SECONDS:g} s: is the disk busy?") from None
         return Answer(talk.code, b"".join(pieces)[:most], size > most, talk.errors)
 
     def ask(self, *arguments: str, stdin: bytes = b"", environ: Mapping[str, str] | None = None) -> bytes:
@@ -164,7 +164,7 @@ class Git:
             raise GitError(f"{name!r} is no name of a commit")
         oid = self.tip(name)
         if not oid:
-            raise GitError(f"there is no commit {name!r}")
+            raise GitError(f"there is no commit {name!r}: name a branch, a tag or the beginning of a hash")
         return oid
 
     def tip(self, name: str) -> str:
@@ -202,7 +202,7 @@ def _drivers(names: bytes) -> Iterator[tuple[str, str]]:
             yield name, _NEUTRAL[word]
             count += 1
             if count > _MOST_DRIVERS:
-                raise GitError("the repository is configured in a way that git cannot be asked safely")
+                raise GitError(f"the repository configures more than {_MOST_DRIVERS} filters: remove some")
 
 
 def _environ(root: str, folders: GitFolders, index: Path | None, drivers: Mapping[str, str]) -> dict[str, str]:

@@ -69,7 +69,7 @@ def _commit(context: Context, paths: list[str], message: str, branch: str, dry_r
     for path in paths:
         plain(path)
     if "\0" in message or not message.strip():
-        raise Refused("a commit has a message")
+        raise Refused("a commit has a message: say what was done and why")
     who = _author(context)
     named = b"".join(path.encode() + b"\0" for path in paths)
     with Root.opened(context.settings) as root, locked(root), tempfile.TemporaryDirectory(prefix="commit-") as folder:
@@ -105,7 +105,9 @@ def _author(context: Context) -> dict[str, str]:
     for word, default in (("name", "manglecp"), ("email", "manglecp@localhost")):
         value = context.settings.get(f"author_{word}") or default
         if _WHO.fullmatch(value) is None:
-            raise Refused(f"the setting 'author_{word}' is nothing that git takes")
+            raise Refused(
+                f"the setting 'author_{word}' is nothing that git takes: serve the pack with --set author_{word}=TEXT"
+            )
         for role in ("AUTHOR", "COMMITTER"):
             who[f"GIT_{role}_{word.upper()}"] = value
     return who
@@ -171,7 +173,7 @@ def _made_before(git: Git, tip: str, message: str, paths: list[str]) -> list[str
         files = _changed(git, git.tip(f"{tip}^"), f"{tip}^{{tree}}")
         if files and set(files) <= set(paths):
             return files
-    raise Refused("the files are on that branch already as they are")
+    raise Refused("the files are on that branch already as they are: there is nothing to commit")
 
 
 def _changed(git: Git, parent: str, tree: str) -> list[str]:

@@ -75,7 +75,7 @@ def read_diff(text: str) -> list[FileDiff]:
     while (one := reader.file()) is not None:
         found.append(one)
         if len(found) > _MOST_FILES:
-            raise Refused(f"the patch is about more than {_MOST_FILES} files")
+            raise Refused(f"the patch is about more than {_MOST_FILES} files: make several")
     if not found:
         raise Refused("the patch has no '--- a/PATH' line, and so changes nothing")
     if len({one.path for one in found}) < len(found):
@@ -173,7 +173,7 @@ def _path(old: str, new: str) -> str:
     if old.startswith("a/") and new.startswith("b/"):
         old, new = old[2:], new[2:]
     if old != new:
-        raise Refused(f"the patch names {old!r} and {new!r} for one file, and files are not renamed here")
+        raise Refused(f"the patch names {old!r} and {new!r} for one file: to rename it, delete it and make another")
     return new
 
 

@@ -84,7 +84,7 @@ def _outline(context: Context, path: str) -> Outline:
     except SyntaxError as error:
         raise Refused(f"{path!r} is no Python: line {error.lineno}: {error.msg}") from None
     except (RecursionError, MemoryError, ValueError):
-        raise Refused(f"{path!r} is nested too deeply") from None
+        raise Refused(f"{path!r} is nested too deeply: read a part of it instead") from None
     return {
         "path": path,
         "sha256": "" if found(text) else digest(data),

@@ -123,7 +123,9 @@ def make_patch(
                 plain(edit.path)
                 root.refuse_protected(edit.path)
                 if only is not None and edit.path not in only:
-                    raise Refused(f"{edit.path!r} is not among the files that were to be changed")
+                    raise Refused(
+                        f"{edit.path!r} is not among the files that were to be changed: declare the intent with it, too"
+                    )
                 before, now = texts[edit.path] if edit.path in texts else (_text(root, edit.path),) * 2
                 refuse_secrets(edit.path, before)
                 texts[edit.path] = before, _edited(edit, now)
@@ -233,7 +235,11 @@ def _edited(edit: Edit, now: str | None) -> str | None:
     count = now.count(old)
     if count != 1:
         lines = [str(now.count("\n", 0, at) + 1) for at in _places(now, old)]
-        where = f"is there {count} times (lines {', '.join(lines[:5])}): say more of it" if count else "is not there"
+        where = (
+            f"is there {count} times (lines {', '.join(lines[:5])}): say more of it"
+            if count
+            else "is not there: read those lines again"
+        )
         raise Refused(f"{edit.path!r}: the old text {where}")
     return now.replace(old, new)
 

@@ -92,7 +92,9 @@ def _planned(diff: FileDiff, now: Content | None, expected: str | None, exact: b
         if before is not False and _hash(before) == expected:
             return Planned(diff, before, data, mode, done=True)
         if exact:
-            raise Refused(f"{diff.path!r} is not the file that the patch was made for: it has changed since")
+            raise Refused(
+                f"{diff.path!r} is not the file that the patch was made for: it has changed since, so read it again"
+            )
     after = _after(diff, data, exact=is_known or (exact and expected is None and not diff.is_new))
     refuse_secrets(diff.path, None if after is None else text_of(after, diff.path))
     return Planned(diff, data, after, mode, done=False)
@@ -100,17 +102,17 @@ def _planned(diff: FileDiff, now: Content | None, expected: str | None, exact: b
 
 def _after(diff: FileDiff, data: bytes | None, *, exact: bool) -> bytes | None:
     if diff.is_new and data is not None:
-        raise Refused(f"{diff.path!r} is there already")
+        raise Refused(f"{diff.path!r} is there already: change it instead")
     if not diff.is_new and data is None:
         raise Refused(f"there is no file {diff.path!r}")
     text = applied(diff, text_of(data or b"", diff.path), exact=exact or diff.is_new)
     if diff.is_deleted:
         if text:
-            raise Refused(f"{diff.path!r} has lines that the patch does not delete")
+            raise Refused(f"{diff.path!r} has lines that the patch does not delete: read it again")
         return None
     after = text.encode()
     if len(after) > LARGEST:
-        raise Refused(f"{diff.path!r} would have more than {LARGEST:,} bytes")
+        raise Refused(f"{diff.path!r} would have more than {LARGEST:,} bytes: part it")
     return after
 
 

@@ -139,14 +139,16 @@ def read_at(folder: int, name: str, path: str) -> Content | None:
             if not stat.S_ISREG(about.st_mode):
                 raise Refused(f"{path!r} is no plain file")
             if about.st_size > LARGEST:
-                raise Refused(f"{path!r} has {about.st_size:,} bytes, and {LARGEST:,} are the most")
+                raise Refused(
+                    f"{path!r} has {about.st_size:,} bytes, and {LARGEST:,} are the most: a person has to look at it"
+                )
             data = read_at_most(descriptor, LARGEST)
     except Stopped as stopped:
         if stopped.errno == errno.ENOENT:
             return None
         raise _refusal(stopped) from None
     if data is None:
-        raise Refused(f"{path!r} grows while it is read")
+        raise Refused(f"{path!r} grows while it is read: try again")
     return Content(data, stat.S_IMODE(about.st_mode))
 
 

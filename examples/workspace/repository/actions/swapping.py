@@ -151,7 +151,7 @@ class _Place:
             return
         found = read_at(self.folder, self.name if self.is_idle else self.spare, self.change.path)
         if found is None or found.data != self.change.before:
-            raise Refused(f"{self.change.path!r} was changed by somebody else at the same time")
+            raise Refused(f"{self.change.path!r} was changed by somebody else at the same time: read it again")
 
     def swap_back(self) -> None:
         if self.is_idle:
@@ -220,10 +220,12 @@ def _rename(folder: int, old: str, new: str, flags: int) -> None:
 
 def _refusal(path: str, error: OSError) -> Refused:
     if error.errno in _UNABLE:
-        return Refused("this file system cannot swap two files in one step, so nothing is changed here")
+        return Refused(
+            "this file system cannot swap two files in one step, so nothing is changed here: clone to another one"
+        )
     if error.errno in _CLOSED:
         why = "What manglecp itself runs from is closed to actions"
         return Refused(f"{path!r} cannot be written: {error.strerror}. {why}")
     if error.errno in (errno.EEXIST, errno.ENOENT):
-        return Refused(f"{path!r} was changed by somebody else at the same time")
+        return Refused(f"{path!r} was changed by somebody else at the same time: read it again")
     return Refused(f"{path!r} cannot be changed: {error.strerror}")

@@ -133,7 +133,7 @@ def _run(context: Context, asked: list[str], seconds: int, memory_mb: int, stop_
     with Root.opened(context.settings) as root, tempfile.TemporaryDirectory(prefix="tests-") as folder:
         there = [f"./{path}" for path in named if root.kind(path) in ("file", "folder")]
         if asked and not there:
-            raise Refused(f"there is no file of these tests: {', '.join(named)[:200]}")
+            raise Refused(f"there is no file of these tests, as seen from the root: {', '.join(named)[:200]}")
         begun = time.monotonic()
         argv = [_interpreter(context), "-m", "pytest", "-p", _PLUGIN, "-q", "--color=no", "--tb=short"]
         argv += ["--continue-on-collection-errors"]

@@ -20,11 +20,13 @@ def digest(data: bytes) -> str:
 
 def text_of(data: bytes, path: str) -> str:
     if b"\0" in data:
-        raise Refused(f"{path!r} is binary")
+        raise Refused(f"{path!r} is binary: only text is read and changed here")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"{path!r} is no UTF-8 text: byte {error.start} does not fit") from None
+        raise Refused(
+            f"{path!r} is no UTF-8 text: byte {error.start} does not fit; a person has to look at it"
+        ) from None
 
 
 def lines_of(text: str) -> list[str]:
