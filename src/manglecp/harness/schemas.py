@@ -41,13 +41,17 @@ def fitting(schema: dict[str, Any]) -> Callable[[Any], bool]:
     """As :func:`fits`, for whoever asks often about one schema. It must not be changed meanwhile."""
     encoded = canonical(schema)
     wide = _wide(encoded)
+    is_valid: Callable[[Any], bool] | None = None
 
     def fit(arguments: Any) -> bool:
+        nonlocal is_valid
         if (wide is None or wide > _NARROW) and looks(arguments, schema) > MOST_LOOKS:
             return False
-        validator = _validator(encoded)
+        if is_valid is None:
+            validator = _validator(encoded)
+            is_valid = (lambda _: False) if validator is None else validator.is_valid
         try:
-            return validator is not None and bool(validator.is_valid(arguments))
+            return is_valid(arguments)
         except ValueError:  # too deep to be looked at
             return False
 

@@ -21,11 +21,11 @@ from manglecp.invoke.parties import Ended
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.refusals import Told, cancelled, failed, needs_decision, result_refused
 from manglecp.invoke.results import hiding, result_errors, result_of, scrubbed, unchanged
-from manglecp.invoke.run_rules import RunRules
+from manglecp.invoke.run_rules import NOTHING_SAID, RunRules
 from manglecp.mangle.errors import MangleError
 from manglecp.pack.model import Invocation
 from manglecp.wire.errors import SchemaError, WireError
-from manglecp.wire.messages.invocation import InvokeResult, Next, Observability, StateDelta
+from manglecp.wire.messages.invocation import Event, InvokeResult, Next, Observability, StateDelta
 
 __all__ = ["Answering"]
 
@@ -51,29 +51,33 @@ class Answering(NamedTuple):
         """The tool, as it was proven."""
         return self.plan.definition
 
-    def answer(self, ended: Ended, duration_ms: int) -> InvokeResult | WireError:
+    def events(self, ended: Ended) -> tuple[Event, ...]:
+        """What is told of each step."""
+        return events_of(ended.outcomes, self._caps.max_events)
+
+    def answer(self, ended: Ended, events: tuple[Event, ...], duration_ms: int) -> InvokeResult | WireError:
         """The result, or an error that says what stands all the same."""
         if ended.reason is not None:
-            return self._failure(ended)
+            return self._failure(ended, events)
         result = result_of(self.definition, ended.outcomes)
         errors = result_errors(self.definition, result)
         if errors:
-            return result_refused(self._told_errors(errors), self.told(ended))
+            return result_refused(self._told_errors(errors), self.told(ended, events))
         try:
-            said = self.rules.after(ended.standing, failed=False)
+            said = self.rules.after(ended.standing, failed=False) if self.rules.speak_after else NOTHING_SAID
         except MangleError:
             # What happened has happened, and nobody can say what it means: that is told, and nothing is made up.
             _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
-            return failed(None, self.told(ended, delta=StateDelta()), "after_run_rules")
+            return failed(None, self.told(ended, events, delta=StateDelta()), "after_run_rules")
         summaries = [str(text) for (text,) in said["summary"]]
         observed = Observability(
             summary=summary_of(summaries, ended.outcomes, self.definition.tool),
-            events=events_of(ended.outcomes, self._caps.max_events),
+            events=events,
             duration_ms=duration_ms,
         )
         hide = self._hide
         delta, following = _NO_DELTA, _NOTHING_NEXT
-        if any(said.values()):
+        if said is not NOTHING_SAID and any(said.values()):
             # The result is what the tool is for. Facts about it are ours, and never hold what looks like a credential.
             delta = state_delta(said, self.domain, self._caps.max_delta_facts)
             delta = _mapped(delta, lambda value: hide(scrubbed(value)))
@@ -90,8 +94,8 @@ class Answering(NamedTuple):
     def _caps(self) -> Invocation:
         return self.domain.pack.settings.invocation
 
-    def _failure(self, ended: Ended) -> WireError:
-        told = self.told(ended)
+    def _failure(self, ended: Ended, events: tuple[Event, ...]) -> WireError:
+        told = self.told(ended, events)
         if ended.reason == "cancelled":
             return cancelled(told)
         if ended.reason == "needs_decision":
@@ -99,7 +103,7 @@ class Answering(NamedTuple):
             return needs_decision(ended.culprit, told)
         return failed(ended.culprit, told, ended.reason or "step_failed")
 
-    def told(self, ended: Ended, delta: StateDelta | None = None) -> Told:
+    def told(self, ended: Ended, events: tuple[Event, ...], delta: StateDelta | None = None) -> Told:
         """What stands, for an error."""
         if delta is None:
             delta = self._standing_delta(ended.standing) if ended.effects else StateDelta()
@@ -107,7 +111,7 @@ class Answering(NamedTuple):
             run_id=self.run,
             effects=ended.effects,
             state_delta=self._hide(scrubbed(msgspec.to_builtins(delta))),
-            events=tuple(self._hide(event_rows(ended.outcomes, self._caps.max_events))),
+            events=tuple(self._hide(event_rows(events))),
             tried=any(one.call is not None and one.call.is_effect for one in ended.outcomes),
         )
 

@@ -22,15 +22,16 @@ class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_ms: int | None = None
 
 
+_encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(_Kept)
 
 
 def encoded(answer: Answer) -> bytes:
     """The bytes that :func:`decoded` reads."""
     if isinstance(answer, InvokeResult):
-        return msgspec.json.encode(_Kept(result=answer))
+        return _encode(_Kept(result=answer))
     details = None if answer.details is None else dict(answer.details)
-    return msgspec.json.encode(
+    return _encode(
         _Kept(code=answer.code, message=answer.message, details=details, retry_after_ms=answer.retry_after_ms)
     )
 

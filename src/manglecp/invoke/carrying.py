@@ -24,7 +24,7 @@ from manglecp.invoke.dispatching import Dispatched
 from manglecp.invoke.giving_up import GivingUp
 from manglecp.invoke.journal import EndState, Journal
 from manglecp.invoke.model import Outcome
-from manglecp.invoke.observing import event_rows
+from manglecp.invoke.observing import event_rows, events_of
 from manglecp.invoke.outcomes import states_of
 from manglecp.invoke.parties import Ended, Watch
 from manglecp.invoke.plan import Plan
@@ -36,7 +36,7 @@ from manglecp.mangle.errors import MangleError
 from manglecp.pack.model import Profile
 from manglecp.toolhost.dispatch import Dispatcher
 from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import InvokeResult, StateDelta
+from manglecp.wire.messages.invocation import Event, InvokeResult, StateDelta
 
 __all__ = ["CarryingOut"]
 
@@ -98,15 +98,17 @@ class CarryingOut:
             return await self._over(journal, "failed", None, failure)
         watch.progress("", steps, steps)
         answering = self._answering(accepted, rules)
-        answer = answering.answer(ended, round((time.monotonic() - started) * 1_000))
+        events = answering.events(ended)
+        answer = answering.answer(ended, events, round((time.monotonic() - started) * 1_000))
         self._point("closing")
-        return await self._close(ended, answering, answer, journal)
+        return await self._close(ended, events, answering, answer, journal)
 
     def set_aside(self, accepted: Accepted, code: str) -> Answer:
         """What is to be told of a run that nobody carries out until a person has decided."""
         rules = self._rules(accepted)
         ended = self._execution(accepted, rules, Watch()).left(code)
-        return self._answering(accepted, rules).answer(ended, 0)
+        answering = self._answering(accepted, rules)
+        return answering.answer(ended, answering.events(ended), 0)
 
     def _rules(self, accepted: Accepted) -> RunRules:
         """What rules say about the run."""
@@ -163,32 +165,34 @@ class CarryingOut:
         )
 
     def _events(self, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-        return event_rows(outcomes, self._limits.max_events)
+        return event_rows(events_of(outcomes, self._limits.max_events))
 
-    async def _close(self, ended: Ended, answering: Answering, answer: Answer, journal: Journal) -> Answer:
+    async def _close(
+        self, ended: Ended, events: tuple[Event, ...], answering: Answering, answer: Answer, journal: Journal
+    ) -> Answer:
         """Close the last turn, then write the end down, then it may be told."""
         undecided = ended.reason == "needs_decision"
         try:
-            witness = self._finished(ended, paused=undecided)
+            witness = self._finished(ended, events, paused=undecided)
         except GateRefused as refused:
             if not ended.effects:
-                return await self._over(journal, "failed", None, gate_refused(refused, answering.told(ended)))
+                return await self._over(journal, "failed", None, gate_refused(refused, answering.told(ended, events)))
             undecided, witness = True, None
             ended = ended.undecided(refused)
-            answer = answering.answer(ended, 0)
+            answer = answering.answer(ended, events, 0)
         if undecided:
             assert ended.culprit is not None
             await journal.undecided(ended.culprit, witness, encoded(answer))
             return answer
         return await self._over(journal, _end_state(ended, answer), witness, answer)
 
-    def _finished(self, ended: Ended, *, paused: bool) -> Witness | None:
+    def _finished(self, ended: Ended, events: tuple[Event, ...], *, paused: bool) -> Witness | None:
         """The witness of the last turn; None if policies let none be opened."""
         if ended.turn is None:
             return None
         return ended.turn.finish(
             reads=ended.reads,
-            events=self._events(ended.outcomes),
+            events=event_rows(events),
             states=states_of(ended.outcomes),
             paused=paused,
         )

@@ -114,7 +114,7 @@ def invalid_confirmation() -> WireError:
 def args_digest(args: Mapping[str, Any]) -> str:
     """Canonical, of the arguments as they were sent."""
     try:
-        return digest(dict(args))
+        return digest(args if type(args) is dict else dict(args))
     except Uncanonical as error:
         raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
 

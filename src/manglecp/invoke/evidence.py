@@ -272,7 +272,7 @@ def digest_of(outcome: Outcome) -> str:
 
 def event_digests(events: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of each event as it is told."""
-    return [digest_made(dict(event)) for event in events]
+    return [digest_made(event if type(event) is dict else dict(event)) for event in events]
 
 
 def queue_digest(digests: Sequence[str]) -> str:

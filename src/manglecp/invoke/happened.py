@@ -172,8 +172,9 @@ class Happenings:
         run, admitted = self._terms.run, self._terms.admission_digest
         answered = [one for one in self._calls.values() if one.answer is not None]
         results = [(one.action, one.outcome) for one in answered]
-        told = evidence.places_told(results + [(outcome.action, outcome) for _, outcome, _ in self._stray], events)
-        words, rows = [run], []
+        results += [(outcome.action, outcome) for _, outcome, _ in self._stray]
+        told = evidence.places_told(results, events)
+        words, rows, misshapen = [run], [], []
         for one, place in zip(answered, told, strict=False):
             gate = inputs is not None and one in inputs
             if one.outcome is None:  # the admission
@@ -182,12 +183,16 @@ class Happenings:
                     Answered(one.request.name, None, one.answer or 0, _ADMITTED, None, False, place, gate, not gate)
                 )
                 continue
-            read = one.done and one.number in reads.steps
-            gate = gate or (read and inputs is not None)
-            summary = one.done and (one.number in reads.answer or (read and inputs is None))
+            summary = False
+            if one.done:
+                read = one.number in reads.steps
+                gate = gate or (read and inputs is not None)
+                summary = one.number in reads.answer or (read and inputs is None)
+            elif one.outcome.code == evidence.BAD_OUTPUT:
+                misshapen.append(one.name)
             words += (one.run, evidence.digest_of(one.outcome))
             rows.append(self._answered(one.outcome, one.answer or 0, place, gate, summary, one.retry))
-        for (call, outcome, number), place in zip(self._stray, told[len(answered) :], strict=True):
+        for (call, outcome, number), place in zip(self._stray, told[len(rows) :], strict=True):
             words += (call.run, evidence.digest_of(outcome))
             rows.append(self._answered(outcome, number, place))
         digests = evidence.event_digests(events)
@@ -200,12 +205,16 @@ class Happenings:
             inputs is not None,
             tuple(rows),
             tuple(map(digests.index, queued)) if len(queued) < len(digests) else tuple(range(len(digests))),
-            tuple([(branch, one.answer is not None) for one in self.calls if (branch := one.request.branch)]),
+            self._joins() if self.widest > 1 else (),
             fence,
             self._terms.approval,
             tuple(self._ungated),
-            tuple([one.name for one in answered if one.outcome and one.outcome.code == evidence.BAD_OUTPUT]),
+            tuple(misshapen),
         ), words
+
+    def _joins(self) -> tuple[tuple[str, bool], ...]:
+        asked = [(one.request.branch, one.answer is not None) for one in self.calls]
+        return tuple((branch, joined) for branch, joined in asked if branch is not None)
 
     def _answered(
         self,

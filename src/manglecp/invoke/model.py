@@ -43,16 +43,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The steps that its arguments come from."""
     secret: bool = False
     """Does the input hold a value that must never be stored?"""
+    group: str = ""
+    """What the harness calls the calls that belong together: one sequential step. Made of the others, as the next."""
+    call_id: str = ""
+    """The same for the same attempt, in whichever process."""
 
-    @property
-    def call_id(self) -> str:
-        """The same for the same attempt, in whichever process."""
-        return f"{self.run}/{'s' if self.kind == 'do' else 'u'}{self.number}/{self.attempt}"
-
-    @property
-    def group(self) -> str:
-        """What the harness calls the calls that belong together: one sequential step."""
-        return f"{'s' if self.kind == 'do' else 'u'}{self.number}"
+    def __post_init__(self) -> None:
+        group = f"{'s' if self.kind == 'do' else 'u'}{self.number}"
+        msgspec.structs.force_setattr(self, "group", group)
+        msgspec.structs.force_setattr(self, "call_id", f"{self.run}/{group}/{self.attempt}")
 
     @property
     def is_effect(self) -> bool:

@@ -69,9 +69,9 @@ def events_of(outcomes: Sequence[Outcome], most: int = MOST_EVENTS) -> tuple[Eve
     return (*kept, Event(action="…", status="skipped", detail=f"{left} more events are not listed"))
 
 
-def event_rows(outcomes: Sequence[Outcome], most: int = MOST_EVENTS) -> list[dict[str, Any]]:
+def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
     """The same as JSON, for the evidence of a turn."""
-    rows: list[dict[str, Any]] = msgspec.to_builtins(events_of(outcomes, most))
+    rows: list[dict[str, Any]] = msgspec.to_builtins(events)
     return rows
 
 
@@ -98,9 +98,9 @@ def summary_of(said: Sequence[str], outcomes: Sequence[Outcome], tool: str) -> s
     """What the pack's rules say, at most three sentences of it; else what happened."""
     if said and (text := clean(" ".join(said))):
         return " ".join(_END.split(text)[:_SENTENCES])
-    done = [one.action for one in outcomes if one.kind == "do" and one.status == "done"]
-    skipped = sum(one.status == "skipped" for one in outcomes)
-    actions = f"{len(done)} action{'' if len(done) == 1 else 's'}"
+    done = len([one for one in outcomes if one.kind == "do" and one.status == "done"])
+    skipped = len([one for one in outcomes if one.status == "skipped"])
+    actions = f"{done} action{'' if done == 1 else 's'}"
     also = f" and left out {skipped}" if skipped else ""
     return f"Ran {actions}{also} for {shown(tool)}."
 

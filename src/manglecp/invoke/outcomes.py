@@ -27,16 +27,23 @@ __all__ = [
 
 def effects_of(outcomes: Sequence[Outcome]) -> tuple[Effect, ...]:
     """What happened, or may have, in the order in which it did."""
-    undoing = {one.number: one.status for one in outcomes if one.kind == "undo"}
+    undoing: dict[int, Status] = {}
+    done: list[tuple[Outcome, Call]] = []
+    for one in outcomes:
+        if one.kind == "undo":
+            undoing[one.number] = one.status
+        elif one.call is not None and one.call.is_effect and may_stand(one):
+            done.append((one, one.call))
     return tuple(
-        Effect(
-            step=one.number,
-            action=one.action,
-            status=standing(one, undoing.get(one.number)),
-            lasting=not isinstance(one.call.step, Step) or one.call.step.lasting,
-        )
-        for one in outcomes
-        if one.kind == "do" and one.call is not None and one.call.is_effect and may_stand(one)
+        [
+            Effect(
+                step=one.number,
+                action=one.action,
+                status=standing(one, undoing.get(one.number)),
+                lasting=not isinstance(call.step, Step) or call.step.lasting,
+            )
+            for one, call in done
+        ]
     )
 
 

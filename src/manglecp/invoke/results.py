@@ -27,8 +27,7 @@ def result_of(definition: Definition, outcomes: Sequence[Outcome]) -> dict[str, 
     """Out of the steps that are done. What is not there is left out; the schema says whether it has to be."""
     outputs = {one.number: one.output for one in outcomes if one.kind == "do" and one.status == "done"}
     if not definition.results:
-        last = max(outputs, default=None)
-        return _object(outputs[last]) if last is not None else {}
+        return _object(outputs[max(outputs)]) if outputs else {}
     found: dict[str, Any] = {}
     for key, number, pointer in definition.results:
         if number not in outputs:

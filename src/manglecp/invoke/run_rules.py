@@ -31,7 +31,7 @@ from manglecp.mangle.values import Value
 from manglecp.wire.faults import Fault
 from manglecp.wire.values import to_value
 
-__all__ = ["AFTER", "RunRules", "Spoken"]
+__all__ = ["AFTER", "NOTHING_SAID", "RunRules", "Spoken"]
 
 _ABOUT_RUNS: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
 AFTER: Final[Mapping[str, int]] = {
@@ -43,7 +43,7 @@ AFTER: Final[Mapping[str, int]] = {
     "summary": 1,
 }
 """What rules say when a run is over, and the number of arguments."""
-_NOTHING: Final[Mapping[str, list[tuple[Value, ...]]]] = {name: [] for name in AFTER}
+NOTHING_SAID: Final[Mapping[str, list[tuple[Value, ...]]]] = {name: [] for name in AFTER}
 """What they say where there are none; not to be changed."""
 
 
@@ -130,6 +130,11 @@ class RunRules:
             return ()
         return {str(action) for action, _ in self._ask(outcomes).all("effect_denied", 2)}
 
+    @property
+    def speak_after(self) -> bool:
+        """Do any rules say something when a run is over?"""
+        return self._spoken.after
+
     def after(self, standing: Sequence[Outcome], *, failed: bool) -> Mapping[str, list[tuple[Value, ...]]]:
         """What rules say about the run as it stands, by predicate.
 
@@ -137,7 +142,7 @@ class RunRules:
         was called would claim what did not happen.
         """
         if not self._spoken.after:
-            return _NOTHING
+            return NOTHING_SAID
         said = self._after(standing)
         if not failed:
             return said

@@ -24,11 +24,26 @@ CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
 """The contract that evidence is normalised under: the one of this room."""
 
+_encode: Final = msgspec.json.Encoder().encode
+
 
 def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str) -> str:
     """The identity of a turn: the same turn always has the same one."""
-    named = {"sessionId": session_id, "turnIndex": turn_index, "modelRef": model_ref, "promptDigest": prompt_digest}
-    return "turn1_" + hashlib.sha256(canonical(named)).hexdigest()
+    named = _Named(model_ref, prompt_digest, session_id, turn_index)
+    try:
+        form = _encode(named)
+    except UnicodeEncodeError:  # said as whoever reads texts says it
+        form = canonical(msgspec.to_builtins(named))
+    return "turn1_" + hashlib.sha256(form).hexdigest()
+
+
+class _Named(msgspec.Struct, rename="camel"):
+    """What the identity of a turn is made of, in the order of canonical JSON."""
+
+    model_ref: str
+    prompt_digest: str
+    session_id: str
+    turn_index: int
 
 
 @dataclass(frozen=True)
