@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import random
 import re
 import sys
@@ -206,6 +207,18 @@ def test_of_a_file_that_is_made_for_them_nothing_leaves(repository: Repository) 
         assert "where it stands" in diff["diff"]
         assert git_diff(here, [".env"], base=base)["diff"] == ""
     assert git_diff(here, ["*"])["files"] == [], "a path is a path"
+
+
+def test_nor_if_its_name_is_no_text(repository: Repository) -> None:
+    odd = Path(os.fsdecode(bytes(repository.root) + b"/\xff.env"))
+    odd.write_text("LIGHTHOUSE=by the hill\n")
+    repository.commit("Keep it")
+    odd.write_text("LIGHTHOUSE=by the sea\n")
+    repository.write({"code.py": "CODE = 1\n"})
+    diff = git_diff(context(repository.root))
+    assert {file["path"] for file in diff["files"]} == {"\\xff.env", "code.py"}
+    assert "CODE" in diff["diff"]
+    assert "LIGHTHOUSE" not in diff["diff"]
 
 
 def test_the_middle_of_a_key_in_a_diff_is_not_shown() -> None:

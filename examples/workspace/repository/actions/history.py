@@ -72,8 +72,10 @@ def _diff(context: Context, paths: list[str], base: str, staged: bool) -> Diff:
         since = git.ask("hash-object", "-t", "tree", "--stdin").decode().strip() if unborn else git.revision(base)
         how = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all"]
         how += ["--cached"] if staged else []
-        files = list(_counted(git.ask("diff", "--numstat", "-z", *how, since, "--", *paths)))
-        hidden = [file["path"] for file in files if holds_credentials(file["path"])]
+        counted = git.ask("diff", "--numstat", "-z", *how, since, "--", *paths)
+        files = list(_counted(counted.decode(errors="backslashreplace")))
+        exact = (file["path"] for file in _counted(counted.decode(errors="surrogateescape")))
+        hidden = filter(holds_credentials, exact)
         how += ["--src-prefix=a/", "--dst-prefix=b/", since, "--"]
         which = [*(f":(literal){path}" for path in paths), *(f":(exclude,literal){path}" for path in hidden)]
         text, cut = git.begin("diff", *how, *which, most=_MOST_READ, environ={"GIT_LITERAL_PATHSPECS": "0"})
@@ -96,8 +98,8 @@ def _untracked(root: Root, git: Git, paths: list[str]) -> Iterator[tuple[str, st
                 yield path, ""
 
 
-def _counted(said: bytes) -> Iterator[DiffFile]:
-    for entry in said.decode(errors="backslashreplace").split("\0"):
+def _counted(said: str) -> Iterator[DiffFile]:
+    for entry in said.split("\0"):
         match entry.split("\t", 2):
             case [added, removed, path]:
                 if added == removed == "-":
