@@ -216,7 +216,10 @@ def test_owners_are_named_to_whoever_reviews(tmp_path: Path) -> None:
         assert "pricing/money.py belongs to @shop/core" in answer.tool("show_changes").instructions
         assert read_first(answer, "show_changes")[0] == "pricing/money.py"
         assert [one["path"] for one in answer.invoke("show_changes").result["files"]] == ["pricing/money.py"]
-        assert answer.invoke("show_changes", {"base": "v9"}).result["problem"] == "there is no commit 'v9'"
+        assert (
+            answer.invoke("show_changes", {"base": "v9"}).result["problem"]
+            == "there is no commit 'v9': name a branch, a tag or the beginning of a hash"
+        )
 
 
 def test_a_scan_goes_on_while_it_is_asked(tmp_path: Path) -> None:
