@@ -53,8 +53,9 @@ def tampered(place: Path, *statements: str) -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        'body = replace(body, \'"id":"jw1_\', \'"id":"jw1_0\')',
-        "body = replace(body, 'sha256:', 'sha256:0')",
+        # However it is stored: as a whole, or as what it has in common with others and the names that are its own.
+        'body = replace(body, \'"id":"jw1_\', \'"id":"jw1_0\'), pattern = iif(pattern IS NULL, NULL, zeroblob(32))',
+        "body = replace(body, 'sha256:', 'sha256:0'), names = iif(names IS NULL, NULL, zeroblob(length(names)))",
         "run = 'r-another'",
         "identity = 'somebody else'",
     ],

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from manglecp.harness.alike import Alike
 from manglecp.harness.canonical import canonical
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import read_documents
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 KIND: Final = "manglecp.harness.witness.v1"
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
+_alike: Final = Alike(64)
 _MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "mutationReady", "digests", "findings")
 
 
@@ -112,8 +114,10 @@ class Witness(Mapping[str, Any]):
 
     @property
     def kept(self) -> msgspec.Raw | Filled:
-        """The same for whoever keeps many: of a turn that was recognised with what it has in common with others."""
-        return self._judgement.written if isinstance(self._judgement, Foretold) else self.written
+        """The same for whoever keeps many: what it has in common with others is told apart, if there were any."""
+        if isinstance(self._judgement, Foretold):
+            return self._judgement.written
+        return _alike.filled(bytes(self.written)) or self.written
 
     @cached_property
     def _read(self) -> dict[str, Any]:
