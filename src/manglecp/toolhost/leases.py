@@ -23,7 +23,6 @@ A refused token is not used up, whatever the reason: a caller who guesses wrong 
 
 from __future__ import annotations
 
-import os
 import time
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
@@ -32,6 +31,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.toolhost.hashing import Mac, hex_digest, same
+from manglecp.toolhost.random_ids import random_id
 from manglecp.toolhost.short_json import reader
 
 __all__ = ["MAX_TTL", "Audit", "LeaseBook", "Reason", "input_digest", "mint"]
@@ -82,7 +82,7 @@ def mint(
     """
     if not 0 <= ttl < float("inf"):  # which NaN is not either
         raise ValueError(f"ttl is {ttl}: seconds are expected, 0 or more")
-    lease, expires = os.urandom(16).hex(), clock() + min(ttl, MAX_TTL)
+    lease, expires = random_id(), clock() + min(ttl, MAX_TTL)
     if audit is not None:
         audit("lease_granted", {"lease": lease, "aid": aid, "call_id": call_id, "tier": tier, "expires": expires})
     payload = f'["{lease}",{expires!r},{_quoted(aid)},{_quoted(input_digest)},{_quoted(call_id)},{tier}]'

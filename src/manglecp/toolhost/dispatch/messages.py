@@ -16,7 +16,6 @@ would wipe the state and means that nothing changed.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -27,6 +26,7 @@ from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, Status, 
 from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.effects import DANGEROUS, SAFE
 from manglecp.toolhost.hashing import hex_digest
+from manglecp.toolhost.random_ids import random_id
 
 if TYPE_CHECKING:
     from manglecp.harness.states import MutationReady, ToolRequests
@@ -49,10 +49,6 @@ class RequestError(ValueError):
         self.oversize = oversize
 
 
-def _new_call_id() -> str:
-    return secrets.token_hex(16)
-
-
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call of an action. What is not said is assumed to be the worst: dangerous, and not to be repeated."""
 
@@ -68,7 +64,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     identity: str = ""
     """On whose behalf. Anonymous is an identity like any other."""
-    call_id: str = msgspec.field(default_factory=_new_call_id)
+    call_id: str = msgspec.field(default_factory=random_id)
     authority: MutationReady | ToolRequests | None = None
     """What permits it; above tier 0 there has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
