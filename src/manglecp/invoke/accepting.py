@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from os import urandom
 from typing import Any
 
 import msgspec
@@ -32,6 +31,7 @@ from manglecp.store.ledger import Kind, Note
 from manglecp.store.opening import Store
 from manglecp.store.runs.errors import KeyTaken
 from manglecp.store.runs.model import Claimed, NewRun, RunState, Values
+from manglecp.toolhost.random_ids import random_id
 
 __all__ = ["Accepted", "Accepting", "Asked"]
 
@@ -84,7 +84,7 @@ class Accepting:
 
     async def accept(self, checked: Checked, asked: Asked) -> Accepted:
         """:class:`KeyTaken` if the key stands for a run already."""
-        run = f"r-{urandom(16).hex()}"
+        run = f"r-{random_id()}"
         admission = Admission(
             run=run,
             identity=asked.identity.name,
