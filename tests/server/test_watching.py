@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -16,7 +17,7 @@ from opentelemetry.trace import StatusCode
 from manglecp.intent.identity import Identity
 from manglecp.server.logs import configure
 from manglecp.server.metrics import Metrics
-from manglecp.server.tracing import Tracing
+from manglecp.server.tracing import Tracing, tracing
 from tests.server.desk import Tokens, desk, encoded, intent, invoke
 from tests.server.house import JSON, house
 
@@ -116,6 +117,12 @@ async def test_spans_and_figures_name_intents_and_tools_but_nothing_that_a_clien
     assert 'intent="go"' in shown
     assert 'tool="t"' in shown
     assert "no-such" not in shown
+
+
+def test_spans_are_made_for_who_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tracing() == ()
+    monkeypatch.setattr(trace, "get_tracer_provider", TracerProvider)
+    assert len(tracing()) == 1
 
 
 async def test_there_is_an_end_of_names_in_figures() -> None:

@@ -197,6 +197,9 @@ class Core:
         tool: str | None = None,
     ) -> None:
         """Tell the log and the metrics about a request that is answered."""
+        logged = _log.isEnabledFor(logging.INFO)
+        if not logged and not self._observers:
+            return
         who = session.identity
         request = None if message is None or message.id is None else message.id[:_LONGEST_ID]
         event = Handled(
@@ -213,7 +216,7 @@ class Core:
             began_ns=began_ns,
             ended_ns=time.time_ns(),
         )
-        if _log.isEnabledFor(logging.INFO):
+        if logged:
             _log.info(
                 "%s answered with %s",
                 event.type or "a message",

@@ -56,7 +56,7 @@ async def serve_http(
     from manglecp.server.memory import keep_small
     from manglecp.server.metrics import Metrics
     from manglecp.server.tls import Tls
-    from manglecp.server.tracing import Tracing
+    from manglecp.server.tracing import tracing
 
     keep_small()
     required = who.auth is not None
@@ -70,7 +70,7 @@ async def serve_http(
         secrets=who.secrets or local_secrets(),
         auto_confirm=who.auto_confirm,
         settings=settings,
-        observers=(metrics, Tracing()),
+        observers=(metrics, *tracing()),
     ) as core:
         app = App(core, guards, metrics=metrics, metadata=who.metadata, max_age=listening.max_age)
         listener = Listener(app, bound, tls=tls)

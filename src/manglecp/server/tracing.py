@@ -1,4 +1,4 @@
-"""Spans for answers, through the API of OpenTelemetry alone: without its SDK they cost next to nothing.
+"""Spans for answers, through the API of OpenTelemetry alone: without its SDK there are none, and they cost nothing.
 
 A span is made when the answer is there, with the times at which it began and ended, so that nothing has to be carried
 along. A client that says which trace it belongs to is a part of that (W3C trace context).
@@ -19,7 +19,7 @@ from manglecp.server import names
 if TYPE_CHECKING:
     from manglecp.server.core import Handled
 
-__all__ = ["PARENT", "Tracing", "joined"]
+__all__ = ["PARENT", "Tracing", "joined", "tracing"]
 
 PARENT: Final = b"traceparent"
 """The header that names the trace of a request."""
@@ -32,12 +32,9 @@ class Tracing:
     """An observer of the core (:class:`manglecp.server.core.Handled`)."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
-        self._provider = provider
         self._tracer = trace.get_tracer(names.TRACER, tracer_provider=provider)
 
     def __call__(self, event: Handled) -> None:
-        if isinstance(self._provider or trace.get_tracer_provider(), _NOBODY):
-            return
         about = event.intent or event.tool
         name = event.type or "message"
         span = self._tracer.start_span(
@@ -57,6 +54,11 @@ class Tracing:
                 span.set_attribute(names.ATTRIBUTE_ERROR, event.code)
                 span.set_status(StatusCode.ERROR)
         span.end(event.ended_ns)
+
+
+def tracing() -> tuple[Tracing, ...]:
+    """What makes spans, if anybody sees them. Whoever wants to has set up an SDK by the time that a process serves."""
+    return () if isinstance(trace.get_tracer_provider(), _NOBODY) else (Tracing(),)
 
 
 @contextmanager
