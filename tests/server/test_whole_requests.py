@@ -5,6 +5,7 @@ tell the two apart by their answers.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import re
@@ -12,10 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from manglecp.intent.identity import Identity
 from manglecp.server.guards import Guards
+from manglecp.server.pending import Pending
+from manglecp.server.replies import Reply
+from manglecp.server.sessions import Session
 from manglecp.server.settings import Rate, ServerSettings
+from manglecp.wire.messages import IntentRequest, InvokeRequest
 from tests.invoke.test_request_keys import Held
 from tests.server.desk import PATIENCE, Tokens, encoded, intent, invoke, plain_pack
 from tests.server.house import House, house
@@ -182,6 +188,27 @@ async def test_many_that_are_refused_at_once() -> None:
             assert (await answer(reader))[0][0] == b"HTTP/1.1 400 Bad Request"
         assert json.loads((await answer(reader))[1])["id"] == "last"
         writer.close()
+
+
+async def test_nothing_of_it_is_left_for_the_collector() -> None:
+    async with house() as h:
+        sent = [request("/evaluate", intent("a")), request("/invoke", invoke("b", await tool(h, "t"), {"n": 1}))]
+        reader, writer = await h.raw(b"")
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for one in (*sent, *sent):
+                writer.write(one)
+                assert (await answer(reader))[0][0] == b"HTTP/1.1 200 OK"
+            gc.collect()
+            left = {type(one) for one in gc.garbage}
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        writer.close()
+    assert not left & {RequestResponseCycle, Session, Pending, Reply, IntentRequest, InvokeRequest}
 
 
 async def test_an_error_of_the_server_is_told_and_logged(

@@ -60,6 +60,7 @@ class Invocations:
         self._clock = clock
         self._leaving = leaving
         self._point = point
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._open: set[_Invocation] = set()
         """Those that are not answered yet."""
         self._keyed: dict[tuple[str, str], tuple[str, _Invocation]] = {}
@@ -84,7 +85,9 @@ class Invocations:
             point=self._point,
         )
         one = _Invocation(request, identity, answered, watch)
-        one.task = asyncio.create_task(self._carry_out(one))
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        one.task = self._loop.create_task(self._carry_out(one))
         self._open.add(one)
 
     def stop(self, identity: Identity, key: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from manglecp.server.asgi import Receive, Scope, Send
+from manglecp.server.asgi import Connection, Receive, Scope, Send, connection_of
 from manglecp.server.core import Core
 from manglecp.server.guards import Guards
 from manglecp.server.http import Http
@@ -39,15 +39,15 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await run(self.steps(scope, receive, send))
+            await run(self.steps(scope, receive, send, connection_of(scope)))
         elif scope["type"] == "websocket":
             await self._websocket(self._seen(scope), receive, send)
         else:
             raise ValueError(f"{scope['type']} is not served")
 
-    def steps(self, scope: Scope, receive: Receive, send: Send) -> Steps[None]:
+    def steps(self, scope: Scope, receive: Receive, send: Send, connection: Connection | None) -> Steps[None]:
         """A request over HTTP, from its headers to its answer."""
-        return self._http.steps(self._seen(scope), receive, send)
+        return self._http.steps(self._seen(scope), receive, send, connection)
 
     def _seen(self, scope: Scope) -> Scope:
         return scope if self._proxies is None else self._proxies.seen_through(scope)

@@ -16,7 +16,7 @@ from http.client import responses
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from manglecp.server.asgi import Header, Receive, Scope, Send, connection_of, headers_of, respond
+from manglecp.server.asgi import Connection, Header, Receive, Scope, Send, headers_of, respond
 from manglecp.server.bodies import Gone, read_body, whole_body
 from manglecp.server.core import Core
 from manglecp.server.credentials import challenge, present
@@ -48,14 +48,22 @@ Handler = Callable[["_Request"], Steps[None]]
 
 
 class _Request:
+    __slots__ = ("_cors", "_send", "connection", "headers", "method", "peer", "receive")
+
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes], cors: list[Header]
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        connection: Connection | None,
+        headers: Mapping[bytes, bytes],
+        cors: list[Header],
     ) -> None:
         self.method: str = scope["method"]
         self.headers = headers
         self.receive = receive
         self.peer: str | None = scope["client"][0] if scope.get("client") else None
-        self.connection = connection_of(scope)
+        self.connection = connection
         self._send = send
         self._cors = cors
 
@@ -113,15 +121,15 @@ class Http:
             self._routes[_path(metadata[0])] = (("GET", "HEAD"), self._described)
         self._skills = f"{base}/skills/"
 
-    def steps(self, scope: Scope, receive: Receive, send: Send) -> Steps[None]:
+    def steps(self, scope: Scope, receive: Receive, send: Send, connection: Connection | None) -> Steps[None]:
         """From the headers of a request to its answer."""
         headers = headers_of(scope)
         origin = headers.get(b"origin")
-        request = _Request(scope, receive, send, headers, [])
+        request = _Request(scope, receive, send, connection, headers, [])
         try:
             self._guards.check(headers.get(b"host"), origin, scope["scheme"])
             if origin is not None:
-                request = _Request(scope, receive, send, headers, self._guards.cors(origin))
+                request = _Request(scope, receive, send, connection, headers, self._guards.cors(origin))
             yield from self._route(request, scope["path"])
         except WireError as error:
             yield from request.refuse(error)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sized
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -98,9 +98,6 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._deadline = None
         super().on_headers_complete()
-        # The next request may be there before this one is begun: each has an exchange of its own.
-        exchange = _Exchange(self, self.cycle)
-        self.scope["extensions"] = {CONNECTION: exchange}  # type: ignore[dict-item]  # ASGI has objects only
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """An error message as the body, then the end of the connection."""
@@ -116,7 +113,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self.pipeline:
-            super()._start_asgi_task(*self.pipeline.pop())
+            self._begin_task(*self.pipeline.pop())
         else:
             self._idle = True
             self._within(self.timeout_keep_alive, self.timeout_keep_alive_handler)
@@ -138,9 +135,10 @@ class HttpProtocol(HttpToolsProtocol):
         if begun is None:
             return
         if begun.more_body:
-            super()._start_asgi_task(begun, self.app)
+            self._begin_task(begun, self.app)
         else:
-            steps = self.app.steps(begun.scope, begun.receive, begun.send)  # the application is ours
+            app: Any = self.app  # it is ours
+            steps = app.steps(begun.scope, begun.receive, begun.send, _Exchange(self, begun))
             go(steps, partial(self._go_on, begun))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -149,6 +147,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._begun = cycle
         else:  # it is refused
             super()._start_asgi_task(cycle, app)
+
+    def _begin_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        exchange: Any = _Exchange(self, cycle)  # for ASGI that is no extension
+        cycle.scope["extensions"] = {CONNECTION: exchange}
+        super()._start_asgi_task(cycle, app)
 
     def _go_on(self, cycle: RequestResponseCycle, rest: Coroutine[Any, Any, None]) -> None:
         super()._start_asgi_task(cycle, lambda *_: rest)
@@ -207,14 +210,19 @@ class _Exchange:
             return False
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        more = [b"%s: %s\r\n" % header for header in cycle.default_headers]
         end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
-        cycle.transport.write(b"".join((head, *more, end, body)))
+        cycle.transport.write(b"".join((head, _lines(*cycle.default_headers), end, body)))
         cycle.message_event.set()
         if not cycle.keep_alive:
             cycle.transport.close()
         cycle.on_response()
         return True
+
+
+@lru_cache(maxsize=4)
+def _lines(*headers: tuple[bytes, bytes]) -> bytes:
+    """Those that every answer has. They change once in a second."""
+    return b"".join(b"%s: %s\r\n" % header for header in headers)
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):

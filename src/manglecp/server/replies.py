@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages import Message
@@ -11,8 +11,7 @@ from manglecp.wire.sending import encode
 __all__ = ["Reply", "failure", "success"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """A terminal message, ready to be sent."""
 
     data: bytes
