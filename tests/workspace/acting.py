@@ -67,12 +67,13 @@ def serving(
     *,
     folder: Path,
     programs: tuple[str, ...] = ("git", "python"),
+    more: str = "",
     **settings: str,
 ) -> None:
-    """Do the work with hosts of a pack that has these actions and nothing else; ``folder`` is where it is made."""
+    """Do the work with hosts of a pack that has these actions, and ``more``; ``folder`` is where it is made."""
     pack = folder / "workspace"
     shutil.copytree(_PACK / "repository", pack / "repository", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(_PACK / "actions.py", pack / "actions.py")
+    (pack / "actions.py").write_text((_PACK / "actions.py").read_text("utf-8") + more, "utf-8")
     (pack / "rules").mkdir()
     (pack / "rules" / "a.mg").write_text("p(1).")
     (pack / "pack.toml").write_text(_TOML)
