@@ -1,8 +1,9 @@
 """SHA-256 and HMAC-SHA256 as a host needs them: few bytes at a time, and soon after its start.
 
-CPython has an implementation of its own beside that of OpenSSL. It is much quicker over the few hundred bytes of a
-request, where OpenSSL spends its time on looking the algorithm up, and it need not be loaded first. Over more bytes
-OpenSSL is quicker, and gets them. Where an interpreter was built without the former, :mod:`hashlib` takes its place.
+CPython has an implementation of its own beside that of OpenSSL. A host takes that: it is there at once, and to load
+OpenSSL takes as long as thousands of digests of the few hundred bytes of a request. Over more bytes OpenSSL is so much
+quicker that it gets them. A process that has loaded it already, such as a server, leaves everything to it; so does one
+whose interpreter was built without the other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from hashlib import sha256
 else:
     try:
-        if sys.version_info >= (3, 12):
+        if "_hashlib" in sys.modules:
+            from hashlib import sha256
+        elif sys.version_info >= (3, 12):
             from _sha2 import sha256
         else:
             from _sha256 import sha256
