@@ -11,10 +11,10 @@ Text is trimmed of Unicode white space and, where it is one of a set of words, p
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -67,7 +67,7 @@ def digest(value: Any) -> str:
 def digest_made(value: Any) -> str:
     """The same of a value that was made here, of whole numbers and of texts that have been read: nothing in it is to
     be refused or carried as text."""
-    return digest_bytes(_encode(value))
+    return "sha256:" + sha256(_encode(value)).hexdigest()
 
 
 def digest_text(text: str) -> str:
@@ -77,7 +77,7 @@ def digest_text(text: str) -> str:
 
 def digest_bytes(data: bytes) -> str:
     """The digest of bytes, which may be a canonical form."""
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+    return "sha256:" + sha256(data).hexdigest()
 
 
 def _is_plain(value: Any) -> bool:

@@ -87,12 +87,11 @@ _PLAIN_MEMBERS: Final = frozenset(
 class Course:
     """A turn so far: its evidence, which is read when it is asked for, or its shape, or both."""
 
-    __slots__ = ("_before", "_given", "_growing", "_opening", "_seen", "_step", "recognised")
+    __slots__ = ("_before", "_given", "_growing", "_opening", "_seen", "_step", "_told", "recognised")
 
     def __init__(
         self,
         growing: Growing | None,
-        *,
         before: Course | None = None,
         step: Step = "open",
         text: bytes | None = None,
@@ -105,6 +104,8 @@ class Course:
         self._given = text
         """What came in this step, if its shape may be known; None also where the shape says it (:attr:`_text`)."""
         self._seen = seen
+        self._told: bytes | None = None
+        """What its shape tells first, once somebody has asked."""
         self._opening: Shape | None = None
         """Of what turns have in common: the shape of the id that was opened with last."""
         self.recognised = recognised
@@ -151,7 +152,7 @@ class Course:
         if shape is not None and shape.length == len(text):
             values = shape.match((), text)
             if values:
-                return Course(None, before=self, text=text, seen=(shape, values))
+                return Course(None, self, "open", text, (shape, values))
         assert self._seen is not None
         start, none = self._seen
         growing = self.growing.called(call_id)
@@ -167,7 +168,7 @@ class Course:
             _shapes.keep("open", len(text), shape)
             found = shape, values
         self._opening = found[0]
-        return Course(growing, before=self, text=text, seen=found)
+        return Course(growing, self, "open", text, found)
 
     def grown(self, step: Step, more: Mapping[str, Any], *, of_json: bool = False) -> Course:
         """With more evidence, which is read unless it is recognised. ``of_json``: it is known to be JSON values."""
@@ -176,10 +177,10 @@ class Course:
         if seen is not None and text is not None:
             found = _shapes.find(seen[0], step, seen[1], text)
             if found is not None:
-                return Course(None, before=self, step=step, text=text, seen=found, recognised=True)
+                return Course(None, self, step, text, found, recognised=True)
         # Who is not going to be learnt does not hold on to all that was before: long turns would add up.
         before = None if text is None else self
-        return Course(self.growing.grown(more), before=before, step=step, text=text)
+        return Course(self.growing.grown(more), before, step, text)
 
     def said(self, step: Step, form: Form, said: bytes) -> Course | None:
         """With the evidence that a form makes of words, if that is recognised. Nothing of it is made."""
@@ -196,7 +197,7 @@ class Course:
             if found is None:
                 return None
             _fittings.keep(form, found[0], values, text)
-        return Course(None, before=self, step=step, seen=found, recognised=True)
+        return Course(None, self, step, None, found, recognised=True)
 
     # --- what is told of it ----------------------------------------------------------------------------------------
 
@@ -209,7 +210,9 @@ class Course:
             return False
         while course.recognised:
             # No text in it has a quotation mark or an escape: what stands there like an object is one.
-            if named in course.told(0).text:
+            if course._told is None:
+                course._told = course.told(0).text
+            if named in course._told:
                 return True
             assert course._before is not None
             course = course._before

@@ -225,8 +225,9 @@ class Shape:
         """The same of a text whose names are there already: what is put in order and what is hashed is added."""
         if self._ordered:
             found += sorted([found[number] for number in self._ordered])
+        add = found.append
         for template, pick in self._hashed:
-            found.append(sha256(template % pick(found)).hexdigest().encode())
+            add(sha256(template % pick(found)).hexdigest().encode())
         distinct = len(set(found)) == len(found) - self._repeated
         return found if distinct and self.fixed.isdisjoint(found) else None
 

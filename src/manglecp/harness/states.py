@@ -104,8 +104,8 @@ class _Registry:
         self._issued[ref(stage, self._issued.pop)] = issued
 
     def find(self, stage: object, kind: type[_Stage]) -> _Issued:
-        issued = self._issued.get(ref(stage)) if isinstance(stage, _Stage) else None
-        if issued is None or issued.kind is not kind or type(stage) is not kind:
+        issued = self._issued.get(ref(stage)) if type(stage) is kind else None
+        if issued is None or issued.kind is not kind:
             raise Forged(f"this is no {kind.__name__} that a turn has reached")
         return issued
 

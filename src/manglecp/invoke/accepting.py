@@ -101,7 +101,7 @@ class Accepting:
         )
         durable = checked.plan.has_effects
         new = self._new_run(admission, checked, asked) if durable or asked.key is not None else None
-        since = time.monotonic()
+        since = time.monotonic() if durable else 0.0
         if durable or checked.consent is not None:
             await self.threads.run(self._write, admission, checked, new if durable else None)
         journal: Journal

@@ -6,7 +6,6 @@ It holds digests and names, never values. Its digest is the instruction that the
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from manglecp.intent.definition import Definition
 __all__ = ["Admission", "chain_digest"]
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was accepted, as names and digests."""
 
     run: str
@@ -35,7 +34,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, d
     approval: str | None = None
     request_key_digest: str | None = None
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """What the turns of the run name it by."""
         return digest_made(self)

@@ -99,6 +99,17 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         """Every gate once, every effect undone once, the last turn, and what is spare."""
         return 2 * self.gates + 1 + self.spare_turns
 
+    @property
+    def needed(self) -> int:
+        """Turns that it takes if nothing fails."""
+        return self.gates + 1
+
+    @cached_property
+    def admitted(self) -> int:
+        """Turns that the package admits; as many as are needed if it does not say."""
+        most: int = self.package.contents.get("stop", {}).get("maxTurns", self.needed)
+        return most
+
     @cached_property
     def host(self) -> str:
         """Who says what came of a call, if no person does."""

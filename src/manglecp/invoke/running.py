@@ -140,7 +140,7 @@ class Execution:
         if self._doubted:
             await self._make_sure()
         culprit = self._failed()
-        if culprit is None and any(kind == "undo" for kind, _ in self._attempts):
+        if culprit is None and self._history is not None and any(kind == "undo" for kind, _ in self._attempts):
             # Whoever had the run before was taking it back, and nothing had failed.
             return await self._stopped("cancelled" if self._cancelled else "timeout", None)
         while culprit is None:

@@ -85,10 +85,9 @@ class Turns:
 
     def _refuse_unfinishable(self) -> None:
         """A package that admits fewer turns than the chain has would stop it with an effect done and others not."""
-        needed = self.terms.chain.gates + 1
-        admitted = self.terms.chain.package.contents.get("stop", {}).get("maxTurns", needed)
-        if admitted < needed:
-            why = f"the chain takes {needed} turns, and its policies admit {admitted}"
+        chain = self.terms.chain
+        if chain.admitted < chain.needed:
+            why = f"the chain takes {chain.needed} turns, and its policies admit {chain.admitted}"
             raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
 
     def opened(self, number: int, parallel: bool, fence: int | None = None) -> CallSpec:
