@@ -15,8 +15,8 @@ part:
 
 Beside it the same three functions in a stdio server of the MCP SDK (extra ``mcp``), called one after the other by its
 own client: without checks, leases, turns, rules or a ledger. ``undisturbed`` is the least median of twenty in a row,
-``CPU`` the time of this process, all threads, without that of the hosts. Who looks on at the parts costs a little, so
-the whole is measured without.
+``CPU`` the time of this process, all threads, without that of the hosts, and ``KB`` what the file of the store grows by
+with each run. Who looks on at the parts costs a little, so the whole is measured without.
 
 The second table is about chains of three effects: a run that is accepted, three steps behind a gate each, written down
 before and after, and its end. What the writing alone costs is in ``journal.py``, what a million tools cost in
@@ -31,13 +31,14 @@ import asyncio
 import gc
 import importlib.util
 import os
+import sqlite3
 import statistics
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -233,10 +234,20 @@ async def whole_of(folder: Path, where: str | Path, synchronous: Synchronous = "
     async with serving(folder, where, synchronous) as (invoker, request):
         await invoked(invoker, request, WARM)
         gc.collect()
-        before = time.process_time()
+        kept, before = size_of(where), time.process_time()
         took = await invoked(invoker, request, RUNS)
         cpu = (time.process_time() - before) * 1_000 / RUNS
-    return {"whole": statistics.median(took), "undisturbed": undisturbed(took), "CPU": cpu}
+        grown = (size_of(where) - kept) / 1_000 / RUNS
+    return {"whole": statistics.median(took), "undisturbed": undisturbed(took), "CPU": cpu, "KB": grown}
+
+
+def size_of(where: str | Path) -> int:
+    """Bytes of a file with what is still in its log; 0 of what is no file."""
+    if isinstance(where, str):
+        return 0
+    with closing(sqlite3.connect(where)) as file:
+        pages, size = (file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return int(pages * size)
 
 
 async def mcp_sdk(folder: Path) -> dict[str, float] | None:
@@ -291,6 +302,7 @@ async def reads(folder: Path) -> None:
                 "not installed" if peer is None else f"{peer[name]:.3f}",
             )
         )
+    rows.append(("KB", *(f"{one['KB']:.1f}" for one in (*whole, full)), "", "", ""))
     print_table(("ms (median), 3 reads", "no rules", "with rules", "full", "allowed", "", "MCP SDK"), rows)
 
 
