@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from manglecp.cli.intent_text import tool_lines
+from manglecp.cli.shown_tools import ShownTool
 from tests.cli.conftest import Run
 
 PACK = Path(__file__).parents[2] / "examples" / "incident"
@@ -306,6 +308,21 @@ def test_errors_of_the_protocol_are_readable(intent: Run) -> None:
     missing = intent("diagnose_error")
     assert missing.exit_code == 1
     assert missing.stderr.endswith("  missing: console_event\n  add --fact 'console_event(…)'\n")
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind"),
+    [
+        ({"type": "string"}, "string"),
+        ({"type": ["integer", "null"]}, "integer"),
+        ({"anyOf": [{"type": "array", "items": {}}, {"type": "null"}]}, "array"),
+        ({"anyOf": [{"type": "number"}, {"type": "string"}, True]}, "number or string"),
+        *(({**odd}, "any") for odd in ({}, {"type": 1}, {"type": [2]}, {"anyOf": 3}, {"anyOf": [{"type": "null"}]})),
+    ],
+)
+def test_an_argument_is_said_to_be_what_its_schema_says(schema: dict[str, Any], kind: str) -> None:
+    tool = ShownTool(name="t", input_schema={"properties": {"a": schema}})
+    assert list(tool_lines(tool)) == ["t", f"  a ({kind}, optional)"]
 
 
 def test_errors_of_the_protocol_as_json(intent: Run) -> None:

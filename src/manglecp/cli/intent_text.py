@@ -117,6 +117,15 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     yield from map(laid_out, rows)
 
 
+def _kind(schema: Mapping[str, Any]) -> str:
+    """What a value is, in a word or a few. That it may also be null goes without saying."""
+    said = schema.get("type")
+    if said is None and isinstance(either := schema.get("anyOf"), list):
+        said = [one.get("type") for one in either if isinstance(one, Mapping)]
+    kinds = said if isinstance(said, list) else [said]
+    return " or ".join(dict.fromkeys(kind for kind in kinds if isinstance(kind, str) and kind != "null")) or "any"
+
+
 def _described(tool: ShownTool) -> Iterator[str]:
     """What one needs to know to call it."""
     yield Heading(f"{tool.name}: {tool.description}" if tool.description else tool.name)
@@ -125,7 +134,7 @@ def _described(tool: ShownTool) -> Iterator[str]:
     for name, schema in sorted(tool.properties.items()):
         optional = "" if name in required else ", optional"
         said = f": {schema['description']}" if "description" in schema else ""
-        yield f"  {name} ({schema.get('type', 'any')}{optional}){said}"
+        yield f"  {name} ({_kind(schema)}{optional}){said}"
     if tool.skills:
         yield f"  skills: {', '.join(tool.skills)}"
     yield from (f"  read {uri}: {relevance}" for uri, relevance in tool.resources)
