@@ -17,7 +17,7 @@ _scanners: dict[tuple[Path, Path | None, Settings], Scanner] = {}
     *("config_file", "lock_file", "generated", "secret_in", "small_name", "many_files"),
     *("changed", "changed_symbol", "staged", "renamed", "under_way", "head", "current_branch", "default_branch"),
     *("last_change", "authors", "churn", "owner", "invalid_owners"),
-    *("protected_path", "protected_start", "protected_end", "area_path", "area_start", "area_end"),
+    *("protected_path", "protected_start", "protected_end", "area_path", "area_start", "area_end", "limit_of_tests"),
     every=1.0,
     seconds=600.0,
     changes=True,
@@ -32,11 +32,14 @@ def scan(
     protected_branches: str,
     history: int,
     many: int,
+    test_seconds: int,
+    test_memory: int,
     *,
     cache: Path | None,
 ) -> Iterator[Part | Progress]:
     """What is in the repository, and what became of it."""
-    settings = Settings(protected, area, f"{default_branch} {protected_branches}", git_dir, history, many)
+    closed = f"{default_branch} {protected_branches}"
+    settings = Settings(protected, area, closed, git_dir, history, many, test_seconds, test_memory)
     key = (root, cache, settings)
     if key not in _scanners:
         _scanners[key] = Scanner(root, cache, settings)

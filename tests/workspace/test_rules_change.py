@@ -86,6 +86,17 @@ def test_tests_that_failed_before_are_no_reason_to_take_it_back(pack: Pack, repo
     assert "takes away" in (repository.root / TAX).read_text()
 
 
+def test_tests_have_as_long_as_the_settings_say(repository: Repository) -> None:
+    conftest = repository.root / "conftest.py"
+    conftest.write_text("import time\n\ntime.sleep(600)\n")
+    with governed(repository.root, test_seconds="1", test_memory="256") as pack:
+        run = change(pack, HARMLESS)
+    assert [call.input["memory_mb"] for call in run.calls if call.action == "run_tests"] == [256, 256]
+    assert run.result["tests"]["outcome"] == "timeout"
+    assert "neither before nor after" in run.summary
+    assert "--set test_seconds=N" in run.summary
+
+
 def test_an_edit_that_mends_says_so(pack: Pack, repository: Repository) -> None:
     (repository.root / TAX).write_text((repository.root / TAX).read_text().replace('"books": 7', '"book": 7'))
     run = change(pack.look_again(), edit(TAX, '"book": 7', '"books": 7'))

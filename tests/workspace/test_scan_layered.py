@@ -150,5 +150,12 @@ def test_a_pattern_that_rules_cannot_compare_is_refused(repository: Repository, 
         scanned(repository.root, None, Settings(protected=pattern))
 
 
+def test_what_tests_may_take(facts: set[Fact], repository: Repository) -> None:
+    assert of(facts, "limit_of_tests") == {("seconds", 300), ("memory", 1_024)}
+    for wrong in (Settings(test_seconds=0), Settings(test_seconds=801), Settings(test_memory=4_096)):
+        with pytest.raises(ValueError, match=r"test_(seconds|memory): \d+ is not a number from \d+ to \d+"):
+            scanned(repository.root, None, wrong)
+
+
 def test_facts_are_plain(facts: set[Fact]) -> None:
     assert {tuple(json.loads(json.dumps(fact))) for fact in facts} == facts

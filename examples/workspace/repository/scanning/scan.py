@@ -47,6 +47,20 @@ class Settings:
     """The most commits that are looked at."""
     many: int = 2_000
     """From how many files on there are many."""
+    test_seconds: int = 300
+    test_memory: int = 1_024
+    """In MiB."""
+
+    @property
+    def limits(self) -> Iterator[Fact]:
+        """What tests may take."""
+        for name, what, value, (least, most) in (
+            ("test_seconds", "seconds", self.test_seconds, (1, 800)),
+            ("test_memory", "memory", self.test_memory, (128, 2_048)),
+        ):
+            if not least <= value <= most:
+                raise ValueError(f"{name}: {value} is not a number from {least} to {most}")
+            yield "limit_of_tests", what, value
 
 
 class Scanner:
@@ -56,7 +70,8 @@ class Scanner:
         self._root: Final = root.resolve(strict=True)
         self._settings: Final = settings or Settings()
         said = self._settings
-        self._bounds: Final = [*map(in_small_letters, bounds("protected", said.protected)), *bounds("area", said.area)]
+        protected = map(in_small_letters, bounds("protected", said.protected))
+        self._bounds: Final[list[Fact]] = [*protected, *bounds("area", said.area), *said.limits]
         self._cache: Final = Cache(cache)
         self._index: Final = Index(git_folders(self._root, said.git_dir).own, cache)
         self._files: Final = Files(self._root, self._cache)

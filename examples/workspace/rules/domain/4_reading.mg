@@ -63,7 +63,7 @@ macro_step("run_failing_tests", 1, "run_tests").
 arg_value("run_failing_tests", 1, "tests", Tests) :-
   failing_test(Test)
   |> do fn:group_by(), let Tests = fn:collect(Test).
-arg_value("run_failing_tests", 1, "memory_mb", 1024).
+arg_value("run_failing_tests", 1, "memory_mb", Most) :- limit_of_tests("memory", Most).
 arg_value("run_failing_tests", 1, "refuse", /false).
 nothing_to_undo("run_failing_tests", 1).
 mandatory("run_failing_tests") :- intent("diagnose_failure"), can_run().
@@ -90,7 +90,7 @@ macro("run_affected_tests", "Runs the tests that rest on what has changed, and s
 macro_summary("run_affected_tests", "Run the tests that rest on what has changed.").
 macro_step("run_affected_tests", 1, "run_tests").
 arg_value("run_affected_tests", 1, "tests", Files) :- tests_to_run(Files).
-arg_value("run_affected_tests", 1, "memory_mb", 1024).
+arg_value("run_affected_tests", 1, "memory_mb", Most) :- limit_of_tests("memory", Most).
 arg_value("run_affected_tests", 1, "refuse", /false).
 nothing_to_undo("run_affected_tests", 1).
 relevant("run_affected_tests", 85) :- intent("review"), has_tests().

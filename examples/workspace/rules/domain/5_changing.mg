@@ -37,9 +37,15 @@ macro_step("safe_change", 4, "run_tests") :- has_tests().
 arg_value("safe_change", 2, "tests", Files) :- tests_to_run(Files).
 arg_value("safe_change", 4, "tests", Files) :- tests_to_run(Files).
 arg_value("safe_change", N, "stop_at_first", /false) :- test_step(N), has_tests().
-arg_value("safe_change", N, "memory_mb", 1024) :- test_step(N), has_tests().
+arg_value("safe_change", N, "memory_mb", Most) :-
+  test_step(N),
+  has_tests(),
+  limit_of_tests("memory", Most).
 arg_value("safe_change", N, "refuse", /false) :- test_step(N), has_tests().
-arg_value("safe_change", N, "seconds", 300) :- test_step(N), has_tests().
+arg_value("safe_change", N, "seconds", Most) :-
+  test_step(N),
+  has_tests(),
+  limit_of_tests("seconds", Most).
 test_step(2). test_step(4).
 
 macro_step("safe_change", 3, "apply_patch").

@@ -77,6 +77,9 @@ summary("Its tests could not be run to their end, neither before nor after: see 
   step_value(5, "outcome", Outcome),
   stopped(Outcome).
 stopped("timeout"). stopped("unusable"). stopped("interrupted").
+summary("Whoever serves the pack can give them more time: --set test_seconds=N.") :-
+  made(_, _),
+  step_value(5, "outcome", "timeout").
 
 broken_test(Test) :- ran("safe_change"), step_value(5, "broken", Tests), :list:member(Test, Tests).
 asserts("failing_test", [Test], "derived") :- taken_back(), broken_test(Test).

@@ -156,3 +156,8 @@ Decl protected_end(Text) descr [doc("Paths that end so are protected.")] bound [
 Decl area_path(Path) descr [doc("This very path is in the area.")] bound [/string].
 Decl area_start(Text) descr [doc("Paths that start so are in the area.")] bound [/string].
 Decl area_end(Text) descr [doc("Paths that end so are in the area.")] bound [/string].
+Decl limit_of_tests(What, Most)
+  descr [
+    doc("What the settings let tests have: seconds for each run of safe_change, and memory in MiB."),
+  ]
+  bound [/string, /number].
