@@ -38,20 +38,19 @@ class Buckets:
 
     def take(self, key: str) -> float:
         """Take a token; if there is none, the seconds until one is there, and nothing is taken."""
-        if self._rate is None:
+        rate = self._rate
+        if rate is None:
             return 0.0
-        level = self._level(key, self._rate)
+        now, most = self._clock(), float(rate.burst)
+        level, then = self._left.get(key, (most, now))
+        level = min(most, level + max(0.0, now - then) * rate.per_second)
         if level < 1.0 - 1e-6:  # a rounding error must not make a client wait twice
-            return (1.0 - level) / self._rate.per_second
-        self._left[key] = (level - 1.0, self._clock())
+            return (1.0 - level) / rate.per_second
+        self._left[key] = (level - 1.0, now)
         self._left.move_to_end(key)
         if len(self._left) > self.MOST:
             self._left.popitem(last=False)
         return 0.0
-
-    def _level(self, key: str, rate: Rate) -> float:
-        level, then = self._left.get(key, (float(rate.burst), 0.0))
-        return min(float(rate.burst), level + max(0.0, self._clock() - then) * rate.per_second)
 
 
 class Admission:

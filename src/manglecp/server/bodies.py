@@ -23,16 +23,17 @@ class Gone(Exception):
     """The client went away before it had said everything."""
 
 
-def whole_body(connection: Connection | None, headers: Mapping[bytes, bytes], most: int) -> bytes | None:
+def whole_body(connection: Connection | None, most: int) -> bytes | None:
     """If it is there, as it is nearly always; None if it has to be read. Raises ``message_too_large``."""
-    _announced(headers, most)
     there = None if connection is None else connection.whole_body()
     return None if there is None else _short(there, most)
 
 
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], most: int, seconds: float) -> bytes:
     """Raises ``message_too_large``, or ``malformed_message`` for one that does not come."""
-    _announced(headers, most)
+    announced = _length(headers)
+    if announced is not None and announced > _PATIENCE * most:
+        raise too_large(announced, most)
     first = await _event(receive, seconds)
     if not first.get("more_body", False):
         return _short(bytes(first.get("body", b"")), most)
@@ -41,13 +42,6 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], most: int,
             return await _rest(receive, bytearray(first.get("body", b"")), most)
     except TimeoutError:
         raise _late(seconds) from None
-
-
-def _announced(headers: Mapping[bytes, bytes], most: int) -> None:
-    """What is said to be far too long is not even begun."""
-    length = _length(headers)
-    if length is not None and length > _PATIENCE * most:
-        raise too_large(length, most)
 
 
 def _short(body: bytes, most: int) -> bytes:

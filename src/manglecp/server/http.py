@@ -143,13 +143,12 @@ class Http:
         if methods is None or handler is None:
             raise WireError("x-not_found", "There is nothing at this path", row=_NOT_FOUND)
         if request.method in methods:
-            yield from handler(request)
-        elif request.method == "OPTIONS":
-            yield from request.answer(204, b"", *self._guards.preflight())
-        else:
-            allowed = ", ".join((*methods, "OPTIONS"))
-            error = WireError("x-method_not_allowed", f"This path takes {allowed}", row=_METHOD)
-            yield from request.refuse(error, (b"allow", allowed.encode()))
+            return handler(request)
+        if request.method == "OPTIONS":
+            return request.answer(204, b"", *self._guards.preflight())
+        allowed = ", ".join((*methods, "OPTIONS"))
+        error = WireError("x-method_not_allowed", f"This path takes {allowed}", row=_METHOD)
+        return request.refuse(error, (b"allow", allowed.encode()))
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
@@ -160,7 +159,7 @@ class Http:
         try:
             _fits(request.headers)
             most = self._core.max_message_bytes
-            body = whole_body(request.connection, request.headers, most)
+            body = whole_body(request.connection, most)
             if body is None:
                 body = yield read_body(request.receive, request.headers, most, _BODY_SECONDS)
         except WireError as error:

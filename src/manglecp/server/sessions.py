@@ -48,6 +48,11 @@ _log = logging.getLogger(__name__)
 class Session:
     """Made by :meth:`manglecp.server.core.Core.session`. One that lasts is an async context manager."""
 
+    __slots__ = (
+        *("name", "peer", "transport"),
+        *("_core", "_credential", "_identity", "_known_until", "_outbox", "_pending", "_send", "_told", "_unknown"),
+    )
+
     def __init__(self, core: Core, transport: Transport, peer: str | None, send: Send | None, name: str) -> None:
         self.name = name
         """In logs."""
