@@ -211,7 +211,9 @@ class Course:
         while course.recognised:
             # No text in it has a quotation mark or an escape: what stands there like an object is one.
             if course._told is None:
-                course._told = course.told(0).text
+                assert course._seen is not None
+                shape, values = course._seen
+                course._told = shape.told[0].fill(values)
             if named in course._told:
                 return True
             assert course._before is not None

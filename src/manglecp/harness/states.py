@@ -26,8 +26,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, NoReturn, Self, TypeAlias, TypeVar, final
+from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, final
 from weakref import ref
+
+import msgspec
 
 from manglecp.harness.classes import State
 from manglecp.harness.findings import Finding
@@ -79,7 +81,7 @@ class WrongMutation(ValueError):
     """A mutation other than the one that was authorised."""
 
 
-class _Issued(NamedTuple):
+class _Issued(msgspec.Struct, frozen=True):
     """What a transition issued: which state it was, the turn so far and, where there is one, the judgement."""
 
     kind: type[_Stage]
@@ -424,18 +426,19 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
     """
     call = NamedCall(call_id, tool_name, input_digest)
     kind = ToolRequests if isinstance(authority, ToolRequests) else MutationReady
-    if not _is_named(authority, kind, call):
+    if not _is_named(_registry.find(authority, kind), call):
         raise WrongMutation(f"nothing authorises {tool_name} under the id {call_id} with this input")
     _registry.redeem(authority, kind, call_id)
 
 
 def _permits(authority: MutationReady | ToolRequests, kind: type[_Stage], call: NamedCall) -> bool:
-    return _is_named(authority, kind, call) and call.tool_call_id not in _registry.find(authority, kind).redeemed
+    issued = _registry.find(authority, kind)
+    return call.tool_call_id not in issued.redeemed and _is_named(issued, call)
 
 
-def _is_named(authority: _Stage, kind: type[_Stage], call: NamedCall) -> bool:
-    course = _registry.find(authority, kind).course
-    if kind is ToolRequests:
+def _is_named(issued: _Issued, call: NamedCall) -> bool:
+    course = issued.course
+    if issued.kind is ToolRequests:
         return course.requests(call)
     intent = course.growing.evidence.mutation
     return intent is not None and intent.kind == "effect" and call in intent.calls

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -35,7 +35,7 @@ _NOTHING_NEXT: Final = Next()
 _log = logging.getLogger(__name__)
 
 
-class Answering(NamedTuple):
+class Answering(msgspec.Struct, frozen=True):
     """What one run says."""
 
     run: str

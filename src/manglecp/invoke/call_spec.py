@@ -136,7 +136,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         return unopened_turn(self, parallel=False)
 
 
-class RunTerms(NamedTuple):
+class RunTerms(msgspec.Struct, frozen=True):
     """What is fixed for a run when it is admitted."""
 
     run: str

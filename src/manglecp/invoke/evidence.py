@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from manglecp.harness.canonical import digest, digest_made, digest_text
 from manglecp.invoke.call_spec import ADMIT, ADMIT_SCHEMA, Frame, Policies
 from manglecp.invoke.model import EVENT_STATUS, Call, Outcome
@@ -54,7 +56,7 @@ _CODE: Final = re.compile(r"[a-z][a-z0-9_.\-]{0,63}")
 # --- requests ------------------------------------------------------------------------------------------------------
 
 
-class Requested(NamedTuple):
+class Requested(msgspec.Struct, frozen=True, gc=False):
     """A call as it is asked for. Its words are its run and the digest of its input."""
 
     name: str
@@ -108,7 +110,7 @@ def request_rows(asked: Iterable[Requested], words: Words) -> list[Row]:
 # --- the end -------------------------------------------------------------------------------------------------------
 
 
-class Answered(NamedTuple):
+class Answered(msgspec.Struct, frozen=True, gc=False):
     """What came of a call, and what became of that. Its words are its run and the digest of its result or message."""
 
     name: str
@@ -131,7 +133,7 @@ class Answered(NamedTuple):
     """The id of the attempt that is made instead, without the run."""
 
 
-class Closing(NamedTuple):
+class Closing(msgspec.Struct, frozen=True, gc=False):
     """How a turn ends. Its words are its run, those of what was answered, the digests of the events, that of the queue
     and that of the view."""
 
