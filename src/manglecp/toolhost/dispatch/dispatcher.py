@@ -148,9 +148,11 @@ class Dispatcher:
         **asked: Unpack[Asked],
     ) -> Answer | DispatchError:
         """Run one action on any host of its plugin."""
-        given = aid, identity, slots or {}, asked
-        large = _is_large(asked.get("input_json"))
-        prepared = await asyncio.to_thread(self.prepare, *given) if large else self.prepare(*given)
+        text = asked.get("input_json")
+        if isinstance(text, str) and len(text) > _LARGE:
+            prepared = await asyncio.to_thread(self.prepare, aid, identity, slots or {}, asked)
+        else:
+            prepared = self.prepare(aid, identity, slots or {}, asked)
         return await prepared.pool.call(prepared.call) if isinstance(prepared, Prepared) else prepared
 
     def run(
@@ -176,10 +178,6 @@ class Dispatcher:
             return failure(aid, "exception", "the dispatcher has not been entered")
         call = self._plugins[number].catalogue.prepare(aid, slots=slots, identity=identity, **asked)
         return Prepared(self._pools[number], call) if isinstance(call, Call) else call
-
-
-def _is_large(text: object) -> bool:
-    return isinstance(text, str) and len(text) > _LARGE
 
 
 class DispatchedRun:
