@@ -5,22 +5,25 @@ So what is judged is a shape (:mod:`.shapes`): a step of a turn that has the sha
 steps of the same shapes and under the same terms, is not read again. Its digests, its witness and the calls that it
 permits are filled in.
 
-Why that is the same as judging it. Of rows that are recognised (those with no other members than ``_PLAIN_MEMBERS``)
-judging does three things with a text: it asks whether it is another text, it puts texts in order, and it hashes them.
+Why that is the same as judging it. Of rows that are recognised (those with no other members than ``PLAIN_MEMBERS``
+of :mod:`.learning`) judging does three things with a text: it asks whether it is another text, it puts texts in order,
+and it hashes them.
 
 * *Equality.* A text is what stands between its names, and its names. Both are the same in every turn of a shape: what
   stands between them to the letter, and of names which of them are the same. That a name of a row is one of the
   policies, and which, is to the letter, too. Lower case and trimming leave names as they are.
 * *Order.* The reminders of a queue are put in order, and so they are when a shape is filled in. Whether anything else
-  depends on the order of names is tried. Before a shape is trusted, the turn that it was
-  learnt of is judged twice more the plain way, with other names in place of its own: very low ones, counted upwards,
-  and very high ones, counted downwards. Of any two names, and of a name and anything else, each comes first once. A
-  turn that has digits between its names that are as low or as high is none that could be tried like that.
+  depends on the order of names is tried. Before a shape is trusted, the turn that it was learnt of is judged twice more
+  the plain way, with other names in place of its own: very low ones, counted upwards, and very high ones, counted
+  downwards. Of any two names, and of a name and anything else, each comes first once. A turn that has digits between
+  its names that are as low or as high is none that could be tried like that.
 * *Hashes.* What was hashed is known from the turn that a shape was learnt of. That it is the same for other names is
   what is tried with the same two turns: every digest and every byte of the witness has to be as the shape tells it.
 
 Whatever is not like that is judged the plain way, every time: a turn with a finding, a mutation, other members, a text
 that JSON writes with escapes, a long one. The evidence of a turn that was recognised is read if anybody asks for it.
+Who says what a turn holds by words of a form (:mod:`.forms`) need not make it for that: it is the text of the shape,
+filled with the names of the words.
 """
 
 from __future__ import annotations
@@ -28,22 +31,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from manglecp.harness.classes import State
 from manglecp.harness.forms import Fittings, Form
 from manglecp.harness.growing import Growing
-from manglecp.harness.judging import Foretold, conclude, findings_upto
-from manglecp.harness.rows import NamedCall, ToolRequest
-from manglecp.harness.shapes import Filled, Shape, Shapes, Template, Unclear, mark_of, names_in
+from manglecp.harness.judging import Foretold
+from manglecp.harness.learning import Step, grown, learn, named_by
+from manglecp.harness.rows import NamedCall
+from manglecp.harness.shapes import Filled, Shape, Shapes, Unclear, mark_of, names_in
 from manglecp.harness.turn import Turn
-from manglecp.harness.witness import Witness
 
 __all__ = ["Course", "Step"]
 
-Step: TypeAlias = Literal["open", "request", "close"]
 _Seen: TypeAlias = tuple[Shape, Sequence[bytes]]
 """A turn so far: its shape, and its values."""
 
@@ -55,33 +56,9 @@ _shapes: Final = Shapes(most=512, most_bytes=16 << 20)
 _fittings: Final = Fittings(most=256)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
-_COMPLEMENT: Final = bytes.maketrans(b"0123456789abcdef", b"fedcba9876543210")
 
 _ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-f]{4}|.)")
 """In JSON. What follows one may be a name, and its own digits are none of it."""
-_EXTREME: Final = re.compile(rb"0{16}|f{16}")
-"""What other names could not come before, or after, though some name does."""
-_DEEPEST: Final = 16
-"""Levels of lists and objects in a step. Rows have fewer."""
-_IN_ORDER: Final = b'"reminderDigest":"sha256:'
-"""What the names stand after that judging puts in order: those of one queue."""
-_PLAIN_MEMBERS: Final = frozenset(
-    {
-        "toolRequests", "toolCallId", "toolName", "schemaDigest", "inputDigest", "schemaValid", "callerId",
-        "actionIndex", "ordinal", "callGroupId", "branchId", "exampleDigest",
-        "toolResults", "status", "resultDigest", "sequence", "provenance", "kind", "ref",
-        "errorCode", "retryable", "errorMessageDigest",
-        "toolUse", "disposition", "mutationInputRef", "summaryRef", "retryRef",
-        "toolRender", "operatorPayloadDigest", "reminderRenderDigest", "injectionPoint", "policyDigest",
-        "reminderQueue", "queueId", "reducedDigest", "entries", "reminderDigest",
-        "stateViews", "viewId", "viewDigest", "sourceRefs",
-        "guardrailDecisions", "stage", "guardrailId", "triggered", "outcome", "thresholdRef",
-        "branchJoins", "joinClosed", "decomposition", "mode", "fanOut", "continuity", "handoffRef",
-        "protocolState", "stopReason", "continuationAllowed", "turnIndex", "checkpointRef",
-        "sessionRefs", "trajectoryRefs",
-    }
-)  # fmt: skip
-"""Members of rows. No text of theirs is looked into: it is compared as a whole, put in order, and hashed."""
 
 
 class Course:
@@ -126,7 +103,7 @@ class Course:
             text = self._text
             assert self._before is not None
             assert text is not None
-            self._growing = _grown(self._before.growing, self._step, text)
+            self._growing = grown(self._before.growing, self._step, text)
         return self._growing
 
     @property
@@ -219,7 +196,7 @@ class Course:
             assert course._before is not None
             course = course._before
         rows = course.growing.evidence.tool_requests if course._step == "request" else ()
-        return any(row.tool_call_id == call.tool_call_id and _named(row) == call for row in rows)
+        return any(row.tool_call_id == call.tool_call_id and named_by(row) == call for row in rows)
 
     def told(self, number: int) -> Filled:
         """What its shape tells."""
@@ -260,7 +237,9 @@ class Course:
         if not _shapes.again(mark):
             return
         try:
-            learnt = self._learnt(shape, before_values, self._text)
+            unread, *steps = reversed(list(self._walk()))
+            texts = [(course._step, course._text or b"") for course in steps]
+            learnt = learn(shape, before_values, unread.growing, texts)
         except Unclear:
             learnt = None
         if learnt is None:
@@ -270,26 +249,6 @@ class Course:
         values = learnt.match(before_values, self._text)
         assert values is not None  # it was learnt of this text
         self._seen = learnt, values
-
-    def _learnt(self, before: Shape, values: Sequence[bytes], last: bytes) -> Shape | None:
-        """The shape of this step with what it tells; None if that does not hold for other names."""
-        unread, *steps = reversed(list(self._walk()))
-        texts = [(course._step, course._text or b"") for course in steps]
-        said = _said(unread.growing, texts)
-        if said is None:
-            return None
-        fixed = before.fixed
-        shape = Shape(before, values, last, fixed=fixed, preimages=said.preimages, told=said.told, mark=_IN_ORDER)
-        names = {name: None for _, text in texts for name in names_in(text) if name not in fixed}
-        numbers = {name: number for number, name in enumerate(names)}
-        if any(_EXTREME.search(Template(text, numbers).fill([b" "] * len(numbers))) for _, text in texts):
-            return None
-        for others in _other_names(names):
-            renamed = [(step, Template(text, numbers).fill(others)) for step, text in texts]
-            again = _said(unread.growing, renamed)
-            if again is None or again.told != _foretold(shape, [text for _, text in renamed]):
-                return None
-        return shape
 
     def _walk(self) -> Iterator[Course]:
         """The course of the turn, backwards."""
@@ -309,83 +268,3 @@ def _text_of(more: Mapping[str, Any], *, of_json: bool) -> bytes | None:
         return text if of_json or _decode(text) == there else None
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
-
-
-def _grown(growing: Growing, step: Step, text: bytes) -> Growing:
-    return growing.called(text.decode()) if step == "open" else growing.grown(_decode(text))
-
-
-def _calls_of(growing: Growing) -> list[NamedCall]:
-    """The calls that the requests of a turn name."""
-    return [call for row in growing.evidence.tool_requests if (call := _named(row)) is not None]
-
-
-def _named(row: ToolRequest) -> NamedCall | None:
-    return None if row.input_digest is None else NamedCall(row.tool_call_id, row.tool_name, row.input_digest)
-
-
-class _Said(NamedTuple):
-    """What follows from the last step of a turn, and what was hashed on the way."""
-
-    preimages: list[bytes]
-    told: list[bytes]
-
-
-def _said(growing: Growing, texts: Sequence[tuple[Step, bytes]]) -> _Said | None:
-    """A turn, judged the plain way; None if something is found in it, or it is none that can be recognised."""
-    before = growing
-    try:
-        for step, text in texts:
-            if step != "open" and not _members(_decode(text)) <= _PLAIN_MEMBERS:
-                return None
-            before, growing = growing, _grown(growing, step, text)
-            if step == "request" and findings_upto(growing.turn, State.TOOL_REQUESTS):
-                return None
-    except (ValueError, RecursionError):  # what was taken for a name is a number; or it is nested very deep
-        return None
-    preimages: list[bytes] = []
-    if texts[-1][0] == "request":
-        known = set(_calls_of(before))
-        return _Said(preimages, [_encode([call for call in _calls_of(growing) if call not in known])])
-    judgement = conclude(growing.turn, preimages.append)
-    if judgement.findings:
-        return None
-    written = bytes(Witness(judgement).written)
-    return _Said(preimages, [judgement.witness_id.encode(), _encode(dict(judgement.digests)), written])
-
-
-def _members(value: Any) -> set[str]:
-    """The names of all members in a JSON value. Without recursion: a stranger decides how deep it is."""
-    found: set[str] = set()
-    level = [value]
-    for _ in range(_DEEPEST):
-        objects = [one for one in level if isinstance(one, dict)]
-        found.update(name for one in objects for name in one)
-        parts = [one.values() for one in objects] + [one for one in level if isinstance(one, list)]
-        level = [part for some in parts for part in some]
-        if not level:
-            return found
-    raise Unclear("nested deeper than rows are")
-
-
-def _other_names(names: Mapping[bytes, None]) -> Iterator[list[bytes]]:
-    """As many names of the same lengths, twice: low ones that rise, and high ones that fall."""
-    low = [b"%0*x" % (len(name), number) for number, name in enumerate(names, 1)]
-    yield low
-    yield [name.translate(_COMPLEMENT) for name in low]
-
-
-def _foretold(shape: Shape, texts: Sequence[bytes]) -> list[bytes] | None:
-    """What a shape tells of the last of these texts; None if they are not of it and those before it."""
-    shapes: list[Shape] = []
-    one = shape
-    while one.before is not None:
-        shapes.insert(0, one)
-        one = one.before
-    values: list[bytes] = []
-    for one, text in zip(shapes, texts, strict=True):
-        found = one.match(values, text)
-        if found is None:
-            return None
-        values = found
-    return [template.fill(values) for template in shape.told]
