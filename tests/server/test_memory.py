@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from manglecp.server.protocols import HttpProtocol, WebSocketProtocol
 from tests.load.wires import JSON, connect, connect_websocket, frame, read_answer, read_frame, request
-from tests.server.desk import PATIENCE
+from tests.server.desk import PATIENCE, encoded, intent
 from tests.server.house import House, house
 
 LONG = b'{"type":"' + b"x" * (4 << 20)
@@ -82,3 +83,53 @@ async def test_an_idle_connection_does_not_keep_its_last_message() -> None:
         finally:
             tracemalloc.stop()
             writer.close()
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+async def asked(h: House) -> None:
+    reader, writer = await connect(h.port)
+    for name in ("a", "b"):
+        writer.write(request(b"POST", b"/evaluate", encoded(intent(name)), JSON))
+        assert (await read_answer(reader)).status == 200
+    writer.close()
+
+
+async def not_waited_for(h: House) -> None:
+    _, writer = await connect(h.port)
+    writer.write(request(b"POST", b"/evaluate", encoded(intent("a")), JSON))
+    await writer.drain()
+    writer.close()
+
+
+async def too_long(h: House) -> None:
+    reader, writer = await connect(h.port)
+    head, _, _ = request(b"POST", b"/evaluate", LONG, JSON).partition(b"\r\n\r\n")
+    writer.write(head.replace(b"%d" % len(LONG), b"999999999") + b"\r\n\r\n")
+    assert (await read_answer(reader)).status == 413
+    writer.close()
+
+
+async def over_a_websocket(h: House) -> None:
+    reader, writer = await connect_websocket(h.port)
+    await read_frame(reader)
+    writer.write(frame(encoded(intent("a"))))
+    assert json.loads((await read_frame(reader)).data)["id"] == "a"
+    writer.close()
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("speak", [asked, not_waited_for, half_posted, too_long, over_a_websocket])
+async def test_nothing_of_a_connection_waits_for_the_collector(speak: Callable[[House], Awaitable[None]]) -> None:
+    async with house() as h, asyncio.timeout(PATIENCE):
+        await speak(h)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(TIMES):
+                await speak(h)
+            while any(isinstance(one, HttpProtocol | WebSocketProtocol) for one in gc.get_objects()):
+                await asyncio.sleep(0.05)
+        finally:
+            gc.enable()

@@ -74,12 +74,26 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._deadline = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._let_go()
         told, self.told = self.told, None
         if told is not None:
             told()
+
+    def handle_websocket_upgrade(self) -> None:
+        """From here on the connection is another protocol's."""
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # as when a connection is lost
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of what holds on to this: the collector of circles seldom comes by."""
+        self._deadline, self._passed = None, _nothing
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.cycle is not None:
+            self.cycle.scope["extensions"] = {}
+            self.cycle = None  # type: ignore[assignment]  # as before the first request
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -217,6 +231,10 @@ class _Exchange:
             cycle.transport.close()
         cycle.on_response()
         return True
+
+
+def _nothing() -> None:
+    """No deadline can pass."""
 
 
 @lru_cache(maxsize=4)
