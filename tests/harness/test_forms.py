@@ -221,3 +221,9 @@ def test_names_that_are_no_words() -> None:
 def test_what_is_more_than_words_in_their_places(make: Callable[[Sequence[str]], Mapping[str, Any]]) -> None:
     with pytest.raises(Unclear):
         Form(make, [A, B])
+
+
+def test_words_of_several_lines() -> None:
+    """Nobody could tell where one ends and the next begins."""
+    with pytest.raises(Unclear):
+        Form(lambda words: {"ids": list(words)}, [A, f"{B}\n{C}"])

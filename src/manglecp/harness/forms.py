@@ -50,6 +50,8 @@ class Form:
     def __init__(self, make: Make, words: Sequence[str]) -> None:
         """``make`` makes JSON values, of the words and of nothing that may change. :class:`.Unclear` if what it makes
         is more than the words in their places."""
+        if any(_BETWEEN in word for word in words):
+            raise Unclear("a word has several lines")
         said = written(words)
         spans = spans_of(said)
         ends = [0, *(end for _, end in spans)]

@@ -13,7 +13,7 @@ from manglecp.harness.shapes import Unclear
 
 __all__ = ["Forms"]
 
-_MOST: Final = 64
+_MOST: Final = 32
 """Kinds that are remembered at the same time."""
 
 

@@ -7,11 +7,10 @@ nobody listens before a read has taken a moment, and one clock tells when that i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from manglecp.invoke.model import Call
-from manglecp.invoke.parties import Actions
 
 __all__ = ["GivingUp", "Reading"]
 
@@ -22,11 +21,11 @@ _A_MOMENT: Final = 0.01
 class Reading:
     """Some reads under way, and who may say stop."""
 
-    __slots__ = ("_actions", "_calls", "_cancelled", "_listening")
+    __slots__ = ("_calls", "_cancelled", "_give_up", "_listening")
 
-    def __init__(self, calls: Sequence[Call], actions: Actions, cancelled: asyncio.Event) -> None:
+    def __init__(self, calls: Sequence[Call], give_up: Callable[[Call], None], cancelled: asyncio.Event) -> None:
         self._calls = calls
-        self._actions = actions
+        self._give_up = give_up
         self._cancelled = cancelled
         self._listening: asyncio.Task[None] | None = None
 
@@ -42,7 +41,7 @@ class Reading:
     async def _give_up_when_cancelled(self) -> None:
         await self._cancelled.wait()
         for call in self._calls:
-            self._actions.give_up(call)
+            self._give_up(call)
 
 
 class GivingUp:
@@ -55,9 +54,9 @@ class GivingUp:
         """Since the time before: when it strikes again they have taken a moment."""
         self._clock: asyncio.TimerHandle | None = None
 
-    def begin(self, calls: Sequence[Call], actions: Actions, cancelled: asyncio.Event) -> Reading:
+    def begin(self, calls: Sequence[Call], give_up: Callable[[Call], None], cancelled: asyncio.Event) -> Reading:
         """These reads are about to be sent; whoever says so says when they are over (:meth:`end`)."""
-        reading = Reading(calls, actions, cancelled)
+        reading = Reading(calls, give_up, cancelled)
         self._new.add(reading)
         if self._clock is None:
             self._clock = asyncio.get_running_loop().call_later(_A_MOMENT, self._strike)

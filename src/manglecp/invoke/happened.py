@@ -172,7 +172,8 @@ class Happenings:
         run, admitted = self._terms.run, self._terms.admission_digest
         answered = [one for one in self._calls.values() if one.answer is not None]
         results = [(one.action, one.outcome) for one in answered]
-        results += [(outcome.action, outcome) for _, outcome, _ in self._stray]
+        if self._stray:
+            results += [(outcome.action, outcome) for _, outcome, _ in self._stray]
         told = evidence.places_told(results, events)
         words, rows, misshapen = [run], [], []
         for one, place in zip(answered, told, strict=False):

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -49,6 +49,8 @@ from manglecp.toolhost.state import Slots
 __all__ = ["Execution"]
 
 T = TypeVar("T")
+_Answers: TypeAlias = list[tuple[Outcome, Slots]]
+"""Of each call how it ended, and the state after it."""
 
 _ATTEMPTS: Final = 3
 """How often an action that may be repeated is tried while nobody knows what came of it."""
@@ -293,7 +295,7 @@ class Execution:
         except GateRefused as closed:
             self._undecided_after_effects(closed)
             raise
-        reading = self._giving_up.begin(calls, self._actions, self._watch.cancelled)
+        reading = self._giving_up.begin(calls, self._actions.give_up, self._watch.cancelled)
         try:
             answers = await self._together(calls, permit)
         finally:
@@ -348,14 +350,14 @@ class Execution:
         for call in calls:
             self._watch.point(f"{point}:{call.group}")
 
-    async def _together(
-        self, calls: Sequence[Call], permit: Permit, *, record: bool = False
-    ) -> list[tuple[Outcome, Slots]]:
-        if len(calls) == 1:
-            return [await self._one(calls[0], permit, record)]
-        return list(await asyncio.gather(*(self._one(call, permit, record) for call in calls)))
+    def _together(self, calls: Sequence[Call], permit: Permit, *, record: bool = False) -> Awaitable[_Answers]:
+        return self._one(calls[0], permit, record) if len(calls) == 1 else self._several(calls, permit, record)
 
-    async def _one(self, call: Call, permit: Permit, record: bool) -> tuple[Outcome, Slots]:
+    async def _several(self, calls: Sequence[Call], permit: Permit, record: bool) -> _Answers:
+        answers = await asyncio.gather(*(self._one(call, permit, record) for call in calls))
+        return [one for some in answers for one in some]
+
+    async def _one(self, call: Call, permit: Permit, record: bool) -> _Answers:
         self._watch.progress(call.action.name, len(self._outcomes), len(self._plan.definition.steps))
         seconds = max(self._deadline - time.monotonic(), 0.001)
         outcome, slots = await self._actions(call, permit, self._slots, seconds)
@@ -367,12 +369,12 @@ class Execution:
         if record:
             await self._journal.came_to([outcome], slots, self._rules.keeps(outcome))
             self._at("finished", [call])
-        return outcome, slots
+        return [(outcome, slots)]
 
     def _is_lasting(self, call: Call) -> bool:
         return call.kind == "undo" or self._plan.step(call.number).lasting
 
-    def _merged(self, answers: Sequence[tuple[Outcome, Slots]]) -> Slots:
+    def _merged(self, answers: _Answers) -> Slots:
         """The state after a round: what each call changed, in the order of the steps."""
         if len(answers) == 1:
             return answers[0][1]
