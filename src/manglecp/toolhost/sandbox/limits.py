@@ -19,7 +19,9 @@ def limit_resources(policy: Policy) -> None:
 def limit_processes(policy: Policy) -> None:
     """Only meaningful in a user namespace, which counts by itself; outside it all processes of the user are counted."""
     if os.getuid() == 0:
-        raise Unsupported("the kernel does not limit the processes of root; become another user (Policy.user, --user)")
+        raise Unsupported(
+            "the kernel does not limit the processes of root; run as another user, or go without this limit (--degrade)"
+        )
     _lower(resource.RLIMIT_NPROC, policy.processes)
 
 
