@@ -52,5 +52,5 @@ async def test_the_state_of_one_run_is_not_in_another() -> None:
         assert [call["slots"] for call in s.bench.calls] == [{}] * 4
         assert [call["identity"] for call in s.bench.calls] == ["p0", "p0", "p1", "p1"]
         assert len({call["call_id"] for call in s.bench.calls}) == 4
-        keys = [call["idempotency_key"] for call in s.bench.calls if "idempotency_key" in call]
+        keys = [call["idempotency_key"] for call in s.bench.calls if call["idempotency_key"] is not None]
         assert len(set(keys)) == len(keys) == 2, "one for each effect"
