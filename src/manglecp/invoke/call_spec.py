@@ -187,8 +187,6 @@ class Frame:
 
 
 _frames: OrderedDict[tuple[Any, ...], Frame] = OrderedDict()
-_newest: Final[dict[int, tuple[Mapping[str, ActionDescription], str, Frame]]] = {}
-"""By the identity of a plan's actions, which are held on to: of most runs nothing more is asked."""
 _lock: Final = Lock()
 
 
@@ -197,17 +195,6 @@ def frame_of(package: PolicyPackage, actions: Mapping[str, ActionDescription]) -
 
     Descriptions are compared by identity: a pack that was loaded again brings new ones.
     """
-    near = _newest.get(id(actions))
-    if near is not None and near[0] is actions and near[1] == package.digest:
-        return near[2]
-    found = _frame_of(package, actions)
-    if len(_newest) >= _FRAMES:
-        _newest.clear()
-    _newest[id(actions)] = actions, package.digest, found
-    return found
-
-
-def _frame_of(package: PolicyPackage, actions: Mapping[str, ActionDescription]) -> Frame:
     chain = tuple(actions[name] for name in sorted(actions))
     key = (package.digest, *map(id, chain))
     with _lock:

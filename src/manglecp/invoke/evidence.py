@@ -26,7 +26,7 @@ __all__ = [
     "BAD_OUTPUT",
     "Answered",
     "Closing",
-    "Ended",
+    "ClosingRows",
     "Requested",
     "admission_requested",
     "closing_rows",
@@ -159,7 +159,7 @@ class Closing(msgspec.Struct, frozen=True, gc=False):
         return self.fence is None and self.approval is None and not self.ungated and not self.misshapen
 
 
-class Ended(NamedTuple):
+class ClosingRows(NamedTuple):
     """The evidence that a turn is closed with, as the harness takes it."""
 
     results: list[Row]
@@ -169,7 +169,7 @@ class Ended(NamedTuple):
     shown: Row
 
 
-def closing_rows(closing: Closing, policies: Policies, words: Words) -> Ended:
+def closing_rows(closing: Closing, policies: Policies, words: Words) -> ClosingRows:
     """All rows of the end."""
     run = words[0]
     events, queue, view = words[1 + 2 * len(closing.answered) : -2], words[-2], words[-1]
@@ -209,7 +209,7 @@ def closing_rows(closing: Closing, policies: Policies, words: Words) -> Ended:
     }
     if closing.fence is not None:
         shown["continuity"] = {"mode": "descent", "handoffRef": f"journal://{run}/{closing.fence}"}
-    return Ended(results, uses, protocol, found, shown)
+    return ClosingRows(results, uses, protocol, found, shown)
 
 
 def _result_row(one: Answered, name: str, digested: str) -> Row:

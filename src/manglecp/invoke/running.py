@@ -101,13 +101,17 @@ class Execution:
         self._history = history
         self._events = events
         self._secrets = plan.secrets
-        self._outcomes: list[Outcome] = list(history.outcomes) if history else []
-        unfinished = history.unfinished if history else ()
-        self._doubted = {(call.kind, call.number): in_doubt(call) for call in unfinished}
+        self._outcomes: list[Outcome] = []
+        self._doubted: dict[tuple[str, int], Outcome] = {}
         """By kind and number: sent, nobody knows how it ended, and to be repeated."""
         self._unsaved: list[Outcome] = []
-        self._slots: Slots = dict(history.slots) if history else {}
-        self._attempts = dict(history.attempts) if history else {}
+        self._slots: Slots = {}
+        self._attempts: dict[tuple[str, int], int] = {}
+        if history is not None:
+            self._outcomes += history.outcomes
+            self._doubted |= {(call.kind, call.number): in_doubt(call) for call in history.unfinished}
+            self._slots |= history.slots
+            self._attempts |= history.attempts
         self._reads = reads
         self._turn: Turn
         self._begun = False
