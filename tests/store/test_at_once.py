@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ from manglecp.store.at_once import SqliteAtOnce
 from manglecp.store.errors import Busy, StoreError
 from manglecp.store.migrations import Part
 from manglecp.store.sqlite import SqliteDatabase
+from manglecp.store.transactions import Failures
 
 PATIENCE = 60.0
 """Far longer than anything here may take."""
@@ -45,6 +49,18 @@ def insert(here: SqliteAtOnce | SqliteDatabase, *numbers: int) -> None:
             tx.execute("INSERT INTO t VALUES (?, ?)", (number, "y" * 2_000))
 
 
+def in_another_thread(work: Callable[..., object], *given: Any) -> None:
+    thread = threading.Thread(target=work, args=given, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def turn_taken(turn: threading.RLock) -> None:
+    with turn:
+        pass
+
+
 def numbers(here: SqliteAtOnce | SqliteDatabase) -> list[int]:
     with here.glancing() as tx:
         return [row[0] for row in tx.execute("SELECT x FROM t ORDER BY x")]
@@ -60,7 +76,7 @@ def test_all_see_what_all_have_written(database: SqliteDatabase, here: SqliteAtO
 def test_a_block_that_raises_changes_nothing(database: SqliteDatabase, here: SqliteAtOnce) -> None:
     with pytest.raises(StoreError, match="does not admit"):
         insert(here, 1, 2, 1)
-    insert(database, 2)  # the turn was given back
+    in_another_thread(insert, database, 2)  # the turn was given back
     insert(here, 3)
     assert numbers(here) == [2, 3]
 
@@ -115,6 +131,94 @@ def test_the_log_is_moved_in_time_and_not_here(database: SqliteDatabase, here: S
     assert len(due) >= 5
     assert log.stat().st_size < 3_000 * 4_096  # it began anew, and has not a page for each row
     assert len(numbers(database)) == 3_000
+
+
+def beginning(path: Path) -> bytes:
+    """Of the log: another one each time that it begins anew."""
+    with path.with_name(f"{path.name}-wal").open("rb") as log:
+        return log.read(32)
+
+
+def test_the_log_begins_anew_where_it_is_moved(database: SqliteDatabase, here: SqliteAtOnce, path: Path) -> None:
+    """Whoever begins it waits for the disk."""
+    insert(here, 1)
+    first = beginning(path)
+    database.tidy()
+    second = beginning(path)
+    insert(here, 2)
+    assert first != second == beginning(path)
+    assert numbers(here) == [1, 2]
+
+
+def test_the_log_begins_anew_while_another_process_writes(database: SqliteDatabase, path: Path) -> None:
+    other = SqliteDatabase(path, parts=PARTS, patience=PATIENCE)  # with its own turn, as if it were one
+    there = other.at_once()
+    assert there is not None
+    over, number = threading.Event(), 0
+
+    def write() -> None:
+        nonlocal number
+        while not over.is_set():
+            with suppress(Busy):
+                insert(there, number)
+                number += 1
+
+    def more() -> None:
+        goal, deadline = number + 20, time.monotonic() + PATIENCE
+        while number < goal:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        more()
+        first = beginning(path)
+        for _ in range(40):
+            database.tidy()
+            more()
+            if beginning(path) != first:
+                break
+        assert beginning(path) != first
+    finally:
+        over.set()
+        thread.join()
+    assert numbers(database) == list(range(number))
+    there.close()
+    other.close()
+
+
+class Long(sqlite3.Connection):
+    """One that has been written to for a long time."""
+
+    total_changes = 0
+
+
+def test_the_log_is_moved_however_much_was_written(path: Path) -> None:
+    connection = sqlite3.connect(path, factory=Long, isolation_level=None)
+    here = SqliteAtOnce(connection, threading.RLock(), Failures(path, PATIENCE))
+    due = []
+    for written in range(0, 1 << 33, 1 << 28):
+        connection.total_changes = (written + (1 << 31)) % (1 << 32) - (1 << 31)  # a number of 32 bits
+        due.append(here.tidying_due)
+        assert not here.tidying_due
+    assert due == [False] + [True] * 31
+    here.close()
+
+
+def test_a_full_disk_keeps_nobody_from_writing_later(database: SqliteDatabase, path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    turn = threading.RLock()
+    here = SqliteAtOnce(connection, turn, Failures(path, PATIENCE))
+    [pages] = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages + 4}")
+    with pytest.raises(StoreError, match="full"):
+        insert(here, *range(100))
+    in_another_thread(turn_taken, turn)
+    insert(database, 1)
+    insert(here, 2)
+    assert numbers(here) == [1, 2]
+    here.close()
 
 
 def test_where_somebody_would_have_to_wait_there_is_no_such_place(path: Path) -> None:

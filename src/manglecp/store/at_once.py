@@ -9,6 +9,8 @@ memory of the system. So it is done at once, as long as nothing can make it wait
 * The log has to be moved into the file once in a while, which does wait for the disk. That is never done here:
   :attr:`SqliteAtOnce.tidying_due` says that it is time, and a thread does it (:meth:`SqliteDatabase.tidy`) while it
   holds the turn. So the log is moved as a whole and begins anew, however much is being written.
+* Whoever writes first after that begins the log anew, which waits for the disk as well. It is the same thread, unless
+  another process is quicker, or somebody is reading at that moment what is in the log.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ __all__ = ["SqliteAtOnce"]
 
 _MANY_ROWS: Final = 500
 """Rows that are written before the log is moved: some megabytes of it."""
+_COUNTED: Final = 1 << 32
+"""SQLite counts rows with 32 bits: after the largest number comes the least."""
 
 
 class SqliteAtOnce:
@@ -43,7 +47,7 @@ class SqliteAtOnce:
     def tidying_due(self) -> bool:
         """Is it time to move the log into the file? It is said once."""
         written = self._connection.total_changes
-        if written - self._tidied < _MANY_ROWS:
+        if (written - self._tidied) % _COUNTED < _MANY_ROWS:
             return False
         self._tidied = written
         return True

@@ -34,6 +34,9 @@ APPLICATION_ID: Final = 0x6D636973
 _FORMAT: Final = 2
 """``user_version``. 1: issue memory alone. 2: parts, whose versions are in ``store_part``."""
 
+_MOVE: Final = "PRAGMA wal_checkpoint(PASSIVE)"
+"""As much of the log into the file as can be; who writes or reads is not waited for, and does not wait."""
+
 _FIRST_PART: Final = "issues"
 
 
@@ -123,8 +126,18 @@ class SqliteDatabase:
             return SqliteAtOnce(connection, self._turn, self._failures)
 
     def tidy(self) -> None:
+        """Move the log into the file, and begin it anew. It cannot begin anew where anything was written since, so the
+        rest of it is moved while nobody writes, in other processes either."""
         with self._turn, self._failures:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._connection.execute(_MOVE)
+            other = self._reader()
+            try:
+                with transaction(self._connection, "BEGIN IMMEDIATE"):
+                    other.execute(_MOVE)
+            finally:
+                self._give_back(other)
+            # Whoever writes next begins the log, and waits for the disk once. This changes nothing, and is a write.
+            self._connection.execute(f"PRAGMA user_version = {_FORMAT}")
 
     def damage(self) -> list[str]:
         with self.reading() as tx:
