@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from manglecp.invoke.journal import appending
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
-from manglecp.store.database import Place
+from manglecp.store.database import Place, Transaction
 from manglecp.store.errors import Busy, Invalid, StoreError
 from manglecp.store.ledger import Note
 from manglecp.store.opening import Store, open_database, open_store
@@ -138,6 +141,34 @@ async def test_a_store_that_fails_fails_for_all_who_are_written_down(threads: Th
     store.close()
 
 
+class Failing:
+    """A store that takes some transactions, and no more."""
+
+    def __init__(self, store: Store, takes: int) -> None:
+        self.database, self.ledger = store.database, store.ledger
+        self._takes = takes
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        self._takes -= 1
+        if self._takes < 0:
+            raise Busy("held by another")
+        with self.database.writing() as tx:
+            yield tx
+
+
+async def test_what_is_written_one_by_one_fails_one_by_one(threads: Threads, tmp_path: Path) -> None:
+    """Nobody hears that nothing was written of what is there."""
+    store = open_store(tmp_path / "store.sqlite3")
+    append = appending(cast(Store, Failing(store, 2)))
+    bodies: list[dict[str, float]] = [{"n": 1}, {"n": float("nan")}, {"n": 3}, {"n": 4}]
+    found = await threads.run(append, store.database, [Note("run", body) for body in bodies])
+    assert [type(one) for one in found] == [type(None), Invalid, Busy, Busy]
+    with store.reading() as tx:
+        assert [entry.body["n"] for entry in store.ledger.rows(tx)] == [1]
+    store.close()
+
+
 # --- without waiting -------------------------------------------------------------------------------------------------
 
 
@@ -212,3 +243,32 @@ async def test_the_log_does_not_grow_with_what_is_written(beside: Beside, tmp_pa
     for _ in range(100):
         await asyncio.gather(*[beside.together.ask(Note("run", body)) for _ in range(16)])
     assert (tmp_path / "store.sqlite3-wal").stat().st_size < 100 * 16 * 4_000
+
+
+async def test_nobody_waits_for_threads_that_have_ended(threads: Threads) -> None:
+    slow = Slow()
+    slow.go.release(9)
+    together = Together(threads, DATABASE, None, slow)
+    assert await asyncio.wait_for(together.ask(1), PATIENCE) == 2
+    threads.shutdown()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="ended"):
+            await asyncio.wait_for(together.ask(2), PATIENCE)
+
+
+async def test_what_was_written_when_the_threads_had_ended_was_written(beside: Beside, threads: Threads) -> None:
+    threads.shutdown()
+    for first in range(0, 320, 16):
+        asked = [beside.together.ask(Note("run", {"n": n})) for n in range(first, first + 16)]
+        assert await asyncio.wait_for(asyncio.gather(*asked), PATIENCE) == [None] * 16
+    assert beside.entries == list(range(320))
+
+
+async def test_nobody_waits_for_a_place_that_is_closed(beside: Beside) -> None:
+    assert beside.here is not None
+    await asyncio.wait_for(beside.together.ask(Note("run", {"n": 1})), PATIENCE)
+    beside.here.close()
+    for _ in range(2):
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            await asyncio.wait_for(beside.together.ask(Note("run", {"n": 2})), PATIENCE)
+    assert beside.entries == [1]

@@ -131,7 +131,15 @@ def appending(store: Store) -> Callable[[Place, Sequence[Note]], Sequence[StoreE
                 return [error]
             if place is not store.database:
                 raise Busy("that takes several transactions") from None
-            return [outcome for note in notes for outcome in append(place, [note])]
+        return [alone(note) for note in notes]
+
+    def alone(note: Note) -> StoreError | None:
+        try:
+            with store.writing() as tx:
+                store.ledger.append_all(tx, [note])
+        except StoreError as error:  # whatever it is, it is not that of those which are written by now
+            return error
+        return None
 
     return append
 

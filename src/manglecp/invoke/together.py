@@ -73,27 +73,41 @@ class Together(Generic[A, R]):
         if not going:
             return
         asked, futures = zip(*going, strict=True)
-        if self._here is None or not self._done_here(asked, futures):
+        if self._here is not None and self._done_here(asked, futures):
+            return
+        try:
             done = self._threads.run(self._work, self._database, asked)
+        except RuntimeError as error:  # the threads have ended: nobody is to wait for them
+            self._tell(futures, [error] * len(futures))
+            self._next()
+        else:
             done.add_done_callback(lambda done: self._done(futures, done))
 
     def _done_here(self, asked: Sequence[A], futures: Sequence[asyncio.Future[R]]) -> bool:
         """Nothing is, if it would have to wait."""
         assert self._here is not None
-        assert self._loop is not None
+        results: Sequence[R | Exception]
         try:
-            self._tell(futures, self._work(self._here, asked))
+            results = self._work(self._here, asked)
+            due = self._here.tidying_due
         except Busy:
             return False
         except Exception as error:
-            self._tell(futures, [error] * len(futures))
-        if self._here.tidying_due:
-            _ = self._threads.run(self._tidy)  # it cannot fail
+            results, due = [error] * len(asked), False
+        self._tell(futures, results)
+        self._next()
+        if due:
+            with contextlib.suppress(RuntimeError):  # the threads have ended, and so does the store
+                _ = self._threads.run(self._tidy)  # it cannot fail
+        return True
+
+    def _next(self) -> None:
+        """Whoever came meanwhile has their turn; others on the loop have theirs before."""
+        assert self._loop is not None
         if self._waiting:
             self._loop.call_soon(self._go)
         else:
             self._under_way = False
-        return True
 
     def _tidy(self) -> None:
         with contextlib.suppress(StoreError):  # the next time will do
