@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -89,6 +91,27 @@ def test_names_of_an_odd_length_are_not_kept() -> None:
     assert Filled(Template(b'["%b"]' % odd, {odd: 0}), [odd]).names is None
     both = Filled(Template(b'["%b","%b"]' % (odd, B[:-1]), {odd: 0, B[:-1]: 1}), [odd, B[:-1]])
     assert unpacked(both) == both.text
+
+
+class Meanwhile(list[bytes]):
+    """Values; while they are looked at, somebody else asks for the pattern of others."""
+
+    def __init__(self, values: Sequence[bytes], other: Filled) -> None:
+        super().__init__(values)
+        self.other = other
+
+    def __getitem__(self, number: Any) -> Any:
+        assert self.other.names is not None
+        return super().__getitem__(number)
+
+
+def test_of_two_who_find_out_at_once_one_is_right() -> None:
+    """Whatever is told of a pattern is told of the same one."""
+    template = Template(b'["%b","%b"]' % (A, B[:32]), {A: 0, B[:32]: 1})
+    first = Filled(template, [A, B[:32]])
+    second = Filled(template, Meanwhile([A[:32], B], first))
+    assert second.names is None
+    assert unpacked(first) == first.text
 
 
 def test_as_json() -> None:

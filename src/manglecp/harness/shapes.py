@@ -41,6 +41,8 @@ _SEEN: Final = 1_024
 _BYTES_OF_A_PLACE: Final = 16
 _BYTES_OF_A_NAME: Final = 96
 """In memory, as measured; beside the places that it has."""
+_first: Final = Lock()
+"""Of whoever says what the pattern of a template is."""
 
 
 class Unclear(ValueError):
@@ -115,9 +117,12 @@ class Template:
 
     def pattern(self, values: Sequence[bytes]) -> Pattern:
         """What the texts have in common that have names of the same lengths; found out when it is first asked for."""
-        if self._pattern is None:
-            self._pattern = Pattern(self.pieces, self.places, values)
-        return self._pattern
+        found = self._pattern
+        if found is None:
+            made = Pattern(self.pieces, self.places, values)
+            with _first:  # another thread may have found another one, of names of other lengths: one of them stays
+                found = self._pattern = self._pattern or made
+        return found
 
 
 def _nothing(_: Sequence[bytes]) -> tuple[bytes, ...]:
