@@ -319,6 +319,13 @@ def test_what_cannot_be_made_whole_any_more(three: Store, statement: str) -> Non
     assert findings(three) == [DAMAGED]
 
 
+@pytest.mark.parametrize("store_where", ["file"], indirect=True)
+def test_a_pattern_that_is_no_text_any_more(three: Store) -> None:
+    which = "digest = (SELECT pattern FROM ledger WHERE seq = 2)"
+    forged(three, f"UPDATE ledger_pattern SET pattern = CAST(x'5bff5d' AS TEXT) WHERE {which}")
+    assert findings(three) == [DAMAGED]
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from manglecp.harness.patterns import Parts, expanded, read_pattern
-from manglecp.store.database import Transaction
+from manglecp.store.database import Dialect, Transaction
 from manglecp.store.migrations import Migration, append_only
 
 __all__ = ["GAP", "PATTERNS", "Kept", "Patterns"]
@@ -28,6 +28,9 @@ PATTERNS: Final[Migration] = (
 
 GAP: Final = "\x1a"
 """Within a text JSON writes it as an escape, and elsewhere it may not stand."""
+
+_WRITTEN: Final[dict[Dialect, str]] = {"sqlite": "CAST(pattern AS BLOB)", "postgresql": "convert_to(pattern, 'UTF8')"}
+"""Its bytes: they are hashed, and in a file that somebody changed they may be no text."""
 
 _AT_HAND: Final = 64
 """Patterns that are not asked for again while many entries are read."""
@@ -60,7 +63,8 @@ class Patterns:
         return before + expanded(self._parts(kept.pattern), kept.names, most) + after
 
     def _read(self, digest: bytes) -> Parts:
-        row = self._tx.execute("SELECT pattern FROM ledger_pattern WHERE digest = ?", (digest,)).fetchone()
+        written = _WRITTEN[self._tx.dialect]
+        row = self._tx.execute(f"SELECT {written} FROM ledger_pattern WHERE digest = ?", (digest,)).fetchone()
         if row is None:
             raise ValueError("there is no such pattern")
-        return read_pattern(row[0].encode(), digest)
+        return read_pattern(row[0], digest)
