@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,4 +188,33 @@ async def test_runs_of_others_are_given_back_and_own_ones_end_where_there_is_nob
         assert (the_run(store).state, the_run(store).owner) == (RunState.RUNNING, None)
         assert isinstance(await answered(here, identity=ME, request_key="own"), InvokeResult)
         assert [name for name, _ in here.bench.ran] == ["write", "erase"]
+    store.close()
+
+
+async def test_others_are_served_while_what_nobody_waits_for_ends(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store.sqlite3")
+    held, go, went_on = threading.Event(), threading.Event(), []
+
+    def hold() -> None:
+        with store.writing():
+            held.set()
+            went_on.append(go.wait(PATIENCE / 4))
+
+    async def opened_and_ended() -> asyncio.Task[dict[str, str]]:
+        async with shop(TWO, store=store) as s:
+            asking = asyncio.create_task(s.tools())
+            await asyncio.sleep(0)
+            return asking
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert await asyncio.to_thread(held.wait, PATIENCE)
+    ending = asyncio.create_task(opened_and_ended())
+    await asyncio.wait([ending], timeout=0.5)
+    assert not ending.done()
+    go.set()
+    asking = await asyncio.wait_for(ending, PATIENCE)
+    assert "t" in await asyncio.wait_for(asking, PATIENCE)
+    holder.join()
+    assert went_on == [True]
     store.close()

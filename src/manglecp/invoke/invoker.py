@@ -141,9 +141,13 @@ class Invoker:
         """Runs that are under way end first."""
         await self._invocations.over()
         await self._claims.end()
-        self._threads.shutdown()
-        if self._here is not None:
-            self._here.close()
+        try:
+            # In a thread: what nobody waits for may be under way, such as moving the log of the store, and others are
+            # served on this loop.
+            await asyncio.to_thread(self._threads.shutdown)
+        finally:
+            if self._here is not None:
+                self._here.close()
 
     # --- intents -----------------------------------------------------------------------------------------------------
 
