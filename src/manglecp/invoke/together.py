@@ -1,9 +1,12 @@
 """What comes at the same time goes to the store together.
 
-A question or a record costs the store less in company: one transaction is begun and ended for all. Nobody waits for
-company, though. What is asked for in one turn of the event loop goes at its end: there and then if the store does not
-make anybody wait (:meth:`.Database.at_once`), otherwise in a thread. What comes while that is under way is collected
-and goes as one when it is done. Each is answered when its own has been, and not before.
+A question or a record costs the store less in company: one transaction is begun and ended for all. So it waits for
+company, but only for a few turns of the event loop. Where the loop has much to do, these are what others need to catch
+up, and from then on they go through their stations together; where it has nothing else to do, they take no time.
+
+It is done there and then if the store does not make anybody wait (:meth:`.Database.at_once`), otherwise in a thread.
+What comes while that is under way is collected and goes as one when it is done. Each is answered when its own has been,
+and not before.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ _MOST: Final = 64
 """What goes at once, at most: nobody else's turn is to be far away."""
 _MOST_HERE: Final = 16
 """The same for the event loop."""
+_TURNS: Final = 3
+"""Of the event loop, in which others may join."""
 
 
 class Together(Generic[A, R]):
@@ -61,8 +66,16 @@ class Together(Generic[A, R]):
         self._waiting.append((one, future))
         if not self._under_way:
             self._under_way = True
-            loop.call_soon(self._go)
+            loop.call_soon(self._wait, _TURNS)
         return future
+
+    def _wait(self, turns: int) -> None:
+        """For company, if there is not enough of it."""
+        assert self._loop is not None
+        if turns and len(self._waiting) < _MOST_HERE:
+            self._loop.call_soon(self._wait, turns - 1)
+        else:
+            self._go()
 
     def _go(self) -> None:
         # Whoever is gone before it began is not asked for.
