@@ -136,8 +136,10 @@ class SqliteDatabase:
                     other.execute(_MOVE)
             finally:
                 self._give_back(other)
-            # Whoever writes next begins the log, and waits for the disk once. This changes nothing, and is a write.
-            self._connection.execute(f"PRAGMA user_version = {_FORMAT}")
+            # Whoever writes next begins the log, and waits for the disk once. This is a write that changes nothing,
+            # also if a newer manglecp has brought the file up to date meanwhile.
+            with transaction(self._connection, "BEGIN IMMEDIATE") as tx:
+                tx.execute(f"PRAGMA user_version = {self._pragma('user_version')}")
 
     def damage(self) -> list[str]:
         with self.reading() as tx:
