@@ -25,7 +25,7 @@ from manglecp.store.transactions import Failures, SqliteTransaction, transaction
 
 __all__ = ["SqliteAtOnce"]
 
-_MANY_ROWS: Final = 2_000
+_MANY_ROWS: Final = 1_000
 """Rows that are written before the log is moved: some megabytes of it."""
 _COUNTED: Final = 1 << 32
 """SQLite counts rows with 32 bits: after the largest number comes the least."""
