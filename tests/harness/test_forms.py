@@ -183,6 +183,29 @@ def test_what_nobody_has_judged_is_not_recognised() -> None:
     assert by_itself.request(rows(2, names, "oo")[0]).closed(ended, words) is None
 
 
+def test_requests_do_not_close_a_turn() -> None:
+    """Nor does what closes one pass for requests: a step takes what was judged in that step."""
+    of, first = Unopened.of(SPEC, BESIDE), valid(2, "first")
+    asked, more, ended = (
+        form(first, lambda names: {"toolRequests": rows(2, names)[0][:1]}),
+        form(first, lambda names: {"toolRequests": rows(2, names)[0][1:]}),
+        form(first, lambda names: joined(**rows(1, names)[1])),
+    )
+    for seed in range(6):
+        names = valid(2, seed)
+        words, (requests, _) = written(words_of(names)), rows(2, names)
+        opened = of.open(f"turn1_{names['turn']}")
+        state = opened.requested(asked, words) or opened.request(requests[:1])
+        requested, closed = state.requested(more, words), state.closed(ended, words)
+        assert state.closed(more, words) is None
+        assert state.requested(ended, words) is None
+        if seed < 5:
+            assert requested or state.request(requests[1:])
+            assert closed or state.close(**rows(1, names)[1])
+    assert requested is not None
+    assert closed is not None
+
+
 # --- what is a form ------------------------------------------------------------------------------------------------
 
 

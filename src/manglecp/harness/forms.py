@@ -100,26 +100,29 @@ class Form:
 
 
 class Fittings:
-    """Some fittings, by the form and by what is before the shape. Any thread may ask."""
+    """Some fittings, by what is before the shape, a word and the form. Any thread may ask.
+
+    The word is that of :class:`.Shapes`: a form may be taken for evidence of a step that it was not made for.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: dict[tuple[Shape, Form], tuple[_Fitting, ...]] = {}
+        self._known: dict[tuple[Shape, str, Form], tuple[_Fitting, ...]] = {}
 
     def find(
-        self, before: Shape, form: Form, values: Sequence[bytes], names: tuple[bytes, ...]
+        self, before: Shape, kind: str, form: Form, values: Sequence[bytes], names: tuple[bytes, ...]
     ) -> tuple[Shape, list[bytes]] | None:
         """The shape of the evidence of a form with these names, and the values that it comes to."""
-        for fitting in self._known.get((before, form), ()):
+        for fitting in self._known.get((before, kind, form), ()):
             found = fitting.match(values, names)
             if found is not None:
                 return fitting.shape, found
         return None
 
-    def keep(self, form: Form, shape: Shape, values: Sequence[bytes], text: bytes) -> None:
+    def keep(self, kind: str, form: Form, shape: Shape, values: Sequence[bytes], text: bytes) -> None:
         """From now on evidence of this form is found that is of this shape, as this text is."""
         assert shape.before is not None
-        key = (shape.before, form)
+        key = (shape.before, kind, form)
         known = self._known.get(key, ())
         try:
             fitting = _Fitting(form, shape, len(values), text)

@@ -167,13 +167,13 @@ class Course:
         names = form.names(said)
         if names is None or before.steps >= _MOST_STEPS:
             return None
-        found = _fittings.find(before, form, values, names)
+        found = _fittings.find(before, step, form, values, names)
         if found is None:
             text = form.text(names)
             found = _shapes.find(before, step, values, text)
             if found is None:
                 return None
-            _fittings.keep(form, found[0], values, text)
+            _fittings.keep(step, form, found[0], values, text)
         return Course(None, self, step, None, found, recognised=True)
 
     # --- what is told of it ----------------------------------------------------------------------------------------
