@@ -199,9 +199,10 @@ def test_requests_do_not_close_a_turn() -> None:
         requested, closed = state.requested(more, words), state.closed(ended, words)
         assert state.closed(more, words) is None
         assert state.requested(ended, words) is None
-        if seed < 5:
-            assert requested or state.request(requests[1:])
-            assert closed or state.close(**rows(1, names)[1])
+        if requested is None:
+            state.request(requests[1:])
+        if closed is None:
+            state.close(**rows(1, names)[1])
     assert requested is not None
     assert closed is not None
 
