@@ -126,20 +126,21 @@ class SqliteDatabase:
             return SqliteAtOnce(connection, self._turn, self._failures)
 
     def tidy(self) -> None:
-        """Move the log into the file, and begin it anew. It cannot begin anew where anything was written since, so the
-        rest of it is moved while nobody writes, in other processes either."""
-        with self._turn, self._failures:
-            self._connection.execute(_MOVE)
+        """Move the log into the file, and begin it anew. It cannot begin anew where anything was written since. So most
+        of it is moved beside those who write, and the rest while nobody does, in other processes either."""
+        with self._failures:
             other = self._reader()
             try:
-                with transaction(self._connection, "BEGIN IMMEDIATE"):
-                    other.execute(_MOVE)
+                other.execute(_MOVE)
+                with self._turn:
+                    with transaction(self._connection, "BEGIN IMMEDIATE"):
+                        other.execute(_MOVE)
+                    # Whoever writes next begins the log, and waits for the disk once. This is a write that changes
+                    # nothing, also if a newer manglecp has brought the file up to date meanwhile.
+                    with transaction(self._connection, "BEGIN IMMEDIATE") as tx:
+                        tx.execute(f"PRAGMA user_version = {self._pragma('user_version')}")
             finally:
                 self._give_back(other)
-            # Whoever writes next begins the log, and waits for the disk once. This is a write that changes nothing,
-            # also if a newer manglecp has brought the file up to date meanwhile.
-            with transaction(self._connection, "BEGIN IMMEDIATE") as tx:
-                tx.execute(f"PRAGMA user_version = {self._pragma('user_version')}")
 
     def damage(self) -> list[str]:
         with self.reading() as tx:
