@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
-from manglecp.harness.canonical import digest_text
+from manglecp.harness.canonical import digest_made, digest_text
 from manglecp.harness.witness import Witness
 from manglecp.invoke.forms import Forms
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.turns import Reads, Turns
-from tests.invoke.turns import ACTIONS, call, check_witnesses, claims, event, outcome, rows, terms
+from manglecp.pack.default_governance import default_governance
+from tests.invoke.turns import ACTIONS, call, changed, check_witnesses, claims, event, outcome, rows, terms
 
 NAMES = [name for name, action in ACTIONS.items() if action.tier < 3]
 ROUNDS = st.lists(
@@ -97,3 +99,28 @@ def test_turns_that_come_again_are_told_as_the_first_one(
     for number in range(1, 8):
         for how in product((False, True), repeat=2):
             assert turn(number, *how) == turn(number, *how, plain=True)
+
+
+def test_a_digest_of_several_lines_is_told_as_it_is() -> None:
+    """It does not pass for two: of events that are the same, and in the queue once, there may be one or several."""
+    package = changed(default_governance(), queue={"dedup": True})
+
+    def turn(number: int, times: int, output: str, *, plain: bool = False) -> bytes:
+        run = f"r-{number:032x}"
+        turns = Turns(terms("read", package=package, run=run, admission_digest=digest_text(run)))
+        if plain:
+            turns.frame = replace(turns.frame, forms=Forms())
+        turn = turns.open()
+        turn.admit()
+        asked = replaced(call("read", 1), run=run, input_digest=digest_text(f"{run} in"))
+        turn.request([asked])
+        turn.answer([replaced(outcome(asked), output_digest=output)])
+        return bytes(turn.finish(events=[told(number)] * times).written)
+
+    def told(number: int) -> dict[str, Any]:
+        return {"action": "another", "status": "success", "detail": number}
+
+    for number in range(1, 6):
+        turn(number, 2, digest_text(f"{number} out"))
+    odd = f"{digest_text('out')}\n{digest_made(told(7))}"
+    assert turn(7, 1, odd) == turn(7, 1, odd, plain=True)

@@ -45,7 +45,7 @@ def written(words: Sequence[str]) -> bytes:
 class Form:
     """Evidence that is made of words."""
 
-    __slots__ = ("_said", "_split", "_text", "count", "numbers", "others")
+    __slots__ = ("_said", "_split", "_text", "count", "numbers", "others", "words")
 
     def __init__(self, make: Make, words: Sequence[str]) -> None:
         """``make`` makes JSON values, of the words and of nothing that may change. :class:`.Unclear` if what it makes
@@ -69,6 +69,8 @@ class Form:
         others = dict.fromkeys(name for name in names if name not in first)
         known = {name: number for number, name in enumerate([*first, *others])}
         self._text = Template(text, known)
+        self.words = len(words)
+        """How many there are. As many, :func:`written` and found to be of this form, have no end of a line in them."""
         self.count = len(first)
         """How many names there are in its words."""
         self.numbers = tuple(known[name] for name in names)

@@ -24,7 +24,11 @@ class Forms:
         self._known: dict[Hashable, Form | Literal["seen", "none"]] = {}
 
     def of(self, kind: Hashable, make: Make, words: Sequence[str]) -> Form | None:
-        """The form of a kind, if it came before and has one. ``make`` makes evidence of that kind of any words."""
+        """The form of a kind, if it came before and has one. ``make`` makes evidence of that kind of any words.
+
+        Words of one kind may be more or fewer. Those of a form are as many as it was made of: otherwise one of several
+        lines could pass for two.
+        """
         known = self._known.get(kind)
         if known is None:
             if len(self._known) >= _MOST:
@@ -35,4 +39,4 @@ class Forms:
                 known = self._known[kind] = Form(make, words)
             except Unclear:
                 self._known[kind] = "none"
-        return known if isinstance(known, Form) else None
+        return known if isinstance(known, Form) and known.words == len(words) else None
