@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from manglecp.server.sessions import Session
 from manglecp.server.stdio import serve_stdio
@@ -221,6 +224,59 @@ async def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
     told = [json.loads(line) for line in (tmp_path / "told").read_bytes().splitlines()]
     assert [one["type"] for one in told] == ["manifest", *["intent_response"] * 3]
     assert {one.get("id") for one in told[1:]} == {"i-0", "i-1", "i-2"}
+
+
+@pytest.mark.parametrize("kind", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_stream_is_left_as_it_is(kind: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """A terminal is input and output in one, and that of others as well: what is set for reading holds for all."""
+
+    async def talk() -> None:
+        ours, theirs = socket.socketpair()
+        async with desk() as d:
+            with ours, theirs, ours.makefile("rb") as said:
+                serving = asyncio.create_task(serve_stdio(d.core, Streams(theirs.fileno(), theirs.fileno())))
+                await asyncio.to_thread(ours.sendall, encoded(intent("a")) + b"\n")
+                async with asyncio.timeout(PATIENCE):
+                    while json.loads(await asyncio.to_thread(said.readline)).get("id") != "a":
+                        continue
+                    assert os.get_blocking(theirs.fileno())
+                    ours.shutdown(socket.SHUT_WR)
+                    await serving
+
+    with asyncio.Runner(loop_factory=kind) as runner:
+        runner.run(talk())
+
+
+@pytest.mark.parametrize("bell", [True, False])
+async def test_a_stream_that_others_set_never_to_block(monkeypatch: pytest.MonkeyPatch, bell: bool) -> None:
+    if not bell:
+        monkeypatch.delattr(select, "epoll")
+    source, stdin = os.pipe()
+    stdout, sink = os.pipe()
+
+    async def serve(d: Desk) -> None:
+        try:
+            await serve_stdio(d.core, Streams(source, sink))
+        finally:
+            os.close(sink)
+
+    try:
+        for one in (source, sink):
+            os.set_blocking(one, False)
+        async with desk() as d, asyncio.timeout(PATIENCE):
+            serving = asyncio.create_task(serve(d))
+            for number in range(200):
+                await asyncio.to_thread(_write, stdin, encoded(intent(f"r{number}")) + b"\n")
+            with open(stdout, "rb", closefd=False) as said:
+                heard: set[str] = set()
+                while len(heard) < 200:
+                    heard |= {json.loads(await asyncio.to_thread(said.readline)).get("id")} - {None}
+            os.close(stdin)
+            await serving
+        assert heard == {f"r{number}" for number in range(200)}
+    finally:
+        for one in (source, stdout):
+            os.close(one)
 
 
 async def test_a_client_that_reads_late_gets_everything() -> None:

@@ -130,33 +130,37 @@ class _Input:
         self._loop = asyncio.get_running_loop()
         self._room = threading.Semaphore(_CHUNKS)
         """For the thread, if there has to be one."""
-        self._listening = self._listen()
-        self._pollable = self._listening
-        if not self._pollable:
+        self._listening = False
+        self._bell = _bell_of(source)
+        if self._bell is None:
             threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
+        else:
+            self._listen(self._bell)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while data := await self._queue.get():
             yield data
-            if not self._pollable:
+            if self._bell is None:
                 self._room.release()
             elif not self._listening:
-                self._listening = self._listen()
+                self._listen(self._bell)
 
     def close(self) -> None:
         """Nothing more is read."""
-        if self._listening:
-            self._listening = False
-            self._loop.remove_reader(self._source)
+        if self._bell is not None:
+            self._pause(self._bell)
+            self._bell.close()
 
     # --- what can be waited for: a pipe, a socket, a terminal -----------------------------------------------------
 
-    def _listen(self) -> bool:
-        try:
-            self._loop.add_reader(self._source, self._ready)
-        except (OSError, NotImplementedError):
-            return False
-        return True
+    def _listen(self, bell: select.epoll) -> None:
+        self._listening = True
+        self._loop.add_reader(bell.fileno(), self._ready)
+
+    def _pause(self, bell: select.epoll) -> None:
+        if self._listening:
+            self._listening = False
+            self._loop.remove_reader(bell.fileno())
 
     def _ready(self) -> None:
         try:
@@ -166,8 +170,8 @@ class _Input:
         except OSError:
             data = b""
         self._take(data)
-        if not data or self._queue.qsize() >= _CHUNKS:
-            self.close()
+        if self._bell is not None and (not data or self._queue.qsize() >= _CHUNKS):
+            self._pause(self._bell)
 
     # --- what cannot: a file --------------------------------------------------------------------------------------
 
@@ -177,6 +181,10 @@ class _Input:
             self._room.acquire()
             try:
                 data = os.read(self._source, _CHUNK)
+            except BlockingIOError:  # there may be nothing that rings, and others who set it so
+                select.select([self._source], [], [])
+                self._room.release()
+                continue
             except OSError:
                 data = b""
             try:
@@ -192,3 +200,18 @@ class _Input:
         self._over()
         if not self._anything:
             self.silent.set()
+
+
+def _bell_of(source: int) -> select.epoll | None:
+    """What rings when there is something to read; None where that cannot be told. An event loop may set what it listens
+    to so that it never blocks, and with it the stream for everybody who has it: so it listens to this."""
+    try:
+        bell = select.epoll()
+    except (AttributeError, OSError):  # another system, or too many open files
+        return None
+    try:
+        bell.register(source, select.EPOLLIN)
+    except OSError:
+        bell.close()
+        return None
+    return bell

@@ -7,6 +7,7 @@ written before the rest is there.
 from __future__ import annotations
 
 import os
+import select
 
 __all__ = ["Streams"]
 
@@ -32,4 +33,7 @@ class Streams:
         """One line; blocks until it is taken."""
         left = memoryview(data + b"\n")
         while left:
-            left = left[os.write(self.sink, left) :]
+            try:
+                left = left[os.write(self.sink, left) :]
+            except BlockingIOError:  # others have the stream as well, and set it so
+                select.select([], [self.sink], [])
