@@ -161,7 +161,7 @@ class Course:
 
     def said(self, step: Step, form: Form, said: bytes) -> Course | None:
         """With the evidence that a form makes of words, if that is recognised. Nothing of it is made."""
-        if self._seen is None:
+        if self._seen is None or type(form) is not Form:  # another might find more than digits in words
             return None
         before, values = self._seen
         names = form.names(said)
