@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.harness.forms import Form, written
-from manglecp.harness.shapes import Unclear
+from manglecp.harness.forms import Fittings, Form, written
+from manglecp.harness.shapes import Shape, Unclear
 from manglecp.harness.states import Blocked, CallSpec, Forged, JoinClosed, ToolRequests, Unopened, joined, redeem_call
 from tests.harness.test_recognising import (
     BESIDE,
@@ -281,3 +281,19 @@ def test_words_of_several_lines() -> None:
     """Nobody could tell where one ends and the next begins."""
     with pytest.raises(Unclear):
         Form(lambda words: {"ids": list(words)}, [A, f"{B}\n{C}"])
+
+
+# --- how many are remembered ---------------------------------------------------------------------------------------
+
+
+def test_fittings_do_not_hold_on_to_any_number_of_shapes() -> None:
+    fittings, start = Fittings(most=100, most_bytes=50_000), Shape(None, (), b"", fixed=frozenset())
+    names = (A.encode(),)
+    forms: list[Form] = []
+    for number in range(40):
+        of = Form(lambda words, number=number: {"id": words[0], "of": "x" * (10_000 + number)}, [A])  # type: ignore[misc]
+        shape = Shape(start, (), of.text(names), fixed=start.fixed)
+        fittings.keep("close", of, shape, (), of.text(names))
+        assert fittings.find(start, "close", of, (), names) == (shape, [*names])
+        forms.append(of)
+    assert sum(fittings.find(start, "close", of, (), names) is not None for of in forms) <= 5

@@ -107,8 +107,11 @@ class Fittings:
     The word is that of :class:`.Shapes`: a form may be taken for evidence of a step that it was not made for.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, *, most: int, most_bytes: int) -> None:
+        """``most_bytes`` of shapes: those that nobody else remembers any more are held on to here."""
         self._most = most
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._known: dict[tuple[Shape, str, Form], tuple[_Fitting, ...]] = {}
 
     def find(
@@ -130,8 +133,10 @@ class Fittings:
             fitting = _Fitting(form, shape, len(values), text)
         except Unclear:
             return
-        if len(self._known) >= self._most:
+        if len(self._known) >= self._most or self._bytes + shape.size > self._most_bytes:
             self._known.clear()
+            self._bytes, known = 0, ()
+        self._bytes += shape.size
         self._known[key] = (fitting, *known)[:_ALIKE]
 
 

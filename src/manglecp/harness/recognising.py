@@ -53,7 +53,7 @@ _MOST_STEPS: Final = 16
 _LARGEST: Final = 65_536
 """Bytes of one step."""
 _shapes: Final = Shapes(most=512, most_bytes=16 << 20)
-_fittings: Final = Fittings(most=256)
+_fittings: Final = Fittings(most=256, most_bytes=16 << 20)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
