@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manglecp.harness.forms import Fittings, Form, written
-from manglecp.harness.shapes import Shape, Unclear
+from manglecp.harness.shapes import Filled, Shape, Unclear
 from manglecp.harness.states import Blocked, CallSpec, Forged, JoinClosed, ToolRequests, Unopened, joined, redeem_call
+from manglecp.harness.witness import Witness
 from tests.harness.test_recognising import (
     BESIDE,
     POLICIES,
@@ -171,6 +173,20 @@ def test_a_call_is_permitted_once_however_it_was_said() -> None:
     redeem_call(state, call_id=f"r-{names['run']}/s0/1", **call)
     with pytest.raises(Forged):
         redeem_call(state, call_id=f"r-{names['run']}/s0/1", **call)
+
+
+def test_nobody_changes_what_a_turn_was_closed_with() -> None:
+    """What is written is told when it is asked for, and so is the evidence: of what nobody else holds."""
+    names = valid(1, "kept")
+    _, closed = recognised(1, "o", names)
+    kept = Witness(closed.judgement).kept
+    assert isinstance(kept, Filled)
+    place = kept.values.index(names["result0"].encode())
+    with pytest.raises(TypeError):
+        kept.values[place] = C.encode()  # type: ignore[index]
+    document = json.dumps(closed.document)
+    assert names["result0"] in document
+    assert C not in document
 
 
 def test_what_nobody_has_judged_is_not_recognised() -> None:

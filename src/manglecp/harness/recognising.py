@@ -202,7 +202,7 @@ class Course:
         """What its shape tells."""
         assert self._seen is not None
         shape, values = self._seen
-        return Filled(shape.told[number], values)
+        return Filled(shape.told[number], tuple(values))  # whoever gets it cannot change what it was told of
 
     @property
     def judgement(self) -> Foretold:
