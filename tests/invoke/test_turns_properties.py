@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
@@ -15,7 +16,7 @@ from manglecp.harness.canonical import digest_made, digest_text
 from manglecp.harness.witness import Witness
 from manglecp.invoke.forms import Forms
 from manglecp.invoke.model import Call, Outcome, Status
-from manglecp.invoke.turns import Reads, Turns
+from manglecp.invoke.turns import GateRefused, Reads, Turns
 from manglecp.pack.default_governance import default_governance
 from tests.invoke.turns import ACTIONS, call, changed, check_witnesses, claims, event, outcome, rows, terms
 
@@ -124,3 +125,24 @@ def test_a_digest_of_several_lines_is_told_as_it_is() -> None:
         turn(number, 2, digest_text(f"{number} out"))
     odd = f"{digest_text('out')}\n{digest_made(told(7))}"
     assert turn(7, 1, odd) == turn(7, 1, odd, plain=True)
+
+
+def test_a_digest_that_is_no_text_is_refused_as_ever() -> None:
+    """Whether nothing is known of such turns, they are about to be known, or they are."""
+    package = changed(default_governance(), render={"injectionPoints": ["invoke_response", "elsewhere"]})
+
+    def turn(number: int, output: str) -> None:
+        run = f"r-{number:032x}"
+        turns = Turns(terms("read", package=package, run=run, admission_digest=digest_text(run)))
+        turn = turns.open()
+        turn.admit()
+        asked = replaced(call("read", 1), run=run, input_digest=digest_text(f"{run} in"))
+        turn.request([asked])
+        turn.answer([replaced(outcome(asked), output_digest=output)])
+        turn.finish()
+
+    for known in (0, 1, 5):
+        for number in range(known):
+            turn(number, digest_text(f"{number} out"))
+        with pytest.raises(GateRefused):
+            turn(7, "sha256:\ud800")

@@ -37,8 +37,8 @@ _ALIKE: Final = 8
 
 
 def written(words: Sequence[str]) -> bytes:
-    """Words as a form takes them."""
-    return _BETWEEN.join(words).encode()
+    """Words as a form takes them. What is no text is none of any form: whoever reads evidence says what is wrong."""
+    return _BETWEEN.join(words).encode(errors="surrogatepass")
 
 
 @final
@@ -53,6 +53,10 @@ class Form:
         if any(_BETWEEN in word for word in words):
             raise Unclear("a word has several lines")
         said = written(words)
+        try:
+            said.decode()
+        except UnicodeDecodeError:
+            raise Unclear("a surrogate stands alone in a word") from None
         spans = spans_of(said)
         ends = [0, *(end for _, end in spans)]
         lengths = [end - start for start, end in spans]
