@@ -62,6 +62,8 @@ async def test_bombs_for_the_parser(bomb: bytes) -> None:
         pytest.param(HEAD + b"transfer-encoding: chunked\r\n\r\nZZ\r\n", id="a broken chunk"),
         pytest.param(HEAD + b"x: " + b"y" * 100_000 + b"\r\n\r\n", id="a long header"),
         pytest.param(HEAD + b"x: y\r\n" * 20_000 + b"\r\n", id="many headers"),
+        pytest.param(UPGRADE.replace(b"\r\n\r\n", b"\r\ncontent-length: 3\r\n\r\nabc"), id="a handshake with a body"),
+        pytest.param(UPGRADE[:-2] + b"x: y\r\n" * 200 + b"\r\n", id="a handshake with many headers"),
         pytest.param(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n", id="a long path"),
     ],
 )

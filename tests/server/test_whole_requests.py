@@ -25,6 +25,7 @@ from manglecp.wire.messages import IntentRequest, InvokeRequest
 from tests.invoke.test_request_keys import Held
 from tests.server.desk import PATIENCE, Tokens, encoded, intent, invoke, plain_pack
 from tests.server.house import House, house
+from tests.server.test_bad_clients import UPGRADE
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TOOK = re.compile(rb'(?<=_ms":)[0-9.]+')
@@ -178,6 +179,63 @@ async def test_the_next_one_waits_for_it() -> None:
         held.go_on.set()
         assert [json.loads((await answer(reader))[1])["id"] for _ in range(3)] == ["a", "b", "c"]
         writer.close()
+
+
+@pytest.mark.parametrize("behind", [UPGRADE, b"\x16\x03\x01\r\n\r\n"], ids=["a handshake", "nonsense"])
+@pytest.mark.parametrize("later", [True, False])
+async def test_what_may_not_come_behind_it_ends_both(behind: bytes, later: bool) -> None:
+    """There is one answer, and nothing is done that it does not tell of; no session begins amid answers to requests."""
+    held = Held()
+    async with house(plain_pack(TWO), {"look": held}) as h, asyncio.timeout(PATIENCE):
+        first = request("/invoke", invoke("a", await tool(h, "t"), {"n": 1}))
+        reader, writer = await h.raw(first if later else first + behind)
+        if later:
+            await held.begun.wait()
+            writer.write(behind)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(body)["payload"]["code"] == "malformed_message"
+        held.go_on.set()
+        while h.desk.core.pending:
+            await asyncio.sleep(0.001)
+        assert [one.code for one in h.desk.handled[1:]] == (["cancelled"] if later else [])
+        assert held.begun.is_set() == later
+        writer.close()
+
+
+class _Slow(Tokens):
+    """Says who somebody is when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__({"good": Identity("ann", trust="authenticated")})
+        self.held = Held()
+        self.held.go_on.set()
+
+    async def identify(self, scheme: str, credential: str) -> Identity | None:
+        await self.held({})
+        return await super().identify(scheme, credential)
+
+
+@pytest.mark.req("TRANS-40")
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_whoever_goes_before_it_is_known_who_that_is(key: str | None) -> None:
+    auth, good = _Slow(), {"authorization": "Bearer good"}
+    async with house(plain_pack(), auth=auth) as h, asyncio.timeout(PATIENCE):
+        h.http.headers.update(good)
+        more = {} if key is None else {"x-request_key": key}
+        message = invoke("a", await tool(h, "t"), {"n": 1}, **more)
+        auth.held.begun.clear()
+        auth.held.go_on.clear()
+        _, writer = await h.raw(request("/invoke", message, **good))
+        await auth.held.begun.wait()
+        [ours] = [one for one in connections(h) if not one.cycle.response_complete]
+        writer.transport.abort()
+        while ours in connections(h):
+            await asyncio.sleep(0.001)
+        auth.held.go_on.set()
+        while len(h.desk.handled) < 2:
+            await asyncio.sleep(0.001)
+        assert h.desk.handled[-1].code == ("cancelled" if key is None else None)
 
 
 async def test_many_that_are_refused_at_once() -> None:

@@ -80,7 +80,11 @@ class HttpProtocol(HttpToolsProtocol):
             told()
 
     def handle_websocket_upgrade(self) -> None:
-        """From here on the connection is another protocol's."""
+        """From here on the connection is another protocol's, and nobody may be waiting for an answer on it."""
+        before: RequestResponseCycle | None = self.cycle
+        if before is not None and not before.response_complete:
+            self.send_400_response("")
+            return
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # as when a connection is lost
         self._let_go()
@@ -115,10 +119,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """An error message as the body, then the end of the connection."""
-        body = failure(malformed("This is no HTTP request", "$"), None).data
-        head = (b"HTTP/1.1 400 Bad Request", b"content-type: application/json", b"connection: close")
-        self.transport.write(b"\r\n".join((*head, b"content-length: %d" % len(body), b"", body)))
-        self.transport.close()
+        _refuse(self.transport, "This is no HTTP request")
 
     def on_response_complete(self) -> None:
         """As uvicorn has it, but for its timers."""
@@ -146,7 +147,7 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         begun, self._begun = self._begun, None
-        if begun is None:
+        if begun is None or self.transport.is_closing():  # what came behind it was none, and that was told
             return
         if begun.more_body:
             self._begin_task(begun, self.app)
@@ -217,6 +218,8 @@ class _Exchange:
 
     def when_gone(self, told: Callable[[], None] | None) -> None:
         self._protocol.told = told  # of several requests one is answered at a time
+        if told is not None and self._protocol.transport.is_closing():
+            told()
 
     def answer(self, head: bytes, body: bytes) -> bool:
         cycle = self._cycle
@@ -231,6 +234,13 @@ class _Exchange:
             cycle.transport.close()
         cycle.on_response()
         return True
+
+
+def _refuse(transport: asyncio.Transport, why: str) -> None:
+    body = failure(malformed(why, "$"), None).data
+    head = (b"HTTP/1.1 400 Bad Request", b"content-type: application/json", b"connection: close")
+    transport.write(b"\r\n".join((*head, b"content-length: %d" % len(body), b"", body)))
+    transport.close()
 
 
 def _nothing() -> None:
@@ -248,6 +258,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     A message in several frames is none (TRANS-05): its parts are not kept, and the application is told.
     """
+
+    def data_received(self, data: bytes) -> None:
+        """A handshake that cannot be read is refused, and the connection closed: nobody else would do either."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.close_sent:
+            self.close_sent = True
+            _refuse(self.transport, "This is no WebSocket handshake")
 
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)

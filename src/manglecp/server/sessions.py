@@ -50,7 +50,8 @@ class Session:
 
     __slots__ = (
         *("name", "peer", "transport"),
-        *("_core", "_credential", "_identity", "_known_until", "_outbox", "_pending", "_send", "_told", "_unknown"),
+        *("_core", "_credential", "_identity", "_known_until", "_left", "_outbox", "_pending", "_send", "_told"),
+        "_unknown",
     )
 
     def __init__(self, core: Core, transport: Transport, peer: str | None, send: Send | None, name: str) -> None:
@@ -64,6 +65,8 @@ class Session:
         self._told: str | None = None
         """The tag of the last manifest."""
         self._pending: dict[str, Pending] = {}
+        self._left = False
+        """Was everything cancelled, also what is not begun?"""
         self._credential: tuple[str, str] | None = None
         self._identity: Identity | None = None
         self._known_until = 0.0
@@ -121,6 +124,7 @@ class Session:
 
     def cancel_all(self) -> None:
         """On HTTP a client cancels by closing the connection (TRANS-40); not what it may ask for again by its key."""
+        self._left = True
         for pending in tuple(self._pending.values()):
             if not pending.keyed:
                 pending.cancel()
@@ -348,6 +352,8 @@ class Session:
             core.handled(self, message, pending.began_ns, reply, pending.tool)
 
         pending = Pending(message, answered, began_ns)
+        if self._left and not pending.keyed:
+            raise WireError("cancelled", "The request was cancelled")
         if isinstance(message, IntentRequest):
             evaluate(core, self.name, pending, message, identity)
         else:
