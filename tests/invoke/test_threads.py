@@ -49,6 +49,26 @@ async def test_what_is_short_does_not_wait_for_what_takes_long(threads: Threads)
     assert await asyncio.gather(*slow) == [True] * 3
 
 
+async def test_where_the_system_gives_no_more_threads_those_there_are_do_it(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    go = threading.Event()
+    async with asyncio.timeout(PATIENCE):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            with pytest.raises(RuntimeError, match="can't start"):
+                await threads.run(int)
+        assert await threads.run(int) == 0
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            first, second = threads.run(go.wait, PATIENCE), threads.run(int)
+            go.set()
+            assert (await first, await second) == (True, 0)
+
+
 async def test_no_more_threads_than_allowed(threads: Threads) -> None:
     used = await asyncio.gather(*[threads.run(threading.get_ident) for _ in range(200)])
     assert len(set(used)) <= 4

@@ -18,6 +18,7 @@ from manglecp.server.evaluating import Evaluating, Turn
 from manglecp.server.settings import ServerSettings
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.intent import IntentRequest
+from tests.server import desk as server
 
 PATIENCE = 60.0
 PLAIN = ServerSettings(evaluations=2, waiting=100, longest_wait=PATIENCE)
@@ -212,3 +213,21 @@ async def test_the_end_is_when_all_are_answered() -> None:
         gate.open.set()
         await asyncio.wait_for(over, PATIENCE)
         assert d.answers == {0: 0}
+
+
+async def test_nothing_is_left_of_what_no_thread_could_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked is told, the next one is answered, and nobody waits for it when the server goes."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with server.desk() as d, asyncio.timeout(PATIENCE):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refused)
+            told = await d.core.session("http").handle(server.encoded(server.intent("a")))
+        assert told is not None
+        assert told.code == "internal_error"
+        told = await d.core.session("http").handle(server.encoded(server.intent("b")))
+        assert told is not None
+        assert told.code is None
+        assert await d.core.drain(PATIENCE)

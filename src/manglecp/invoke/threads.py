@@ -48,9 +48,9 @@ class Threads:
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._open += 1
-        if len(self._threads) < min(self._open, self._most):  # all of them may be busy, and for long
+        if len(self._threads) <= self._open and len(self._threads) < self._most:  # all may be busy, and for long
             self._start()
+        self._open += 1
         self._waiting.append((future, work, given))
         if self._idle:
             self._idle.pop().release()
@@ -68,8 +68,13 @@ class Threads:
     def _start(self) -> None:
         # They end with the process, should nobody end them: a transaction that is cut off leaves nothing behind.
         thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives no more
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def _serve(self) -> None:
         bell = threading.Lock()

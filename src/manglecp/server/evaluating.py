@@ -105,12 +105,12 @@ class Evaluating:
         if len(self._rounds) + len(self._waiting) >= settings.evaluations + settings.waiting:
             raise self._busy()
         turn = Turn(invoker, request, identity, answered)
-        self._open += 1
-        self._idle.clear()
         if self._rounds:
             self._waiting.append(turn)
         else:
             self._begin(turn)
+        self._open += 1
+        self._idle.clear()
         return turn
 
     def withdraw(self, turn: Turn) -> bool:
@@ -134,8 +134,8 @@ class Evaluating:
 
     def _begin(self, turn: Turn) -> None:
         one = _Round()
-        self._rounds[one] = None
         done = self._threads.run(self._work, one, turn)
+        self._rounds[one] = None
         done.add_done_callback(lambda done: self._end(one, done.result()))
         self._look_later()
 

@@ -42,7 +42,7 @@ def evaluate(core: Core, session: str, pending: Pending, message: IntentRequest,
 
     try:
         turn = core.evaluating.ask(kept.edition.invoker, message, identity, answered)
-    except WireError:
+    except BaseException:
         kept.let_go()
         raise
     pending.stop = stop
