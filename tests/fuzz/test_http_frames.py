@@ -124,7 +124,7 @@ async def exchange(server: Server, data: bytes, *, wait: bool) -> list[Answer]:
     """
     reader, writer = await connect(server.port)
     got = []
-    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # it may not want to hear all of it
+    with contextlib.suppress(asyncio.IncompleteReadError, OSError):  # it may not want to hear all of it, and be gone
         writer.write(data)
         if wait:
             got.append(await read_answer(reader))
