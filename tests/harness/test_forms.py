@@ -25,6 +25,7 @@ from tests.harness.test_recognising import (
     name,
     permitted,
     plainly,
+    renamed,
     rows,
     slots,
     told,
@@ -105,17 +106,7 @@ def test_words_are_judged_as_the_rows_that_they_stand_for(
     requests, closing = rows(calls, names, statuses)
     call_id = f"turn1_{names['turn']}"
     assert (permitted(state, requests), told(closed)) == plainly(SPEC, BESIDE, call_id, requests, closing, calls)
-    names = valid(calls, "second")
-    pools = {
-        "another": [*names.values()],
-        "policy": [*POLICIES.values()],
-        "digest": [one.removeprefix("sha256:") for one in closed.judgement.digests.values()],
-        "new": [name("new")],
-    }
-    for slot, kind in changes.items():
-        if slot in names:
-            picked = chance.choice(pools[kind])
-            names[slot] = picked[: len(names[slot])].ljust(len(names[slot]), "0")
+    names = renamed(calls, closed.judgement, changes, chance)
     call_id, given_rows = f"turn1_{names['turn']}", rows(calls, names, statuses)
     for _ in range(3):  # the shape of such a turn may be learnt meanwhile
         assert said(of.open(call_id), calls, statuses, names) == plainly(SPEC, BESIDE, call_id, *given_rows, calls)

@@ -241,6 +241,22 @@ def many(calls: int, statuses: str = "", groups: int = 1) -> Unopened:
 assignments = st.dictionaries(st.sampled_from(slots(3)), st.sampled_from(["another", "policy", "digest", "new"]))
 
 
+def renamed(calls: int, judgement: Judgement, changes: Mapping[str, str], chance: Any) -> dict[str, str]:
+    """Valid names, some of them changed for those of other places, of policies, or of what was judged before."""
+    names = valid(calls, "second")
+    pools = {
+        "another": [*names.values()],
+        "policy": [*POLICIES.values()],
+        "digest": [one.removeprefix("sha256:") for one in judgement.digests.values()],
+        "new": [name("new")],
+    }
+    for slot, kind in changes.items():
+        if slot in names:
+            picked = chance.choice(pools[kind])
+            names[slot] = picked[: len(names[slot])].ljust(len(names[slot]), "0")
+    return names
+
+
 @given(
     st.integers(1, 3),
     st.text("oe", min_size=3, max_size=3),
@@ -256,17 +272,7 @@ def test_names_of_any_kind_in_any_place(
     result, judgement = ends(of.open(call_id), *given_rows, groups)
     assert result == plainly(SPEC, BESIDE, call_id, *given_rows, groups)
     assert isinstance(judgement, Foretold)
-    names = valid(calls, "second")
-    pools = {
-        "another": [*names.values()],
-        "policy": [*POLICIES.values()],
-        "digest": [one.removeprefix("sha256:") for one in judgement.digests.values()],
-        "new": [name("new")],
-    }
-    for slot, kind in changes.items():
-        if slot in names:
-            picked = chance.choice(pools[kind])
-            names[slot] = picked[: len(names[slot])].ljust(len(names[slot]), "0")
+    names = renamed(calls, judgement, changes, chance)
     call_id, given_rows = f"turn1_{names['turn']}", rows(calls, names, statuses)
     assert ends(of.open(call_id), *given_rows, groups)[0] == plainly(SPEC, BESIDE, call_id, *given_rows, groups)
 
