@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.policy.reading import read_package
 from manglecp.harness.states import CallSpec, JoinClosed, MutationReady
 

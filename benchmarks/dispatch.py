@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from _table import print_table
 from _turns import ServerTurn
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.base.digest import digest_bytes
 from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
 
 PLUGIN = '''

@@ -15,7 +15,7 @@ from typing import Any
 from _table import best, print_table
 from _turns import ServerTurn
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.judging import judge
 from manglecp.harness.witness import verify, witness_of
 

@@ -20,7 +20,7 @@ from typing import Final
 from _postgres import postgres
 from _table import print_table
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.base.digest import digest_bytes
 from manglecp.store.database import Dialect, Synchronous
 from manglecp.store.ledger import Note
 from manglecp.store.opening import Store, open_store

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manglecp.base.text import escape_invisible, find_invisible, has_invisible
 from manglecp.intent.definition import Flaw
 from manglecp.intent.domain import Domain
 from manglecp.intent.input_schema import Exposed, input_schema
-from manglecp.intent.visible import LONGEST_NAME, hidden, name_problem, shown
+from manglecp.intent.tool_names import LONGEST_NAME, name_problem
 from manglecp.pack.problems import PackError
-from manglecp.pack.texts import unseen
 from tests.intent.answering import asked, tools
 from tests.intent.packs import SCHEMA, action, pack, skill
 
@@ -47,30 +47,30 @@ def invisible(text: str) -> set[str]:
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_what_is_not_seen_is_written_out(attack: str) -> None:
     text = f"Reads a file{attack}."
-    assert hidden(text)
-    assert not invisible(shown(text))
-    assert not hidden(shown(text))
-    assert "\\u" in shown(text) or "\\U" in shown(text)
+    assert has_invisible(text)
+    assert not invisible(escape_invisible(text))
+    assert not has_invisible(escape_invisible(text))
+    assert "\\u" in escape_invisible(text) or "\\U" in escape_invisible(text)
 
 
 @given(st.text())
 def test_nothing_invisible_is_ever_shown(text: str) -> None:
-    assert unseen(shown(text), running=True) is None
-    left = invisible(shown(text)) - {"\u200c", "\u200d"}  # those that letters and emoji need
+    assert find_invisible(escape_invisible(text), running=True) is None
+    left = invisible(escape_invisible(text)) - {"\u200c", "\u200d"}  # those that letters and emoji need
     assert all(unicodedata.category(letter) == "Cn" for letter in left), "at most what this Unicode does not know yet"
-    assert shown(shown(text)) == shown(text)
+    assert escape_invisible(escape_invisible(text)) == escape_invisible(text)
 
 
 @pytest.mark.parametrize("text", ["⚠️ 👩‍💻 1️⃣", "می‌خواهم", "क्‍ष"])
 def test_what_letters_and_emoji_need_stays(text: str) -> None:
-    assert shown(text) == text
-    assert shown("x" + "".join(filter(hidden, text))).isascii()
+    assert escape_invisible(text) == text
+    assert escape_invisible("x" + "".join(filter(has_invisible, text))).isascii()
     assert name_problem(text)
 
 
 def test_what_is_seen_stays() -> None:
-    assert shown(VISIBLE) == VISIBLE
-    assert shown("Two\nlines\tand a tab") == "Two\nlines\tand a tab"
+    assert escape_invisible(VISIBLE) == VISIBLE
+    assert escape_invisible("Two\nlines\tand a tab") == "Two\nlines\tand a tab"
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

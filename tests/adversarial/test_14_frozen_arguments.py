@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from manglecp.harness.canonical import digest, digest_text
+from manglecp.base.digest import digest, digest_text
 from tests.adversarial._invoked import invoked
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import ME, invocation, shop, token_for

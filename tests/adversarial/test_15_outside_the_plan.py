@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.canonical import digest_text
+from manglecp.base.digest import digest_text
 from manglecp.harness.states import Forged, WrongMutation, redeem_call
 from tests.adversarial._invoked import invoked
 from tests.invoke.chains import chain, steps

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from manglecp.base.digest import digest
 from manglecp.client.consent import Question, Signer
 from manglecp.client.errors import Refused, ServerError
-from manglecp.harness.canonical import digest
 from manglecp.invoke.confirmation import verify
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.session import Authenticated

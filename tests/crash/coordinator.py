@@ -31,6 +31,7 @@ from typing import Any
 
 import msgspec
 
+from manglecp.base.hash_chain import Head
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.invoke.confirmation import AutoConfirm
@@ -38,7 +39,6 @@ from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.worker import Worker
 from manglecp.pack.reading import read_pack
-from manglecp.store.chain import Head
 from manglecp.store.ledger import Ledger, Note
 from manglecp.store.opening import Store, open_store
 from manglecp.store.runs.model import RunState

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.canonical import digest, digest_text
+from manglecp.base.digest import digest, digest_text
 from manglecp.harness.judging import judge
 from tests.harness.evidence import ABSENT, MUTATION, VECTORS, changed, judged, turn
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.canonical import digest_text
+from manglecp.base.digest import digest_text
 from manglecp.harness.envelope import ErrorEnvelope, read_envelope
 from manglecp.harness.reading import LIMITS
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.classes import State
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.growing import Growing

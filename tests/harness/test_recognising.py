@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Foretold, Judgement, judge

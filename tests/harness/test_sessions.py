@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp import harness
-from manglecp.harness.canonical import digest_text
+from manglecp.base.digest import digest_text
 from manglecp.harness.handoff import packet
 from manglecp.harness.policy import PolicyPackage
 from manglecp.harness.retry import Next

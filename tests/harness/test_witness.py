@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.canonical import canonical
+from manglecp.base.json import canonical
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Judgement, conclude, judge

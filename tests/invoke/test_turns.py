@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from manglecp.base.digest import digest
 from manglecp.harness.call_spec import CallSpec
-from manglecp.harness.canonical import digest
 from manglecp.harness.states import Forged, MutationReady, ToolRequests, redeem_call
 from manglecp.invoke.model import Call
 from manglecp.invoke.turns import Reads, Turns

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
-from manglecp.harness.canonical import digest_made, digest_text
+from manglecp.base.digest import digest, digest_text
 from manglecp.harness.witness import Witness
 from manglecp.invoke.forms import Forms
 from manglecp.invoke.model import Call, Outcome, Status
@@ -123,7 +123,7 @@ def test_a_digest_of_several_lines_is_told_as_it_is() -> None:
 
     for number in range(1, 6):
         turn(number, 2, digest_text(f"{number} out"))
-    odd = f"{digest_text('out')}\n{digest_made(told(7))}"
+    odd = f"{digest_text('out')}\n{digest(told(7))}"
     assert turn(7, 1, odd) == turn(7, 1, odd, plain=True)
 
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from manglecp.base.digest import digest_bytes
 from manglecp.harness import verify
-from manglecp.harness.canonical import digest_bytes
 from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.intent.definition import Step, Undo
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from manglecp.harness.canonical import digest_text
+from manglecp.base.digest import digest_text
 from manglecp.harness.states import MutationReady, ToolRequests, redeem_call
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
-from manglecp.mangle.errors import Diagnostic, MangleError, ParseError, nearest
+from manglecp.mangle.errors import Diagnostic, MangleError, ParseError
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source, Span, Trust
 from manglecp.mangle.syntax import Unit
@@ -303,7 +304,7 @@ def test_a_diagnostic_without_a_place() -> None:
     ],
 )
 def test_the_nearest_name(name: str, known: list[str], found: str | None) -> None:
-    assert nearest(name, known) == found
+    assert closest_match(name, known) == found
 
 
 @pytest.mark.parametrize(

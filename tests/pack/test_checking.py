@@ -8,8 +8,8 @@ import pytest
 
 from manglecp.intent.survey import survey
 from manglecp.pack.problems import Problem
+from tests.base.test_text import PROSE
 from tests.pack.folders import ACTIONS, EXTERNALS, RULES, SMALL, write
-from tests.pack.test_texts import PROSE
 
 LOOP = "Decl count(N) bound [/number].\ncount(1).\ncount(N) :- count(M), N = fn:plus(M, 1).\n"
 INTENT = '[[intents]]\nname = "hello"\ndescription = "Greet somebody"\nrequired_facts = ["person"]\n'

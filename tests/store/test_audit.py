@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 import pytest
 
-from manglecp.store.chain import GENESIS, Head
+from manglecp.base.hash_chain import GENESIS, Head
 from manglecp.store.errors import StoreError
 from manglecp.store.issues.audit import audit
 from manglecp.store.issues.events import Close, Event, read_event, write_event

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manglecp.store.chain import EMPTY
+from manglecp.base.hash_chain import EMPTY
 from manglecp.store.issues import View
 from manglecp.store.issues.audit import audit
 from manglecp.store.issues.events import Add, Close, Event, Update, write_event

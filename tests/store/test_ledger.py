@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.store.chain import EMPTY, GENESIS, Head
+from manglecp.base.hash_chain import EMPTY, GENESIS, Head
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
 from manglecp.store.ledger import KINDS, Entry, Note, verify_export

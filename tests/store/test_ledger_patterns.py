@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.harness.canonical import canonical
+from manglecp.base.hash_chain import GENESIS, Head
+from manglecp.base.json import canonical
 from manglecp.harness.patterns import write_pattern
 from manglecp.harness.shapes import Filled, Template
-from manglecp.store.chain import GENESIS, Head
 from manglecp.store.database import Rows, Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
 from manglecp.store.ledger import LEDGER, Body, Note, verify_export

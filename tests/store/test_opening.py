@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.store.chain import Head
+from manglecp.base.hash_chain import Head
 from manglecp.store.errors import StoreError, Unusable
 from manglecp.store.instants import system_clock
 from manglecp.store.issues import IssueMemory

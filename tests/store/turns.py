@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.replay import ready_from
 from manglecp.harness.states import MutationReady
 

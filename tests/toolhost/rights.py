@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from manglecp.harness.canonical import digest, digest_bytes
+from manglecp.base.digest import digest, digest_bytes
 from manglecp.harness.states import CallSpec, JoinClosed, MutationReady, ToolRequests
 from manglecp.toolhost.dispatch import Call
 

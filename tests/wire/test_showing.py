@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from manglecp.base.text import quote
 from manglecp.mangle import Program, Source
 from manglecp.wire.errors import WireError
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault
 from manglecp.wire.messages import VERSION
 from manglecp.wire.profile import Profile
 from manglecp.wire.receiving import receive, receive_from_server
@@ -48,7 +49,7 @@ LONG: Final = "\x1b\u202e" * 20_000
     ],
 )
 def test_what_is_not_seen_is_written_out(text: str, quoted: str) -> None:
-    assert shown(text) == quoted
+    assert quote(text) == quoted
     assert Fault("").inside(text).path == f"$.{quoted[1:-1]}"
 
 

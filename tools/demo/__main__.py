@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from manglecp.base.text import escape_invisible
 from manglecp.client import Client, ClientError
-from manglecp.intent.visible import shown
 from tools.demo import __doc__ as usage
 from tools.demo.place import Place, Server
 from tools.demo.showing import Unexpected, heading
@@ -37,9 +37,9 @@ async def walk_through(folder: Path, pack: Path) -> int:
                         await work(walk)
     except Exception as error:
         told = str(error) if isinstance(error, Unexpected | ClientError | OSError) else ""
-        print(f"\nFAILED at step {number}, {title}: {shown(told or repr(error))}", file=sys.stderr)
+        print(f"\nFAILED at step {number}, {title}: {escape_invisible(told or repr(error))}", file=sys.stderr)
         for line in said[-10:]:
-            print(f"  server: {shown(line)}", file=sys.stderr)
+            print(f"  server: {escape_invisible(line)}", file=sys.stderr)
         return 1
     return 0
 

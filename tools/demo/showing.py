@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Final
 
-from manglecp.intent.visible import shown
+from manglecp.base.text import escape_invisible
 
 __all__ = ["Unexpected", "expect", "heading", "say", "table"]
 
@@ -28,7 +28,7 @@ def expect(holds: bool, otherwise: str) -> None:
 def say(lines: Iterable[str] | str = "") -> None:
     """What servers and pages wrote is shown with every character that is not seen written out."""
     for text in (lines,) if isinstance(lines, str) else lines:
-        for line in map(shown, text.split("\n")):
+        for line in map(escape_invisible, text.split("\n")):
             further = " " * (len(line) - len(line.lstrip()) + 4)
             folded = textwrap.wrap(line, WIDTH, subsequent_indent=further, break_long_words=False) or [""]
             for part in folded if len(line) > WIDTH else [line]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import click
 
+from manglecp.base.text import escape_invisible
 from manglecp.cli import INTERRUPTED
 from manglecp.cli.asking import LOCAL, bold, message_of
 from manglecp.cli.consenting import agreed
@@ -29,7 +30,6 @@ from manglecp.cli.invocation_text import answer_lines, failure_lines
 from manglecp.cli.outputs import Progress, write_lines, write_text
 from manglecp.cli.places import Place
 from manglecp.intent.identity import Identity
-from manglecp.intent.visible import shown
 from manglecp.invoke.answers import Answer
 from manglecp.invoke.confirmation import sign
 from manglecp.invoke.invoker import Invoker
@@ -101,7 +101,7 @@ def hearing(overheard: list[str]) -> Callable[[str, str], None]:
     """Keep what hosts say of calls that failed, for whoever owns this machine; the last lines of it."""
 
     def hear(action: str, detail: str) -> None:
-        overheard.extend(shown(f"  {action}: {line}") for line in detail.strip().splitlines()[-_LINES:])
+        overheard.extend(escape_invisible(f"  {action}: {line}") for line in detail.strip().splitlines()[-_LINES:])
 
     return hear
 
@@ -145,7 +145,7 @@ class _Session:
         hints = answer.payload.proof_hints
         if hints is UNSET or hints.why_not is UNSET:
             return ()
-        return tuple(shown(line) for blocked in hints.why_not for line in ("", *why_not_lines(blocked)))
+        return tuple(escape_invisible(line) for blocked in hints.why_not for line in ("", *why_not_lines(blocked)))
 
     async def _evaluate(self, options: Mapping[str, Any]) -> IntentResponse:
         pack = self._invoker.domain.pack
@@ -282,7 +282,7 @@ def print_answer(
         click.echo("  add --confirm to agree to this", err=True)
     if answer.code == "schema_validation_failed":
         for name in _missing(answer):
-            click.echo(shown(f"  add --arg {name}=VALUE"), err=True)
+            click.echo(escape_invisible(f"  add --arg {name}=VALUE"), err=True)
     if workspace is False and any(_NO_SUCH_PLACE.search(line) for line in overheard):
         click.echo("  there is no folder to work in: --workspace DIR names one", err=True)
 

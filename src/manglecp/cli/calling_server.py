@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final
 
+from manglecp.base.text import escape_invisible
 from manglecp.cli.calling import NotProven, arguments, print_answer, showing, status_of
 from manglecp.cli.outputs import Progress
 from manglecp.cli.servers import Person, Server, asked_at_terminal, talk
 from manglecp.client.answers import Tool
 from manglecp.client.client import Client
 from manglecp.client.consent import Question
-from manglecp.intent.visible import shown
 from manglecp.invoke.answers import Answer
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
@@ -89,5 +89,5 @@ async def _find(client: Client, intent: Mapping[str, Any], name: str) -> Tool:
     options = Options(why_not=(name,), disclosure_preference="minimal")
     hints = (await client.evaluate(*question, eval_time=at, options=options)).result.proof_hints
     blocked = () if hints is UNSET or hints.why_not is UNSET else hints.why_not
-    why = tuple(shown(line) for one in blocked for line in ("", *why_not_lines(one)))
+    why = tuple(escape_invisible(line) for one in blocked for line in ("", *why_not_lines(one)))
     raise NotProven(f"No tool {name} is proven for the intent {asked['name']}{proven}", why)

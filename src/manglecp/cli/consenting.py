@@ -13,10 +13,10 @@ __all__ = ["agreed"]
 
 def agreed(lines: Iterable[str]) -> bool | None:
     """What the person says who was shown these lines; None if nobody sits there."""
-    from manglecp.intent.visible import shown
+    from manglecp.base.text import escape_invisible
 
     for line in lines:
-        click.echo(shown(line), err=True)
+        click.echo(escape_invisible(line), err=True)
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a question can be interrupted at once

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from manglecp.base.suggestions import closest_match
 from manglecp.cli import inputs
 from manglecp.cli.answering import Answer, Bounds, Engine, answer
 from manglecp.cli.explaining import Reply, choose, facts
 from manglecp.cli.outputs import report, write_text
 from manglecp.mangle.engine import show_plan as plan_text
-from manglecp.mangle.errors import nearest
 from manglecp.mangle.program import Program
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _check_predicate(program: Program, wanted: str | None) -> None:
     known = {name for name, _ in program.predicates}
     if wanted is None or wanted in known:
         return
-    similar = nearest(wanted, known)
+    similar = closest_match(wanted, known)
     hint = f" Did you mean {similar!r}?" if similar else ""
     raise click.BadParameter(f"the program has no predicate {wanted!r}.{hint}", param_hint="'--pred'")
 

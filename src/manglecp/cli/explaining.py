@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from manglecp.base.suggestions import closest_match
 from manglecp.cli.json_facts import json_facts
 from manglecp.cli.outputs import json_text, report
-from manglecp.mangle.errors import MangleError, nearest
+from manglecp.mangle.errors import MangleError
 from manglecp.mangle.explain import read_fact
 from manglecp.mangle.model import Result
 from manglecp.mangle.program import Program
@@ -43,7 +44,7 @@ class Question:
         """Refuse a fact that cannot be asked about, before anything is evaluated."""
         names = {name for name, _ in program.predicates}
         if self.selector is not None and self.selector not in names:
-            similar = nearest(self.selector, names)
+            similar = closest_match(self.selector, names)
             hint = f" Did you mean {similar!r}?" if similar else ""
             message = f"the program has no predicate {self.selector!r}.{hint}"
             raise click.BadParameter(message, param_hint="'--selector'")

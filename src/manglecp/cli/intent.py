@@ -149,18 +149,18 @@ def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: b
     if as_json:
         write_text(encode(IntentResponse(id="shell", payload=found.result)).decode() + "\n")
         return
+    from manglecp.base.text import escape_invisible
     from manglecp.cli.intent_text import result_lines
-    from manglecp.intent.visible import shown
 
     for warning in found.warnings:
-        click.echo(shown(f"warning: {warning.predicate}: {warning.message}"), err=True)
+        click.echo(escape_invisible(f"warning: {warning.predicate}: {warning.message}"), err=True)
     write_lines(result_lines(found.result, why=payload["options"]["include_proof_hints"], bold=bold()))
 
 
 def warn_of_intent(who: str, name: str, known: list[str]) -> None:
-    from manglecp.intent.visible import shown
+    from manglecp.base.text import escape_invisible
 
-    click.echo(shown(f"warning: {who} announces no intent {name!r}, only {', '.join(known)}"), err=True)
+    click.echo(escape_invisible(f"warning: {who} announces no intent {name!r}, only {', '.join(known)}"), err=True)
 
 
 def _answer(
@@ -194,15 +194,18 @@ def _answer(
     if as_json:
         write_text(encode(answer.response).decode() + "\n")
         return
+    from manglecp.base.text import escape_invisible
     from manglecp.cli.intent_text import lines
-    from manglecp.intent.visible import shown
 
     name = payload["intent"]["name"]
     known = [intent.name for intent in pack.settings.intents]
     if known and name not in known:
         warn_of_intent("the pack", name, known)
     elif not known and name not in (mentioned := _mentioned(domain)) and mentioned:
-        click.echo(shown(f"warning: no rule is about the intent {name!r}, only about {', '.join(mentioned)}"), err=True)
+        click.echo(
+            escape_invisible(f"warning: no rule is about the intent {name!r}, only about {', '.join(mentioned)}"),
+            err=True,
+        )
     write_lines(lines(answer, why=payload["options"]["include_proof_hints"], bold=bold()))
 
 

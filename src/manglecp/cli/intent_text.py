@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from manglecp.base.text import escape_invisible
 from manglecp.cli.outputs import count
 from manglecp.cli.shown_tools import ShownTool
 from manglecp.intent.responding import Answer
-from manglecp.intent.visible import shown
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.intent import IntentResult, ProofHints
@@ -41,13 +41,13 @@ def result_lines(
     """
     told = {tool.macro_id: ShownTool.of_message(tool) for tool in result.macro_tools}
     for line in _answered(result, {**told, **(known or {})}, why, flaws):
-        yield bold(shown(line)) if isinstance(line, Heading) else shown(line)
+        yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
 
 
 def tool_lines(tool: ShownTool, *, bold: Callable[[str], str] = str) -> Iterator[str]:
     """One tool."""
     for line in _described(tool):
-        yield bold(shown(line)) if isinstance(line, Heading) else shown(line)
+        yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
 
 
 def _answered(result: IntentResult, known: Mapping[str, ShownTool], why: bool, flaws: int) -> Iterator[str]:
@@ -159,10 +159,10 @@ def _why(hints: ProofHints, known: Mapping[str, ShownTool]) -> Iterator[str]:
 
 def refusal(error: WireError) -> Iterator[str]:
     """An error of the protocol: what, where, and what would help."""
-    yield from map(shown, error_lines(error.code, error.message, error.details))
+    yield from map(escape_invisible, error_lines(error.code, error.message, error.details))
 
 
 def what_to_state(error: WireError) -> Iterator[str]:
     """How to give a verb the facts that an intent cannot do without."""
     for name in (error.details or {}).get("missing_facts", ()):
-        yield shown(f"  add --fact '{name}(…)'")
+        yield escape_invisible(f"  add --fact '{name}(…)'")

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.text import escape_invisible
 from manglecp.cli.intent_request import value_of
 from manglecp.cli.intent_text import refusal
-from manglecp.intent.visible import shown
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.invocation import InvokeResult
@@ -26,7 +26,7 @@ _DECIDE: Final = "manglecp runs decide"
 def answer_lines(answer: InvokeResult, *, bold: Callable[[str], str] = str) -> Iterator[str]:
     """Results may hold anything, so whatever is not seen is written out."""
     told = answer.observability
-    yield bold(shown(told.summary or "It is done."))
+    yield bold(escape_invisible(told.summary or "It is done."))
     if answer.result:
         yield ""
         yield bold("result")
@@ -42,9 +42,9 @@ def answer_lines(answer: InvokeResult, *, bold: Callable[[str], str] = str) -> I
         params = {} if intent.params is UNSET else intent.params
         given = "".join(f" --param {assignment(name, value)}" for name, value in params.items())
         why = "" if intent.description is UNSET else f": {intent.description}"
-        yield shown(f"  {intent.name}{given}{why}")
+        yield escape_invisible(f"  {intent.name}{given}{why}")
     for fact in following.continuation_facts:
-        yield shown(f"  with {fact_text(fact)}")
+        yield escape_invisible(f"  with {fact_text(fact)}")
 
 
 def failure_lines(error: WireError, overheard: Sequence[str] = ()) -> Iterator[str]:
@@ -52,14 +52,14 @@ def failure_lines(error: WireError, overheard: Sequence[str] = ()) -> Iterator[s
     yield from refusal(error)
     details: Mapping[str, Any] = error.details or {}
     for wrong in details.get("schema_errors", ()):
-        yield shown(f"  {wrong['path'] or '/'}: {wrong['message']}")
+        yield escape_invisible(f"  {wrong['path'] or '/'}: {wrong['message']}")
     if details.get("failure_classes"):
-        yield shown(f"  {', '.join(details['failure_classes'])}")
+        yield escape_invisible(f"  {', '.join(details['failure_classes'])}")
     for effect in details.get("effects", ()):
-        yield shown(f"  step {effect['step']}, {effect['action']}: {_STANDING[effect['status']]}")
+        yield escape_invisible(f"  step {effect['step']}, {effect['action']}: {_STANDING[effect['status']]}")
     for event in details.get("events", ()):
         if event["status"] == "failure" and "detail" in event:
-            yield shown(f"  {event['action']}: {event['detail']}")
+            yield escape_invisible(f"  {event['action']}: {event['detail']}")
     yield from overheard
     delta = details.get("state_delta") or {}
     yield from _delta(delta.get("assert", ()), delta.get("retract", ()), str)
@@ -89,15 +89,17 @@ def what_to_decide(run: str, step: int | None) -> Iterator[str]:
 def _value(name: str, value: Any) -> Iterator[str]:
     """Short values on one line, texts as they are, anything else as JSON."""
     if isinstance(value, str) and "\n" in value:
-        yield shown(f"  {name}:")
-        yield from (f"    {shown(line)}" for line in value.splitlines())
+        yield escape_invisible(f"  {name}:")
+        yield from (f"    {escape_invisible(line)}" for line in value.splitlines())
         return
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if len(text) <= _WIDTH or isinstance(value, str):
-        yield shown(f"  {name}: {text}")
+        yield escape_invisible(f"  {name}: {text}")
         return
-    yield shown(f"  {name}:")
-    yield from (f"    {shown(line)}" for line in json.dumps(value, ensure_ascii=False, indent=2).splitlines())
+    yield escape_invisible(f"  {name}:")
+    yield from (
+        f"    {escape_invisible(line)}" for line in json.dumps(value, ensure_ascii=False, indent=2).splitlines()
+    )
 
 
 def _events(events: Sequence[Mapping[str, Any]], bold: Callable[[str], str]) -> Iterator[str]:
@@ -109,7 +111,7 @@ def _events(events: Sequence[Mapping[str, Any]], bold: Callable[[str], str]) -> 
     for event in events:
         took = f"{event['duration_ms']} ms" if "duration_ms" in event else ""
         said = f"  {event['detail']}" if "detail" in event else ""
-        yield shown(f"  {event['status']:<7}  {event['action']:<{width}}  {took}{said}").rstrip()
+        yield escape_invisible(f"  {event['status']:<7}  {event['action']:<{width}}  {took}{said}").rstrip()
 
 
 def _delta(
@@ -118,8 +120,8 @@ def _delta(
     if asserted or retracted:
         yield ""
         yield bold("what changed")
-    yield from (shown(f"  + {fact_text(fact)}") for fact in asserted)
-    yield from (shown(f"  - {fact_text(fact)}") for fact in retracted)
+    yield from (escape_invisible(f"  + {fact_text(fact)}") for fact in asserted)
+    yield from (escape_invisible(f"  - {fact_text(fact)}") for fact in retracted)
 
 
 def assignment(name: str, value: Any) -> str:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
+from manglecp.base.hash_chain import Head
 from manglecp.cli import files
 from manglecp.cli import issue_text as text
 from manglecp.cli.issue_memory import opened_store
 from manglecp.cli.issue_options import as_json, database
 from manglecp.cli.outputs import Progress, count, write_lines
-from manglecp.store.chain import Head
 
 __all__ = ["export", "import_", "verify"]
 

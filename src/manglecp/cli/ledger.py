@@ -15,7 +15,7 @@ from manglecp.cli.outputs import Progress, count, json_text, write_lines, write_
 from manglecp.cli.stores import as_json, opened, store_option
 
 if TYPE_CHECKING:
-    from manglecp.store.chain import Head
+    from manglecp.base.hash_chain import Head
     from manglecp.store.database import Transaction
     from manglecp.store.ledger import Entry
     from manglecp.store.opening import Store
@@ -163,7 +163,7 @@ def _lines(file: str) -> Any:
 
 
 def _read_head(given: str) -> Head:
-    from manglecp.store.chain import Head
+    from manglecp.base.hash_chain import Head
 
     number, colon, row_hash = given.partition(":")
     if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:
@@ -179,11 +179,11 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 
 def _line(entry: Entry) -> str:
-    from manglecp.intent.visible import shown
+    from manglecp.base.text import escape_invisible
     from manglecp.mangle.text import instant_text
 
     about = [part for part in (entry.run, entry.identity, _gist(entry.body)) if part]
-    return shown(
+    return escape_invisible(
         f"{entry.seq:>5}  {instant_text(entry.at_ms * 1_000_000):<24}  {entry.kind:<12}  {'  '.join(about)}"
     ).rstrip()
 

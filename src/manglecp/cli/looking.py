@@ -29,17 +29,17 @@ _WIDTH: Final = 24
 
 def looking_text(looking: Looking, *, bar: bool = True) -> str:
     """``scan: [######..................] 1,250 of 5,000 files``."""
-    from manglecp.intent.visible import shown  # only what takes long pays for it
+    from manglecp.base.text import escape_invisible  # only what takes long pays for it
 
     if looking.done is None:
-        return shown(f"{looking.generator}: {looking.facts:,} facts")
+        return escape_invisible(f"{looking.generator}: {looking.facts:,} facts")
     what = f" {looking.what}" if looking.what else ""
     if not looking.total:
-        return shown(f"{looking.generator}: {looking.done:,}{what}")
+        return escape_invisible(f"{looking.generator}: {looking.done:,}{what}")
     done = min(max(looking.done, 0), looking.total)
     filled = _WIDTH * done // looking.total
     drawn = f"[{'#' * filled}{'.' * (_WIDTH - filled)}] " if bar else ""
-    return shown(f"{looking.generator}: {drawn}{done:,} of {looking.total:,}{what}")
+    return escape_invisible(f"{looking.generator}: {drawn}{done:,} of {looking.total:,}{what}")
 
 
 class ShownLooking:

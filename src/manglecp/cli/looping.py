@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, ExitStack
 from queue import SimpleQueue
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
-from manglecp.toolhost.loops import background_loop
+from manglecp.base.background_loop import background_loop
 
 __all__ = ["Beside"]
 

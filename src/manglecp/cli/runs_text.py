@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.text import escape_invisible as visible
 from manglecp.cli.invocation_text import what_to_decide
 from manglecp.cli.outputs import count
-from manglecp.intent.visible import shown as visible
 from manglecp.invoke.deciding import doubted_step
 from manglecp.mangle.text import instant_text
 from manglecp.store.runs.model import RunState, Shown, Step

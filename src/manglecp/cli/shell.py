@@ -89,10 +89,10 @@ def _talk(
     def agree(question: Question) -> bool:
         if confirm:
             return True
-        from manglecp.intent.visible import shown
+        from manglecp.base.text import escape_invisible
 
         for line in question_lines(question):
-            click.echo(shown(line), err=True)
+            click.echo(escape_invisible(line), err=True)
         if not interactive:
             click.echo("  add --confirm to agree to this", err=True)
             return False
@@ -174,12 +174,12 @@ class _Here:
 
 def _interact(shell: Shell) -> int:
     """Until whoever types has enough."""
+    from manglecp.base.text import escape_invisible
     from manglecp.cli.shell_commands import Leave
     from manglecp.cli.shell_completion import typing
-    from manglecp.intent.visible import shown
     from manglecp.store.opening import state_directory
 
-    name = shown(shell.client.manifest.domain.id)[:40]
+    name = escape_invisible(shell.client.manifest.domain.id)[:40]
     click.echo(f"{name}: `help` lists the commands, Ctrl-D leaves")
     with typing(shell, state_directory()):
         while True:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
+from manglecp.base.text import escape_invisible
 from manglecp.cli.calling import arguments, showing
 from manglecp.cli.intent_request import given_facts, value_of
 from manglecp.cli.intent_text import result_lines, tool_lines
@@ -25,7 +26,6 @@ from manglecp.cli.shown_tools import ShownTool
 from manglecp.client.answers import Evaluation, Outcome
 from manglecp.client.client import Client
 from manglecp.client.consent import Question
-from manglecp.intent.visible import shown
 from manglecp.mangle.text import instant_text
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.stated import one_fact, patterns
@@ -108,23 +108,25 @@ class Shell:
     def _intents(self, _: str) -> Iterator[str]:
         for intent in self.client.manifest.intents:
             needs = () if intent.required_facts is UNSET else intent.required_facts
-            yield shown(f"{intent.name}: {intent.description}" + (f" (needs {', '.join(needs)})" if needs else ""))
+            yield escape_invisible(
+                f"{intent.name}: {intent.description}" + (f" (needs {', '.join(needs)})" if needs else "")
+            )
 
     def _predicates(self, _: str) -> Iterator[str]:
         for one in self.client.manifest.facts_profile.predicates:
             names = [f"_{n}" for n in range(one.arity)] if one.arg_names is UNSET else one.arg_names
             timed = "@[…]" if one.temporal else ""
             said = "" if one.description is UNSET else f": {one.description}"
-            yield shown(f"{one.predicate}({', '.join(names)}){timed}{said}")
+            yield escape_invisible(f"{one.predicate}({', '.join(names)}){timed}{said}")
 
     def _server(self, _: str) -> Iterator[str]:
         manifest, known = self.client.manifest, self.client.identity
-        yield shown(
+        yield escape_invisible(
             f"{manifest.server_name} {manifest.server_version}, {manifest.status}: {manifest.domain.description}"
         )
         if known is not None:
             permissions = f", with {', '.join(known.permissions)}" if known.permissions else ""
-            yield shown(f"you are {known.identity} ({known.trust_level}){permissions}")
+            yield escape_invisible(f"you are {known.identity} ({known.trust_level}){permissions}")
 
     def _help(self, name: str) -> Iterator[str]:
         name = _OTHERWISE.get(name, name)
@@ -151,7 +153,7 @@ class Shell:
     def _unannounced(self, name: str) -> Iterator[str]:
         announced = [intent.name for intent in self.client.manifest.intents]
         if announced and name not in announced:
-            yield shown(f"(the server announces no intent {name}, only {', '.join(announced)})")
+            yield escape_invisible(f"(the server announces no intent {name}, only {', '.join(announced)})")
 
     def _tools(self, _: str) -> Iterator[str]:
         return result_lines(self._evaluated().result, bold=self._bold)
@@ -173,13 +175,13 @@ class Shell:
             lines = [line for one in found if one.macro_id == tool for line in derivation_lines(rest, one)]
         if not lines:
             raise Mistake("the server does not say")
-        return map(shown, lines)
+        return map(escape_invisible, lines)
 
     def _coverage(self, _: str) -> Iterator[str]:
         told = self._again(rule_coverage=True).result.diagnostics
         if told is UNSET or told.rule_coverage is UNSET:
             raise Mistake("the server does not say")
-        return map(shown, coverage_lines(told.rule_coverage))
+        return map(escape_invisible, coverage_lines(told.rule_coverage))
 
     def _again(self, **options: Any) -> Evaluation:
         """The last question, exactly as it was asked, with other options."""
@@ -223,8 +225,8 @@ class Shell:
             params = {} if one.params is UNSET else one.params
             given = "".join(f" {assignment(name, value)}" for name, value in params.items())
             why = "" if one.description is UNSET else f": {one.description}"
-            yield shown(f"{number}  {one.name}{given}{why}")
-        yield from (shown(f"   with {fact_text(fact)}") for fact in self._ended().continuation_facts)
+            yield escape_invisible(f"{number}  {one.name}{given}{why}")
+        yield from (escape_invisible(f"   with {fact_text(fact)}") for fact in self._ended().continuation_facts)
 
     def _follow(self, which: str) -> Iterator[str]:
         outcome = self._ended()
@@ -235,7 +237,9 @@ class Shell:
     # --- facts -----------------------------------------------------------------------------------------------------
 
     def _facts(self, _: str) -> Iterator[str]:
-        return (shown(f"{number}  {fact_text(fact)}") for number, fact in enumerate(self.client.state.facts, 1))
+        return (
+            escape_invisible(f"{number}  {fact_text(fact)}") for number, fact in enumerate(self.client.state.facts, 1)
+        )
 
     def _add(self, text: str) -> Iterator[str]:
         if not text:
@@ -261,7 +265,7 @@ class Shell:
         gone = self.client.state.retract(wanted)
         if not gone:
             raise Mistake("there is no such fact; `facts` lists them")
-        return (shown(f"- {fact_text(fact)}") for fact in gone)
+        return (escape_invisible(f"- {fact_text(fact)}") for fact in gone)
 
     def _clear(self, _: str) -> Iterator[str]:
         self.client.state.clear()

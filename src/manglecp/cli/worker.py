@@ -103,9 +103,11 @@ async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: 
 
 def _tell(action: str, detail: str) -> None:
     """What an action said when it failed: clients are not told, but whoever owns the machine may know."""
-    from manglecp.intent.visible import shown
+    from manglecp.base.text import escape_invisible
 
-    logging.getLogger("manglecp.worker").warning("%s: %s", action, shown(" ".join(detail.split())[-_LONGEST:]))
+    logging.getLogger("manglecp.worker").warning(
+        "%s: %s", action, escape_invisible(" ".join(detail.split())[-_LONGEST:])
+    )
 
 
 def _undecided(store: Store, runs: Collection[str]) -> set[str]:

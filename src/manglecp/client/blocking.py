@@ -14,12 +14,12 @@ from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Self, TypeVar
 
+from manglecp.base.background_loop import background_loop, runs_here
 from manglecp.client.answers import Evaluation, Outcome, Tool
 from manglecp.client.client import Client
 from manglecp.client.errors import Refused
 from manglecp.client.targets import Target
 from manglecp.client.working_state import WorkingState
-from manglecp.toolhost.loops import background_loop, runs_here
 from manglecp.wire.messages.invocation import SuggestedIntent
 from manglecp.wire.messages.manifest import ManifestPayload
 from manglecp.wire.messages.session import Authenticated

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from manglecp.base.text import truncate
 from manglecp.client.answers import Asked, Evaluation, Outcome, Tool
 from manglecp.client.checking import check_arguments
 from manglecp.client.connection import Connection
@@ -29,7 +30,6 @@ from manglecp.client.retrying import Retrying
 from manglecp.client.targets import Target, transport_to
 from manglecp.client.transports.protocol import OnProgress
 from manglecp.client.working_state import Applied, FactObject, WorkingState, restated
-from manglecp.wire.faults import cut
 from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
 from manglecp.wire.messages.envelope import UNSET, Time
 from manglecp.wire.messages.intent import Constraints, Intent, IntentPayload, Options
@@ -209,7 +209,7 @@ class Client:
             if tool in (known.macro_id, known.name):
                 return known
         names = ", ".join(dict.fromkeys(one.name for one in reversed(self._tools.values())))
-        help_ = f"known are {cut(names, 500)}" if names else "evaluate an intent first"
+        help_ = f"known are {truncate(names, 500)}" if names else "evaluate an intent first"
         raise Refused("macro_not_found", f"no evaluation brought a tool {tool!r}; {help_}")
 
     async def follow(

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from manglecp.base.digest import digest
 from manglecp.client.answers import Tool
 from manglecp.client.errors import ServerError
-from manglecp.harness.canonical import digest
 from manglecp.invoke.confirmation import sign
 
 __all__ = ["OnConfirm", "Question", "Signer", "consent"]

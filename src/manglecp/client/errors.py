@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from manglecp.base.text import truncate
 from manglecp.wire.errors import WireError
-from manglecp.wire.faults import cut
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.session import ErrorPayload
 
@@ -64,7 +64,7 @@ class ServerError(ClientError):
         )
 
     def __str__(self) -> str:
-        return f"{cut(self.code, 128)}: {cut(self.message, _LONGEST)}{_first_of(self.details)}"
+        return f"{truncate(self.code, 128)}: {truncate(self.message, _LONGEST)}{_first_of(self.details)}"
 
 
 class ConnectionLost(ClientError):
@@ -100,7 +100,7 @@ class Refused(ClientError):
 def _first_of(details: Mapping[str, Any]) -> str:
     told = list(_wrong(details))
     more = f"; and {len(told) - _FIRST} more" if len(told) > _FIRST else ""
-    return f" ({'; '.join(cut(one, _LONGEST) for one in told[:_FIRST])}{more})" if told else ""
+    return f" ({'; '.join(truncate(one, _LONGEST) for one in told[:_FIRST])}{more})" if told else ""
 
 
 def _wrong(details: Mapping[str, Any]) -> Iterator[str]:

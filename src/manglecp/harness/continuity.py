@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.harness.canonical import trim
+from manglecp.base.text import trim
 from manglecp.harness.obstacles import Lookup, Obstacle, obstacle
 
 __all__ = ["obstacles_to_compact", "obstacles_to_resume"]

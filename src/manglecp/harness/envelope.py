@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from manglecp.harness.canonical import digest_text
+from manglecp.base.digest import digest_text
 from manglecp.harness.reading import Computed, Flag, Limits, Member, Read, Record, Text, a_text, member, reader_of
 
 __all__ = ["ERROR_MEMBERS", "ErrorEnvelope", "read_envelope", "speaks_of_an_error"]

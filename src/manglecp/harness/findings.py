@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from manglecp.harness.canonical import canonical
+from manglecp.base.json import canonical
 from manglecp.harness.classes import FailClass
 
 __all__ = ["Finding", "ordered", "place"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.harness.canonical import digest, trim
+from manglecp.base.digest import digest
+from manglecp.base.text import trim
 from manglecp.harness.obstacles import Lookup, Obstacle, obstacle
 
 __all__ = ["artifact_rows", "handoff_ref", "obstacles_to_hand_over", "packet", "packet_digest"]

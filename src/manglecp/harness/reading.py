@@ -28,7 +28,8 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from manglecp.harness.canonical import Uncanonical, canonical, trim, word
+from manglecp.base.json import Uncanonical, canonical
+from manglecp.base.text import normalize_word, trim
 from manglecp.harness.errors import InvalidEvidence
 
 __all__ = [
@@ -131,7 +132,7 @@ def a_text(value: Any, limits: Limits) -> str | None:
 def a_word(value: Any, limits: Limits) -> str | None:
     """A text that is one of a set of words: in lower case as well."""
     text = a_text(value, limits)
-    return None if text is None else word(text)
+    return None if text is None else normalize_word(text)
 
 
 def a_flag(value: Any, _: Limits) -> bool | None:

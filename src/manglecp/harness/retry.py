@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from manglecp.harness.canonical import canonical, trim
+from manglecp.base.json import canonical
+from manglecp.base.text import trim
 from manglecp.harness.classes import CLASSES, Retry
 
 __all__ = [

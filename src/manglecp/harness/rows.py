@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from manglecp.harness.canonical import digest_bytes, digest_text
+from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.harness.envelope import ERROR_MEMBERS, ErrorEnvelope, read_envelope, speaks_of_an_error
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.reading import (

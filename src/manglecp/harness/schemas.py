@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.canonical import canonical
+from manglecp.base.json import canonical
 from manglecp.harness.schema_breadth import breadth, size
 
 __all__ = ["MOST_LOOKS", "fits", "fitting", "looks"]

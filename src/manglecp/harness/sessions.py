@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from manglecp.harness.canonical import digest, digest_text
+from manglecp.base.digest import digest, digest_text
 from manglecp.harness.classes import State
 from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
 from manglecp.harness.handoff import artifact_rows, obstacles_to_hand_over

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.harness.canonical import word
+from manglecp.base.text import normalize_word
 from manglecp.harness.obstacles import Obstacle, obstacle
 
 __all__ = [
@@ -45,11 +45,11 @@ def continuation(protocol_policy: Policy, stop_reason: str) -> str | None:
 
     A handled reason that is not mapped permits to continue.
     """
-    reason = word(stop_reason)
-    if reason not in map(word, protocol_policy.get("handledStopReasons", HANDLED_STOP_REASONS)):
+    reason = normalize_word(stop_reason)
+    if reason not in map(normalize_word, protocol_policy.get("handledStopReasons", HANDLED_STOP_REASONS)):
         return None
     mapped: Mapping[str, str] = protocol_policy.get("continuation", {})
-    return next((what for name, what in mapped.items() if word(name) == reason), "continue")
+    return next((what for name, what in mapped.items() if normalize_word(name) == reason), "continue")
 
 
 def obstacles_to_start(stop_policy: Policy, *, turn_index: int, iteration: int | None = None) -> tuple[Obstacle, ...]:
@@ -70,9 +70,9 @@ def obstacles_to_continue(
     found = list(_over_budget(stop_policy, turn_index, iteration))
     permitted = continuation(protocol_policy, stop_reason)
     if permitted is None:
-        found.append(obstacle(_CLASS, f"the stop reason {word(stop_reason)} is not handled"))
+        found.append(obstacle(_CLASS, f"the stop reason {normalize_word(stop_reason)} is not handled"))
     elif permitted == "stop":
-        found.append(obstacle(_CLASS, f"the stop reason {word(stop_reason)} permits only to stop"))
+        found.append(obstacle(_CLASS, f"the stop reason {normalize_word(stop_reason)} permits only to stop"))
     if stop_policy.get("maxTurns") == turn_index:
         found.append(obstacle(_CLASS, f"turn {turn_index} is the last one"))
     if checkpoint_due(stop_policy, turn_index) and not checkpoint_ref:

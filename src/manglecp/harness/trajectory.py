@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 
 __all__ = ["Journal", "Trajectory", "verify_trajectory"]
 

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.canonical import canonical, digest_bytes, trim, word
+from manglecp.base.digest import digest_bytes
+from manglecp.base.json import canonical
+from manglecp.base.text import normalize_word, trim
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import Documents, read_documents
 from manglecp.harness.errors import InvalidEvidence
@@ -133,13 +135,15 @@ class Turn:
         edge = self.edges.get(request.tool_call_id)
         if edge is not None and edge.caller_kind is not None:
             return edge.caller_kind
-        return "direct" if request.caller_id is None else word(request.caller_id)
+        return "direct" if request.caller_id is None else normalize_word(request.caller_id)
 
     @property
     def direct(self) -> Iterator[ToolRequest]:
         """The calls that the model made itself. What a program calls is part of the program."""
         rows = self.evidence.tool_requests
-        programs = {name for name in {row.caller_id for row in rows} if name is not None and word(name) == PROGRAM}
+        programs = {
+            name for name in {row.caller_id for row in rows} if name is not None and normalize_word(name) == PROGRAM
+        }
         return (row for row in rows if row.tool_call_id not in self.edges and row.caller_id not in programs)
 
     @property

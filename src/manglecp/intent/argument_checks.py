@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.intent.secret_settings import hiding
@@ -24,7 +25,7 @@ from manglecp.mangle.packages import Key
 from manglecp.mangle.syntax import Apply, Clause, Variable
 from manglecp.mangle.values import Value
 from manglecp.pack.model import ActionDescription, Pack
-from manglecp.pack.problems import Problem, meant
+from manglecp.pack.problems import Problem
 
 __all__ = ["check_arguments", "check_settled"]
 
@@ -92,7 +93,7 @@ class _Check:
             elif isinstance(param, str) and not any(_takes(action, param) for action in possible):
                 known = {name for action in possible for name in action.input_schema.get("properties", {})}
                 message = f"{_names(possible)} has no parameter {param!r}"
-                self.complaints.say(said, 2, message, meant(param, known))
+                self.complaints.say(said, 2, message, did_you_mean(param, known))
 
     def _actions(self, step: str, tool: object, number: object) -> list[ActionDescription] | None:
         """The actions that this step can be; None if constants do not tell."""

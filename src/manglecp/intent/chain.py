@@ -15,7 +15,7 @@ from manglecp.intent.input_schema import Exposed, input_schema, result_schema
 from manglecp.intent.macro_id import macro_id
 from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.intent.safety import side_effects
-from manglecp.intent.visible import name_problem
+from manglecp.intent.tool_names import name_problem
 from manglecp.mangle.values import Value
 from manglecp.pack.model import ActionDescription
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
+from manglecp.base.text import escape_invisible
 from manglecp.intent import context
 from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Definition, Flaw
@@ -20,7 +21,6 @@ from manglecp.intent.safety import safety
 from manglecp.intent.secret_settings import hiding
 from manglecp.intent.tokens import counter
 from manglecp.intent.validity import validity
-from manglecp.intent.visible import shown
 from manglecp.mangle.engine.base import Base
 from manglecp.mangle.engine.rows import changed, finder
 from manglecp.mangle.values import part_size
@@ -100,13 +100,15 @@ class Composer:
             try:
                 made = self._made(tool)
             except Flaw as flaw:
-                made = Flaw(f"{shown(tool)}: {flaw.message}", flaw.fix)
+                made = Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix)
             self._kept.put(key, made)
         if isinstance(made, Flaw):
             raise Flaw(made.message, made.fix)
         window = validity(self.evaluation, tool)
         if window is None:
-            raise Flaw(f"{shown(tool)}: it is no longer valid", "let valid_for and valid_until end in the future")
+            raise Flaw(
+                f"{escape_invisible(tool)}: it is no longer valid", "let valid_for and valid_until end in the future"
+            )
         requires = tuple([name for name in made.requires if name in self._selected])
         last = self._kept.filled.get(key)
         if last is not None and _filling(last) == (*window, selected.score, selected.phase, requires):
@@ -130,7 +132,7 @@ class Composer:
         links = chain(tool, rows, pack.actions)
         hide = hiding(pack)
         description = hide(_text(rows["macro"]))
-        instructions = [shown(hide(text)) for _, _, text in rows["instruction"]]
+        instructions = [escape_invisible(hide(text)) for _, _, text in rows["instruction"]]
         wanted = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])
         return Definition(
             tool=tool,
@@ -152,7 +154,7 @@ class Composer:
             instructions=context.instructions(instructions, counter(pack.settings.disclosure.tokens)),
             skills=tuple(skill for _, skill in rows["needs_skill"] if skill in pack.skills),
             resources=context.resources(
-                (shown(hide(uri)), shown(hide(why)), priority) for _, uri, why, priority in wanted
+                (escape_invisible(hide(uri)), escape_invisible(hide(why)), priority) for _, uri, why, priority in wanted
             ),
             requires=tuple(name for _, name in rows["requires"]),
         )
@@ -187,4 +189,4 @@ def _filling(definition: Definition) -> tuple[Any, ...]:
 
 def _text(rows: list[Any]) -> str:
     """Of several texts the least counts."""
-    return shown(rows[0][1]) if rows else ""
+    return escape_invisible(rows[0][1]) if rows else ""

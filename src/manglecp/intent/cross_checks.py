@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.argument_checks import check_arguments
 from manglecp.intent.definition import Flaw
 from manglecp.intent.input_schema import input_schema, result_schema
 from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.intent.reference_checks import check_references, may_have_step
 from manglecp.intent.said import Complaints, Said, Statements
-from manglecp.intent.visible import name_problem
+from manglecp.intent.tool_names import name_problem
 from manglecp.mangle.syntax import Clause, Literal, Premise, Term, Variable
 from manglecp.mangle.values import Duration
 from manglecp.pack.model import Pack
-from manglecp.pack.problems import Problem, meant
+from manglecp.pack.problems import Problem
 
 __all__ = ["cross_check"]
 
@@ -68,7 +69,7 @@ class _Check:
         for said in self._each(predicate, arity):
             name = said.args[column]
             if isinstance(name, str) and name not in known:
-                fix = meant(name, known) if known else _WHERE[what]
+                fix = did_you_mean(name, known) if known else _WHERE[what]
                 self._say(said, column, f"the pack has no {what} {name!r}", fix)
 
     def _values(self, predicate: str, arity: int, column: int, good: Callable[[Any], bool], rule: str) -> None:
@@ -110,7 +111,7 @@ class _Check:
                 tool = said.args[column]
                 if isinstance(tool, str) and tool not in told and not self.statements.could_be(tool, "macro", 2):
                     told.add(tool)
-                    fix = meant(tool, made)
+                    fix = did_you_mean(tool, made)
                     self._say(said, column, f"nothing says that there is a tool {tool!r}", fix, error=False)
         for said in self._each("macro", 2):
             tool = said.args[0]
@@ -152,10 +153,12 @@ class _Check:
         listed = {intent.name: intent.line for intent in self.pack.settings.intents}
         for name in sorted(set(listed) - set(mentioned)):
             message = f"no rule mentions the intent {name!r}"
-            self.complaints.add(Problem("pack.toml", message, listed[name], None, meant(name, mentioned), "warning"))
+            self.complaints.add(
+                Problem("pack.toml", message, listed[name], None, did_you_mean(name, mentioned), "warning")
+            )
         for name in sorted(set(mentioned) - set(listed)) if listed else ():
             message = f"the intent {name!r} is not listed in pack.toml"
-            self._say(Said((), mentioned[name]), None, message, meant(name, listed), error=False)
+            self._say(Said((), mentioned[name]), None, message, did_you_mean(name, listed), error=False)
 
 
 _ACTIONS: Final = (

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.argument_checks import check_settled
 from manglecp.intent.cross_checks import cross_check
 from manglecp.intent.external_checks import answered, declarations, descriptor, external_problems
@@ -38,7 +39,7 @@ from manglecp.mangle.syntax import Decl, Unit
 from manglecp.mangle.values import FALSE, TRUE, Value
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError, Problem, meant
+from manglecp.pack.problems import PackError, Problem
 from manglecp.wire import publishing
 from manglecp.wire.profile import Profile
 
@@ -197,7 +198,7 @@ class _Loader:
                 for name in names:
                     if name not in said and self.whole:
                         message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
-                        fix = f'write Decl {name}(…) descr [direction("input")], or {meant(name, said)}'
+                        fix = f'write Decl {name}(…) descr [direction("input")], or {did_you_mean(name, said)}'
                         self.found.append(Problem("pack.toml", message, intent.line, fix=fix))
 
     # --- program and base ------------------------------------------------------------------------------------------

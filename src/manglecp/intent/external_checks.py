@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.source import Source, Trust
 from manglecp.mangle.syntax import Clause, Decl, Literal
 from manglecp.pack.model import ExternalDescription, Pack
-from manglecp.pack.problems import Problem, meant
+from manglecp.pack.problems import Problem
 
 __all__ = ["answered", "declarations", "descriptor", "external_problems"]
 
@@ -31,7 +32,7 @@ def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], 
     used = {p.atom.predicate for clause in clauses for p in clause.premises if isinstance(p, Literal)}
     for name, decl in declared.items():
         if descriptor(decl, "external") is not None and name not in pack.externals:
-            yield _at(decl, f"externals.py does not answer {name}", meant(name, pack.externals))
+            yield _at(decl, f"externals.py does not answer {name}", did_you_mean(name, pack.externals))
     for name, external in pack.externals.items():
         found = declared.get(name)
         if found is not None and _signature(found) != (external.arity, external.mode):

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import Flaw
-from manglecp.intent.visible import hidden, shown
 
 __all__ = ["Exposed", "input_schema", "result_schema"]
 
@@ -142,7 +142,7 @@ class _Definitions:
             if key == "$ref":
                 walked[key] = self._reference(value, one, depth)
             elif isinstance(value, str):
-                walked[key] = shown(value) if key in _TEXTS else _seen(value)
+                walked[key] = escape_invisible(value) if key in _TEXTS else _seen(value)
             elif key in _DATA:
                 walked[key] = _seen(value)
             elif key in _NAMED and isinstance(value, Mapping):
@@ -175,7 +175,7 @@ class _Definitions:
 
 def _seen(data: Any) -> Any:
     """Data of a schema, if a person sees all of it: to write a character out would change what the schema accepts."""
-    if hidden(data if isinstance(data, str) else msgspec.json.encode(data).decode()):
+    if has_invisible(data if isinstance(data, str) else msgspec.json.encode(data).decode()):
         raise Flaw("a schema names something with characters that are not seen")
     return data
 

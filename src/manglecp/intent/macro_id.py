@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from manglecp.harness.canonical import canonical
+from manglecp.base.json import canonical
 from manglecp.intent.definition import Argument, Step, Undo
 
 __all__ = ["macro_id"]

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.context import uri
 from manglecp.intent.result_checks import check_results
 from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.pack.model import Pack
-from manglecp.pack.problems import meant
 
 __all__ = ["check_references", "may_have_step"]
 
@@ -93,7 +93,7 @@ class _Check:
                 known = set(self._parameters(tool))
                 if name not in known and None not in known:
                     message = f"{tool} has no parameter {name!r} that could be left out"
-                    self._say(said, 1, message, meant(name, {one for one in known if one}), error=False)
+                    self._say(said, 1, message, did_you_mean(name, {one for one in known if one}), error=False)
 
     def _parameters(self, tool: str) -> Iterator[str | None]:
         """What its call arguments may be called; None for one that may be called anything."""
@@ -127,4 +127,4 @@ class _Check:
             name = said.args[0]
             if isinstance(name, str) and listed and name not in listed:
                 message = f"the intent {name!r} is not listed in pack.toml"
-                self._say(said, 0, message, meant(name, listed), error=False)
+                self._say(said, 0, message, did_you_mean(name, listed), error=False)

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from manglecp.base.text import escape_invisible
 from manglecp.intent.context import summary, uri
 from manglecp.intent.definition import Definition
-from manglecp.intent.visible import shown
 from manglecp.mangle.text import instant_text
 from manglecp.pack.model import SkillText
 from manglecp.wire.messages.envelope import UNSET, Level, UnsetType
@@ -147,8 +147,8 @@ def skill(text: SkillText) -> Skill:
     """A skill that is referred to: its description, and a summary in place of its text (SKILL-08)."""
     return Skill(
         skill_id=text.skill_id,
-        name=shown(text.name),
-        description=shown(text.description),
+        name=escape_invisible(text.name),
+        description=escape_invisible(text.description),
         content=_outline(text.content),
         content_type=UNSET if text.content_type == "text/markdown" else text.content_type,
         resources=tuple(found for one in text.resources if (found := _resource(one)) is not None) or UNSET,
@@ -158,21 +158,21 @@ def skill(text: SkillText) -> Skill:
 @lru_cache(maxsize=1024)
 def _told(content: str) -> str:
     """A skill's text as it is shown. It stands in the pack, and is the same for every request."""
-    return shown(content.strip())
+    return escape_invisible(content.strip())
 
 
 @lru_cache(maxsize=1024)
 def _outline(content: str) -> str:
-    return shown(summary(content))
+    return escape_invisible(summary(content))
 
 
 def _resource(resource: Mapping[str, str]) -> SkillResource | None:
     """None for what is no address that anyone should open."""
-    address = uri(shown(resource["uri"]))
+    address = uri(escape_invisible(resource["uri"]))
     if address is None:
         return None
     return SkillResource(
         uri=address,
         type=resource.get("type", UNSET),
-        description=shown(resource["description"]) if "description" in resource else UNSET,
+        description=escape_invisible(resource["description"]) if "description" in resource else UNSET,
     )

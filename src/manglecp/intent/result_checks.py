@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.pack.model import ActionDescription, Pack
-from manglecp.pack.problems import meant
 
 __all__ = ["check_results"]
 
@@ -79,7 +79,7 @@ class _Check:
         if not any(ends):
             known = {name for one in actions for name in _members(one.output_schema, way)}
             message = f"nothing that {names} returns has {pointer!r}"
-            self.complaints.say(said, column, message, meant(way[-1], known) if known else None, error=error)
+            self.complaints.say(said, column, message, did_you_mean(way[-1], known) if known else None, error=error)
             return
         given = _kinds([kinds for found in ends for kinds in found])
         wanted = _kinds([kinds for one in taking for kinds in self._taken(one, param)])

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from manglecp.base.text import find_invisible
 from manglecp.intent.kernel import PREDICATES
 from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.parser import argument_span
 from manglecp.mangle.syntax import Apply, Atom, Term, Unit
 from manglecp.mangle.values import List, Map, Pair, Struct
 from manglecp.pack.problems import Problem
-from manglecp.pack.texts import unseen
 
 __all__ = ["hidden_texts"]
 
@@ -33,7 +33,7 @@ def _in_atom(atom: Atom) -> Iterator[Problem]:
         if (atom.key, column) == (("macro", 2), 0):
             continue  # names have rules of their own
         for text in _texts(term):
-            if (hidden := unseen(text, running=True)) is not None:
+            if (hidden := find_invisible(text, running=True)) is not None:
                 message = f"{atom.predicate} says something with the invisible character {hidden[1]}"
                 yield Problem.of(Diagnostic("analysis", message, argument_span(atom, column), None, "remove it"))
                 break

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from manglecp.harness.canonical import digest, digest_text
+from manglecp.base.digest import digest, digest_text
+from manglecp.base.ids import random_id
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.intent.identity import Identity
 from manglecp.invoke.admission import Admission
@@ -31,7 +32,6 @@ from manglecp.store.ledger import Kind, Note
 from manglecp.store.opening import Store
 from manglecp.store.runs.errors import KeyTaken
 from manglecp.store.runs.model import Claimed, NewRun, RunState, Values
-from manglecp.toolhost.random_ids import random_id
 
 __all__ = ["Accepted", "Accepting", "Asked"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from manglecp.harness.canonical import digest, digest_made
+from manglecp.base.digest import digest
 from manglecp.intent.definition import Definition
 
 __all__ = ["Admission", "chain_digest"]
@@ -37,7 +37,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def digest(self) -> str:
         """What the turns of the run name it by."""
-        return digest_made(self)
+        return digest(self)
 
     def record(self) -> dict[str, Any]:
         """As it stands in the ledger."""

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.base.digest import digest_bytes
 from manglecp.intent.definition import Definition
 from manglecp.intent.identity import Identity
 from manglecp.invoke.documents import Documents, Proven, question_digest

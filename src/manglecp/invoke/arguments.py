@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.base.digest import digest_bytes
 from manglecp.intent.definition import Argument, Step, Undo
 from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call

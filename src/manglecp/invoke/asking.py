@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.text import escape_invisible
 from manglecp.intent.definition import Argument, Definition, Step
-from manglecp.intent.visible import shown
 
 __all__ = ["consent_text"]
 
@@ -85,11 +85,11 @@ def _value(one: Argument, hide: Callable[[Any], Any], of: Step | None) -> str:
 
 
 def _json(value: Any) -> str:
-    return shown(msgspec.json.encode(value, order="sorted").decode())
+    return escape_invisible(msgspec.json.encode(value, order="sorted").decode())
 
 
 def _line(text: str) -> str:
-    return shown(" ".join(text.split()))
+    return escape_invisible(" ".join(text.split()))
 
 
 def _cut(text: str, longest: int) -> str:

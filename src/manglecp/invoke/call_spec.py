@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.states import CallSpec, Unopened
 from manglecp.invoke.forms import Forms

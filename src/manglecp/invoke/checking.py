@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from manglecp.harness.canonical import Uncanonical, digest
+from manglecp.base.digest import digest
+from manglecp.base.json import Uncanonical
 from manglecp.intent.definition import Definition
 from manglecp.intent.identity import Identity
 from manglecp.invoke.arguments import secret_names, with_defaults

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.intent.definition import Definition
 from manglecp.mangle.text import instant_text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.base.digest import digest_bytes
 from manglecp.invoke.answers import decoded, encoded
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Invalid

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.canonical import digest_text
+from manglecp.base.digest import digest_text
 from manglecp.invoke.aside import LARGE_TEXT, aside
 from manglecp.invoke.claims import Claim
 from manglecp.invoke.fitting import fits

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.intent.definition import Definition
 from manglecp.intent.identity import Identity
 from manglecp.intent.redaction import is_secret_setting, secret_values

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from manglecp.harness.canonical import digest, digest_made, digest_text
+from manglecp.base.digest import digest, digest_text
 from manglecp.invoke.call_spec import ADMIT, ADMIT_SCHEMA, Frame, Policies
 from manglecp.invoke.model import EVENT_STATUS, Call, Outcome
 
@@ -274,24 +274,24 @@ def digest_of(outcome: Outcome) -> str:
 
 def event_digests(events: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of each event as it is told."""
-    return [digest_made(event if type(event) is dict else dict(event)) for event in events]
+    return [digest(event if type(event) is dict else dict(event)) for event in events]
 
 
 def queue_digest(digests: Sequence[str]) -> str:
     """Of the queue of events, given by their digests."""
-    return digest_made([{"reminderDigest": one} for one in digests])
+    return digest([{"reminderDigest": one} for one in digests])
 
 
 def view_digest(run: str, turn: int, states: Mapping[Any, str]) -> str:
     """Of the state of every step, as decisions of this turn rest on it."""
     steps = {str(name): state for name, state in states.items()}
-    return digest_made({"run": run, "turn": turn, "steps": steps})
+    return digest({"run": run, "turn": turn, "steps": steps})
 
 
 @lru_cache(1_024)
 def _digest_told(action: str, status: str) -> str:
     """Of what is told where there is no event."""
-    return digest_made({"action": action, "status": status})
+    return digest({"action": action, "status": status})
 
 
 def places_told(results: Sequence[tuple[str, Outcome | None]], events: Sequence[Mapping[str, Any]]) -> list[int | str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from manglecp.harness.canonical import digest_made
+from manglecp.base.digest import digest
 from manglecp.invoke import evidence
 from manglecp.invoke.call_spec import ADMIT, Frame, RunTerms
 from manglecp.invoke.evidence import Answered, Closing, Requested
@@ -96,7 +96,7 @@ class Happenings:
         """That the run was admitted, with the digest of the record of it as the result."""
         run = self._terms.run
         request = evidence.admission_requested(turn, len(self._calls))
-        asked = digest_made({"run": run, "turn": turn})
+        asked = digest({"run": run, "turn": turn})
         ref = f"admission:{self._terms.admission_digest}"
         return Happened(request, run, asked, "admission", turn, ADMIT, ref, self._next())
 

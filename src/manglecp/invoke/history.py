@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.base.digest import digest_bytes
 from manglecp.intent.definition import Step as ChainStep
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.parties import History

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.base.digest import digest_bytes
 from manglecp.harness.witness import Witness
 from manglecp.invoke.admission import Admission
 from manglecp.invoke.model import Call, Outcome

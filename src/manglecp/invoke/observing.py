@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.text import escape_invisible
 from manglecp.intent.redaction import scrub
-from manglecp.intent.visible import shown
 from manglecp.invoke.model import EVENT_STATUS, Outcome
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.invocation import Event
@@ -102,10 +102,10 @@ def summary_of(said: Sequence[str], outcomes: Sequence[Outcome], tool: str) -> s
     skipped = len([one for one in outcomes if one.status == "skipped"])
     actions = f"{done} action{'' if done == 1 else 's'}"
     also = f" and left out {skipped}" if skipped else ""
-    return f"Ran {actions}{also} for {shown(tool)}."
+    return f"Ran {actions}{also} for {escape_invisible(tool)}."
 
 
 def clean(text: str) -> str:
     """One line without credentials, invisible characters or too much of anything."""
-    line = shown(" ".join(scrub(text).split()))
+    line = escape_invisible(" ".join(scrub(text).split()))
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

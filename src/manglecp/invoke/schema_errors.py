@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from manglecp.harness.canonical import canonical
+from manglecp.base.json import canonical
+from manglecp.base.text import escape_invisible
 from manglecp.harness.schemas import fitting, looks
-from manglecp.intent.visible import shown
 from manglecp.invoke.fitting import fits
 from manglecp.wire.errors import SchemaError
 
@@ -126,7 +126,9 @@ def _told(error: Any, above: str) -> Iterator[SchemaError]:
 
 
 def _error(path: str, message: str, keyword: str) -> SchemaError:
-    return SchemaError(path=shown(path)[:_LONGEST], message=shown(message)[:_LONGEST], keyword=keyword)
+    return SchemaError(
+        path=escape_invisible(path)[:_LONGEST], message=escape_invisible(message)[:_LONGEST], keyword=keyword
+    )
 
 
 def _types(error: Any) -> str:

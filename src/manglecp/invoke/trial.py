@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.policy.kinds import TIERS
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.invoke.call_spec import ChainTerms, RunTerms

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.classes import State
 from manglecp.harness.forms import written
 from manglecp.harness.judging import Judgement, judge

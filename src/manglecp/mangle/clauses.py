@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS, Function, Reducer
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import Diagnostic, nearest
+from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.packages import Key, package_of
 from manglecp.mangle.parser import argument_span
 from manglecp.mangle.safety import Ordering, order, unbound_in_head
@@ -160,7 +161,7 @@ class ClauseCheck:
         if atom.predicate in by_name:
             self.complain(_wrong_count(atom.predicate, sorted(by_name[atom.predicate]), len(atom.args)), atom.span)
             return
-        similar = nearest(atom.predicate, by_name)
+        similar = closest_match(atom.predicate, by_name)
         fix = f"did you mean {similar}?" if similar else f"declare it: {_plain_decl(atom)}."
         if not similar and own and package_of(atom.predicate):
             fix = f"load a unit of package {package_of(atom.predicate)} that defines it"
@@ -177,7 +178,7 @@ class ClauseCheck:
         atom = premise.atom
         builtin = PREDICATES.get(atom.predicate)
         if builtin is None:
-            similar = nearest(atom.predicate, PREDICATES)
+            similar = closest_match(atom.predicate, PREDICATES)
             fix = f"did you mean {similar}?" if similar else None
             self.complain(f"unknown built-in predicate {atom.predicate}", atom.span, fix)
             return
@@ -207,7 +208,7 @@ class ClauseCheck:
             message = f"{apply.function} works on the rows of a group, not here"
             self.complain(message, apply.span, f"write |> do {GROUP_BY}(…), let X = …")
             return
-        similar = nearest(apply.function, {*FUNCTIONS, *REDUCERS})
+        similar = closest_match(apply.function, {*FUNCTIONS, *REDUCERS})
         fix = f"did you mean {similar}?" if similar else None
         self.complain(f"unknown function {apply.function}", apply.span, fix)
 

@@ -23,8 +23,6 @@ from manglecp.mangle.source import Span
 Stage = Literal["parse", "analysis", "stratification", "eval"]
 
 _WIDEST_LINE = 160
-_MOST_DIFFERENCE = 4
-_MOST_CANDIDATES = 200  # comparing is slow, and a program may be full of mistakes
 _LONGEST_MESSAGE = 2_000  # it may name facts and predicates, and those can have any length
 
 
@@ -153,19 +151,3 @@ class ValueFault(Exception):
 
     It says what is wrong; whoever evaluates the clause adds where, and raises :class:`EvalError`.
     """
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like ``name``, for "did you mean".
-
-    What all of them begin with, such as ``fn:``, says nothing about likeness.
-    """
-    import difflib  # only needed when something is wrong
-
-    start = next((s for s in ("fn:", ":") if name.startswith(s)), "")
-    alike = (
-        k.removeprefix(start) for k in known if k.startswith(start) and abs(len(k) - len(name)) <= _MOST_DIFFERENCE
-    )
-    candidates = sorted(alike, key=lambda k: (k[:1] != name[len(start) : len(start) + 1], k))[:_MOST_CANDIDATES]
-    found = difflib.get_close_matches(name.removeprefix(start), candidates, n=1, cutoff=0.6)
-    return f"{start}{found[0]}" if found else None

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import AnalysisError, Diagnostic, ValueFault, nearest
+from manglecp.mangle.errors import AnalysisError, Diagnostic, ValueFault
 from manglecp.mangle.packages import Key
 from manglecp.mangle.values import KINDS, Value
 
@@ -104,7 +105,7 @@ def check_names(externals: Externals, predicates: Mapping[Key, Predicate]) -> No
     known = {predicate.name for predicate in predicates.values() if predicate.external}
     unknown = sorted(set(externals) - known)
     if unknown:
-        similar = nearest(unknown[0], known)
+        similar = closest_match(unknown[0], known)
         fix = f"did you mean {similar}?" if similar else "declare it with descr [external(), mode(…)]"
         message = f"the program has no external predicate {unknown[0]}"
         raise AnalysisError([Diagnostic("analysis", message, fix=fix)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from manglecp.mangle.collector import collector_paused
+from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle.errors import ParseError, ValueFault
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
@@ -31,7 +31,7 @@ class FactText(NamedTuple):
 
 def parse_facts(source: Source) -> FactText:
     """The facts of a source, or a :class:`ParseError` with everything that is wrong in it."""
-    with collector_paused():
+    with gc_paused():
         return _FactParser(source).read()
 
 

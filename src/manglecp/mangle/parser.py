@@ -12,7 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from manglecp.mangle.collector import collector_paused
+from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle.errors import Diagnostic, ParseError
 from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
 from manglecp.mangle.source import Source, Span, Trust
@@ -56,7 +56,7 @@ _Node = TypeVar("_Node")
 
 def parse(source: Source) -> Unit:
     """The syntax tree of a source, or a :class:`ParseError` with everything that is wrong in it."""
-    with collector_paused(len(source.text) > LONG_TEXT):
+    with gc_paused(len(source.text) > LONG_TEXT):
         return Parser(source).unit()
 
 

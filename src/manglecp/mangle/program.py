@@ -10,19 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from manglecp.base.gc_pause import gc_paused
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer, syntax
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.clauses import ClauseCheck
-from manglecp.mangle.collector import collector_paused
 from manglecp.mangle.declarations import Predicate, check_ownership, collect
-from manglecp.mangle.errors import (
-    AnalysisError,
-    Diagnostic,
-    ParseError,
-    StratificationError,
-    ValueFault,
-    nearest,
-)
+from manglecp.mangle.errors import AnalysisError, Diagnostic, ParseError, StratificationError, ValueFault
 from manglecp.mangle.packages import Key, resolve
 from manglecp.mangle.parser import LONG_TEXT, parse
 from manglecp.mangle.source import Source, Trust
@@ -106,7 +100,7 @@ class Program:
         sources = list(sources)
         texts = (source.source if isinstance(source, Unit) else source for source in sources)
         long = sum(len(text.text) for text in texts if text is not None) > LONG_TEXT
-        with collector_paused(long):
+        with gc_paused(long):
             return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
 
     def base(
@@ -242,7 +236,7 @@ class _Loader:
             return f"an inclusion asks for facts, {atom.predicate} has none", "write a rule that tests it"
         included = self.predicates.get(atom.key)
         if included is None:
-            similar = nearest(atom.predicate, {name for name, _ in self.predicates})
+            similar = closest_match(atom.predicate, {name for name, _ in self.predicates})
             message = f"unknown predicate {atom.predicate}/{len(atom.args)} in an inclusion"
             return message, f"did you mean {similar}?" if similar else None
         inputs = (atom.args[position] for position in included.inputs())

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.inside import open_inside
 from manglecp.pack.problems import Problems
-from manglecp.pack.texts import unseen, without_unseen
 
 __all__ = ["DEEPEST", "MOST_FILES", "Folder", "is_ignored"]
 
@@ -65,8 +65,8 @@ class Folder:
                 if found > MOST_FILES:
                     self._problems.add("", f"the folder has more than {MOST_FILES:,} files", fix="is it a pack?")
                     return
-                if not entry.name.isprintable() or unseen(entry.name) is not None:
-                    self._problems.add(without_unseen(name), "the name is no printable text", fix="rename it")
+                if not entry.name.isprintable() or find_invisible(entry.name) is not None:
+                    self._problems.add(replace_invisible(name), "the name is no printable text", fix="rename it")
                 elif entry.is_symlink():
                     if self._is_inside(name):
                         yield name

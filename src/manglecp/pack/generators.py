@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection
 from typing import Any, Final
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.pack.listed import Listed, tools_of
 from manglecp.pack.model import GeneratorDescription
-from manglecp.pack.problems import Problems, meant
+from manglecp.pack.problems import Problems
 
 __all__ = ["read_generators"]
 
@@ -46,7 +47,7 @@ def read_generators(
 
 
 def _fix(name: str, params: Collection[str]) -> str:
-    hint = meant(name, params)
+    hint = did_you_mean(name, params)
     return hint if hint.startswith("did") else f"add [params.{name}] to pack.toml"
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from manglecp.base.text import find_invisible
 from manglecp.harness.policy import PolicyError, PolicyPackage, read_package
 from manglecp.harness.policy.kinds import TIERS
 from manglecp.pack.default_governance import default_governance
 from manglecp.pack.problems import Problems
 from manglecp.pack.sections import has_too_many_parts
 from manglecp.pack.settings import FILE
-from manglecp.pack.texts import unseen
 from manglecp.pack.toml_places import Path, Places
 
 __all__ = ["FOLDER", "LARGEST_DOCUMENT", "governance_of"]
@@ -77,7 +77,7 @@ def _is_readable(name: str, text: str, problems: Problems) -> bool:
     file = f"{FOLDER}/{name}"
     if name.endswith(".toml") and has_too_many_parts(text):
         problems.add(file, "a key has too many parts")
-    elif (hidden := unseen(text, running=True)) is not None:
+    elif (hidden := find_invisible(text, running=True)) is not None:
         line, column = text.count("\n", 0, hidden[0]) + 1, hidden[0] - text.rfind("\n", 0, hidden[0])
         message = f"the text holds the invisible character {hidden[1]}"
         problems.add(file, message, line=line, column=column, fix="remove it")

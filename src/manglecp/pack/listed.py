@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from manglecp.harness.canonical import Uncanonical, canonical
+from manglecp.base.json import Uncanonical, canonical
+from manglecp.base.text import find_invisible, find_invisible_in
 from manglecp.pack.problems import Problems
-from manglecp.pack.texts import unseen, unseen_within
 
 __all__ = ["Listed", "tools_of"]
 
@@ -51,7 +51,7 @@ class Listed:
         self._problems = problems
         self.sound = True
         name, aid = tool.get("name"), tool.get("aid")
-        self.name: Final = name if isinstance(name, str) and _NAME.fullmatch(name) and not unseen(name) else ""
+        self.name: Final = name if isinstance(name, str) and _NAME.fullmatch(name) and not find_invisible(name) else ""
         self.aid: Final = aid if isinstance(aid, str) and _AID.fullmatch(aid) else ""
         if not self.name or not self.aid:
             self.complain("a listed function has no name and id")
@@ -71,13 +71,15 @@ class Listed:
         if not isinstance(text, str) or len(text) > _LONGEST:
             self.complain(f"its description is no text of at most {_LONGEST:,} characters")
             return ""
-        if (hidden := unseen(text, running=True)) is not None:
+        if (hidden := find_invisible(text, running=True)) is not None:
             self.complain(f"its description holds the invisible character {hidden[1]}", "remove it")
         return text
 
     def texts(self, value: object, what: str) -> tuple[str, ...]:
         """The words of a list, none after a complaint. ``what`` names them in it."""
-        if isinstance(value, list) and all(isinstance(item, str) and item and unseen(item) is None for item in value):
+        if isinstance(value, list) and all(
+            isinstance(item, str) and item and find_invisible(item) is None for item in value
+        ):
             return tuple(value)
         self.complain(f"its {what} are no list of words")
         return ()
@@ -110,7 +112,7 @@ def _refused(schema: object) -> str | None:
         return f"has more than {_LARGEST_SCHEMA:,} bytes"
     if _refers(schema):
         return "refers to another schema"
-    if (hidden := unseen_within(schema)) is not None:
+    if (hidden := find_invisible_in(schema)) is not None:
         return f"holds the invisible character {hidden[1]} at {hidden[0]}"
     import jsonschema_rs  # only a pack with actions pays for it
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from manglecp.mangle.errors import Diagnostic, nearest
+from manglecp.mangle.errors import Diagnostic
 
 if TYPE_CHECKING:  # packs hold their warnings
     from manglecp.pack.model import Pack
 
-__all__ = ["PackError", "Problem", "Problems", "meant"]
+__all__ = ["PackError", "Problem", "Problems"]
 
 _MOST: Final = 200
 """Problems that are told. Who has more has one."""
@@ -132,10 +132,3 @@ class Problems:
 
     def _sorted(self) -> list[Problem]:
         return sorted(self._found, key=lambda problem: (problem.file, problem.line or 0, problem.column or 0))
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """What would fix an unknown name."""
-    names = sorted(known)
-    similar = nearest(name, names)
-    return f"did you mean {similar}?" if similar else f"known are {', '.join(names)}" if names else "remove it"

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from manglecp.base.suggestions import did_you_mean
+from manglecp.base.text import find_invisible
 from manglecp.harness.policy import PolicyPackage
 from manglecp.harness.policy.reading import ENDINGS
 from manglecp.mangle.errors import ParseError
@@ -24,11 +26,10 @@ from manglecp.pack.folder import Folder
 from manglecp.pack.generators import read_generators
 from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, governance_of
 from manglecp.pack.model import Pack, SkillText
-from manglecp.pack.problems import PackError, Problem, Problems, meant
+from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.pack.settings import FILE, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL
 from manglecp.pack.skills import read_skill
-from manglecp.pack.texts import unseen
 
 __all__ = ["read_pack"]
 
@@ -138,7 +139,7 @@ class _Reading:
         for top in sorted(tops - {*_KNOWN, *_TRUST, "actions", "externals"}):
             if top.endswith(".mg"):
                 self._problems.add(top, "rules lie in rules/", fix=f"move it to rules/{top}")
-            elif (hint := meant(top, _KNOWN)).startswith("did"):
+            elif (hint := did_you_mean(top, _KNOWN)).startswith("did"):
                 self._problems.warn(top, "not part of a pack", fix=hint)
 
     def _inside(self, folder: str) -> list[str]:
@@ -150,7 +151,7 @@ class _Reading:
             level, slash, rest = name.removeprefix("rules/").partition("/")
             trust = _TRUST.get(level) if slash else Trust.DOMAIN
             if trust is None:
-                self._problems.add(name, f"rules/{level} is no level of trust", fix=meant(level, _TRUST))
+                self._problems.add(name, f"rules/{level} is no level of trust", fix=did_you_mean(level, _TRUST))
             elif "/" in rest:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):
@@ -163,7 +164,7 @@ class _Reading:
 
     def _look_at_text(self, source: Source) -> None:
         """What a reader of the rules does not see must not be in them, not even in a comment."""
-        if (hidden := unseen(source.text, running=True)) is not None:
+        if (hidden := find_invisible(source.text, running=True)) is not None:
             line, column = source.position(hidden[0])
             message = f"the text holds the invisible character {hidden[1]}"
             fix = f"remove it, or write it as \\u{{{hidden[1].removeprefix('U+').lower()}}} where a rule looks for it"

@@ -11,8 +11,9 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from manglecp.pack.problems import Problems, meant
-from manglecp.pack.texts import unseen, without_unseen
+from manglecp.base.suggestions import did_you_mean
+from manglecp.base.text import find_invisible, replace_invisible
+from manglecp.pack.problems import Problems
 from manglecp.pack.toml_places import Path, Places
 
 __all__ = ["Section", "has_too_many_parts", "read_toml"]
@@ -96,7 +97,7 @@ class Section:
             self.complain(key, "the text is empty")
         elif len(value) > most:
             self.complain(key, f"the text has more than {most:,} characters")
-        elif (hidden := unseen(value, running=True)) is not None:
+        elif (hidden := find_invisible(value, running=True)) is not None:
             self.complain(key, f"the text holds the invisible character {hidden[1]}", "remove it")
         elif pattern is not None and not pattern.fullmatch(value):
             self.complain(key, f"not {takes}")
@@ -161,7 +162,7 @@ class Section:
         for key in self._table:
             if key not in self._known:
                 table = (of_tables or {}).get(key)
-                fix = meant(key, self._known) if table is None else f"write it below [{table}]"
+                fix = did_you_mean(key, self._known) if table is None else f"write it below [{table}]"
                 self.complain(key, "unknown key", fix)
 
     def _at(self, path: Path, table: dict[str, Any]) -> Section:
@@ -181,7 +182,7 @@ class Section:
 
 
 def _fix(value: str, known: Collection[str]) -> str | None:
-    fix = meant(value, known)
+    fix = did_you_mean(value, known)
     return fix if fix.startswith("did") else None
 
 
@@ -189,6 +190,6 @@ def _shown(path: Path) -> str:
     """``intents[2].name``, as people count."""
     text = ""
     for step in path:
-        shown = f"[{step + 1}]" if isinstance(step, int) else without_unseen(step[:80])
+        shown = f"[{step + 1}]" if isinstance(step, int) else replace_invisible(step[:80])
         text += f".{shown}" if text and isinstance(step, str) else shown
     return text or "the file"

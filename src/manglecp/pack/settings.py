@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
 
-from manglecp.pack.problems import Problems, meant
+from manglecp.base.suggestions import did_you_mean
+from manglecp.base.text import find_invisible
+from manglecp.pack.problems import Problems
 from manglecp.pack.sections import Section, read_toml
 from manglecp.pack.stated import (
     AuthSettings,
@@ -26,7 +28,6 @@ from manglecp.pack.stated import (
     Settings,
     TokenCounting,
 )
-from manglecp.pack.texts import unseen
 from manglecp.wire.vocabulary import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 
 __all__ = ["FILE", "fill_params", "is_name", "read_settings"]
@@ -88,7 +89,7 @@ def fill_params(settings: Settings, given: Mapping[str, str], problems: Problems
     """The value of every param: the one that was given, or its default."""
     known = {param.name: param for param in settings.params}
     for name in sorted(given.keys() - known.keys()):
-        problems.add("", f"--set {name}: the pack has no param of that name", fix=meant(name, known))
+        problems.add("", f"--set {name}: the pack has no param of that name", fix=did_you_mean(name, known))
     values = {}
     for param in settings.params:
         value = given.get(param.name, param.default)
@@ -136,7 +137,7 @@ def _domain(domain: Section, name: str, description: str) -> DomainSettings:
     for key in found.affinities:
         if not key.strip() or len(key) > _LONGEST_KEY:
             affinities.complain(key, f"a key has from 1 to {_LONGEST_KEY} characters")
-        elif (hidden := unseen(key)) is not None:
+        elif (hidden := find_invisible(key)) is not None:
             affinities.complain(key, f"the key holds the invisible character {hidden[1]}", "remove it")
     domain.finish()
     return found

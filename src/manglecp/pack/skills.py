@@ -22,9 +22,10 @@ from typing import Final
 
 import msgspec
 
+from manglecp.base.suggestions import did_you_mean
+from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.model import SkillText
-from manglecp.pack.problems import Problems, meant
-from manglecp.pack.texts import unseen, without_unseen
+from manglecp.pack.problems import Problems
 
 __all__ = ["LARGEST", "read_skill"]
 
@@ -89,7 +90,7 @@ class _Reading:
         body = "\n".join(self._lines[end + 1 :]).strip("\n")
         if not body.strip():
             self._complain(end + 1, "there is no text behind the front matter")
-        if (hidden := unseen(body, running=True)) is not None:
+        if (hidden := find_invisible(body, running=True)) is not None:
             skipped = next(number for number, line in enumerate(self._lines[end + 1 :]) if line)
             line = end + 2 + skipped + body.count("\n", 0, hidden[0])
             column = hidden[0] - body.rfind("\n", 0, hidden[0])
@@ -173,14 +174,14 @@ class _Reading:
             return None
         key, written = entry[1], (entry[2] or "").strip()
         if key not in known:
-            self._complain(number, f"unknown key {without_unseen(key[:80])}", meant(key, known))
+            self._complain(number, f"unknown key {replace_invisible(key[:80])}", did_you_mean(key, known))
             return None
         if not written and key != "resources":
             self._complain(number, f"{key} is empty")
         value = self._value(number, key, written)
         if len(value) > _LONGEST:
             self._complain(number, f"{key} has more than {_LONGEST:,} characters")
-        if (hidden := unseen(value, running=key == "description")) is not None:
+        if (hidden := find_invisible(value, running=key == "description")) is not None:
             self._complain(number, f"{key} holds the invisible character {hidden[1]}", "remove it")
         return key, value
 

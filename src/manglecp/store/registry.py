@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from manglecp.harness.canonical import digest_bytes
+from manglecp.base.digest import digest_bytes
 from manglecp.store.database import Transaction
 from manglecp.store.migrations import Part
 

@@ -14,7 +14,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from manglecp.harness.canonical import canonical
+from manglecp.base.json import canonical
 from manglecp.store.errors import Invalid, Unusable
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.pack.model import ActionDescription, Pack
-from manglecp.pack.problems import meant
 from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, DispatchError
 from manglecp.toolhost.dispatch.errors import ErrorCode, failure
 from manglecp.toolhost.dispatch.line import Refused
@@ -43,7 +43,7 @@ def checked(pack: Pack, functions: Mapping[str, Function]) -> Mapping[str, Funct
     for name, function in functions.items():
         action = pack.actions.get(name)
         if action is None:
-            raise ValueError(f"the pack has no action {name}; {meant(name, set(pack.actions))}")
+            raise ValueError(f"the pack has no action {name}; {did_you_mean(name, set(pack.actions))}")
         params = action.input_schema.get("properties", {})
         required = action.input_schema.get("required", ())
         try:

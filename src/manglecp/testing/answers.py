@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.definition import Definition, Flaw, Resource
 from manglecp.mangle.text import instant_text
-from manglecp.pack.problems import meant
 from manglecp.testing.messages import Now, instant
 from manglecp.testing.refusal import Refused, explained
 from manglecp.testing.runs import Run
@@ -215,7 +215,7 @@ class Answer:
             raise AssertionError(f"the intent {self.intent} offers {name}\n{self.proof(name)}")
         known = self.pack.tool_names
         if known is not None and name not in known:
-            raise AssertionError(f"no rule of the pack defines a tool {name}; {meant(name, known)}")
+            raise AssertionError(f"no rule of the pack defines a tool {name}; {did_you_mean(name, known)}")
         blocked = self.why_not(name)
         reasons = [*blocked.blocked_by, *self._flaws(name)]
         if because is not None and not any(because in reason for reason in reasons):

@@ -153,7 +153,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The section ``pack coverage``, where coverage was asked for."""
-    from manglecp.intent.visible import shown
+    from manglecp.base.text import escape_invisible
 
     seen = config.stash[_PACKS].coverage
     if not seen:
@@ -161,10 +161,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section("pack coverage")
     for _, coverage in sorted(seen.items()):
         for line in coverage.lines():
-            terminalreporter.line(shown(line))
+            terminalreporter.line(escape_invisible(line))
     for coverage in _low(config):
         least = config.getoption("--pack-coverage-fail-under")
-        terminalreporter.line(f"FAIL {shown(coverage.pack)}: {coverage.percent} % is less than {least} %", red=True)
+        terminalreporter.line(
+            f"FAIL {escape_invisible(coverage.pack)}: {coverage.percent} % is less than {least} %", red=True
+        )
 
 
 def _low(config: pytest.Config) -> list[PackCoverage]:

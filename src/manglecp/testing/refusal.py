@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from manglecp.intent.visible import shown
+from manglecp.base.text import escape_invisible
 from manglecp.wire.errors import WireError
 from manglecp.wire.telling import error_lines
 
@@ -32,4 +32,4 @@ class Refused(AssertionError):
 
 def explained(lines: Iterable[str]) -> str:
     """Facts and results may hold anything, so whatever is not seen is written out."""
-    return "\n".join(shown(part) for line in lines for part in line.split("\n"))
+    return "\n".join(escape_invisible(part) for line in lines for part in line.split("\n"))

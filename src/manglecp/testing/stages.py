@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from manglecp.base.background_loop import background_loop, runs_here, wait_for
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.invoke.confirmation import Secrets, sign
@@ -22,7 +23,6 @@ from manglecp.store.opening import open_store
 from manglecp.testing.actions import Actions, Called, Function
 from manglecp.testing.messages import message
 from manglecp.toolhost.dispatch import Dispatcher
-from manglecp.toolhost.loops import background_loop, runs_here, wait_for
 from manglecp.toolhost.packs import profile_of, serve_actions
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.intent import IntentRequest

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.mangle.errors import MangleError, ValueFault
 from manglecp.mangle.externals import External
 from manglecp.mangle.parser import parse
@@ -32,7 +33,6 @@ from manglecp.pack.folder import Folder
 from manglecp.pack.model import ExternalDescription, Pack, Profile
 from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
-from manglecp.toolhost.loops import background_loop, wait_for
 from manglecp.wire.faults import Fault
 from manglecp.wire.schemas import Schemas
 from manglecp.wire.shapes import ANYTHING, Shape

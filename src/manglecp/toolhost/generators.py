@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
+from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.pack.folder import Folder
 from manglecp.pack.model import Pack, Profile
 from manglecp.pack.problems import PackError, Problem, Problems
@@ -31,7 +32,6 @@ from manglecp.toolhost.dispatch import (
     Served,
     list_plugin,
 )
-from manglecp.toolhost.loops import background_loop, wait_for
 from manglecp.toolhost.passes import Generated, Looking, NoFacts
 
 __all__ = ["Generated", "Looking", "NoFacts", "serve_facts"]

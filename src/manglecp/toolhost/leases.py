@@ -30,8 +30,8 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from manglecp.base.ids import random_id
 from manglecp.toolhost.hashing import Mac, hex_digest, same
-from manglecp.toolhost.random_ids import random_id
 from manglecp.toolhost.short_json import reader
 
 __all__ = ["MAX_TTL", "Audit", "LeaseBook", "Reason", "input_digest", "mint"]

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from manglecp.mangle.errors import nearest
+from manglecp.base.suggestions import closest_match
+from manglecp.base.text import quote, truncate
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.packages import Key
 from manglecp.mangle.values import Value
 from manglecp.wire.clauses import AsClause, RefusedClause
 from manglecp.wire.errors import Violation
 from manglecp.wire.facts import interval, some, steps
-from manglecp.wire.faults import Fault, cut, shown
+from manglecp.wire.faults import Fault
 from manglecp.wire.messages.manifest import ArgType
 from manglecp.wire.provenance import check_category, check_source
 from manglecp.wire.publishing import LONGEST_NAME, RESERVED_PREFIX, Published, is_name
@@ -59,7 +60,7 @@ class Checking:
         return fact if len(self.violations) == before else None
 
     def _refuse(self, clause: RefusedClause) -> None:
-        self._predicate = cut(clause.predicate, LONGEST_NAME)
+        self._predicate = truncate(clause.predicate, LONGEST_NAME)
         message = f"Clause of predicate '{self._predicate}': {clause.fault.message}"
         self._wrong("invalid_clause", message, path=clause.fault.path, suggestion=clause.fault.fix)
 
@@ -87,7 +88,7 @@ class Checking:
             message = "'pred' is missing, or is not a string"
             self._wrong("invalid_fact", message, path="$.pred", suggestion='Write {"pred": "…", "args": […]}')
             return None
-        self._predicate = cut(name, LONGEST_NAME)
+        self._predicate = truncate(name, LONGEST_NAME)
         by_arity = self._known(name)
         return None if by_arity is None else self._of_predicate(by_arity, data)
 
@@ -96,7 +97,7 @@ class Checking:
             message = f"Predicates starting with '{RESERVED_PREFIX}' are reserved for protocol use"
             self._wrong("reserved_predicate", message)
         elif not is_name(name):
-            message = f"{shown(name)} is not a predicate name: lower-case letters, digits and underscores, at most 128"
+            message = f"{quote(name)} is not a predicate name: lower-case letters, digits and underscores, at most 128"
             self._wrong("invalid_predicate_name", message)
         elif name not in self.vocabulary:
             message = f"Predicate '{name}' is not declared in the server's facts profile"
@@ -115,7 +116,7 @@ class Checking:
             readable = [
                 known for known, entries in self.vocabulary.items() if any(e.readable for e in entries.values())
             ]
-            self._suggestions[name] = nearest(name, readable)
+            self._suggestions[name] = closest_match(name, readable)
         similar = self._suggestions.get(name)
         return None if similar is None else f"Did you mean '{similar}'?"
 
@@ -176,7 +177,7 @@ class Checking:
             self._wrong("invalid_named_args", message, path="$.named_args", suggestion="Use 'args'")
             return None, []
         missing = [f"'{name}'" for name in names if name not in data]
-        unknown = [shown(key) for key in data if key not in names]
+        unknown = [quote(key) for key in data if key not in names]
         if missing or unknown:
             parts = [f"{some(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
             message = f"{subject} takes the arguments ({', '.join(names)}): {'; '.join(parts)}"

@@ -17,12 +17,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from manglecp.base.text import quote, truncate
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
 from manglecp.mangle.values import Bytes, Float, List, Map, Name, RepeatedKey, Value
 from manglecp.wire.absence import converted
 from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault, cut, shown
+from manglecp.wire.faults import Fault
 from manglecp.wire.messages.envelope import Part
 from manglecp.wire.values import MAX_NESTING, to_json, to_value
 
@@ -154,12 +155,12 @@ def _converted(data: JSON) -> StructuredClause:
         what, _, where = str(error).rpartition(" - at `$") if " - at `$" in str(error) else (str(error), "", "")
         known = where.partition("[...]")[0]  # the library does not tell which key it was
         steps = [int(number) if number else name for name, number in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", known)]
-        raise Fault(f"not a structured clause: {cut(what[:1].lower() + what[1:], 200)}").inside(*steps) from None
+        raise Fault(f"not a structured clause: {truncate(what[:1].lower() + what[1:], 200)}").inside(*steps) from None
 
 
 def _atom(atom: StructuredAtom, *steps: str | int) -> Atom:
     if _PREDICATE.fullmatch(atom.predicate) is None:
-        raise Fault(f"{shown(atom.predicate)} is not the name of a predicate").inside(*steps, "predicate")
+        raise Fault(f"{quote(atom.predicate)} is not the name of a predicate").inside(*steps, "predicate")
     args = []
     for place, arg in enumerate(atom.args):
         try:
@@ -179,7 +180,7 @@ def _term(term: AnyTerm, depth: int) -> Term:
             return _constant(number, (int, Float), "a number")  # type: ignore[return-value]
         case VariableTerm(name=name):
             if _VARIABLE.fullmatch(name) is None:
-                raise Fault(f"{shown(name)} is not a variable", "begin it with A to Z").inside("name")
+                raise Fault(f"{quote(name)} is not a variable", "begin it with A to Z").inside("name")
             return Variable(name)
         case WildcardTerm():
             return _WILDCARD
@@ -243,7 +244,7 @@ def write_clause(clause: Clause) -> dict[str, Any]:
 
 def _atom_json(atom: Atom) -> dict[str, Any]:
     if _PREDICATE.fullmatch(atom.predicate) is None:
-        raise Fault(f"{shown(atom.predicate)} cannot be named on the wire")
+        raise Fault(f"{quote(atom.predicate)} cannot be named on the wire")
     return {"predicate": atom.predicate, "args": [_term_json(arg, 0) for arg in atom.args]}
 
 

@@ -21,7 +21,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from manglecp.wire.faults import Fault, shown
+from manglecp.base.text import quote
+from manglecp.wire.faults import Fault
 
 JSON: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
@@ -59,7 +60,7 @@ class Repeated(Fault):
     """A key stands twice in one object. ``sure`` is what the outermost object says once."""
 
     def __init__(self, key: str, sure: Mapping[str, Any]) -> None:
-        super().__init__(f"an object has the key {shown(key)} twice", "keep one of the two")
+        super().__init__(f"an object has the key {quote(key)} twice", "keep one of the two")
         self.sure = sure
 
 

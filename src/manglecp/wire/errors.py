@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from manglecp.mangle.errors import nearest
-from manglecp.wire.faults import cut, shown
+from manglecp.base.suggestions import closest_match
+from manglecp.base.text import quote, truncate
 from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, UNSET, Object, UnsetType
 from manglecp.wire.messages.session import ErrorMessage, ErrorPayload
 
@@ -137,7 +137,9 @@ class WireError(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A suggestion; ``known`` holds only what the client may know of."""
-    similar = nearest(word, known) if len(word) <= _LONGEST_WORD else None  # comparing costs more the longer it is
+    similar = (
+        closest_match(word, known) if len(word) <= _LONGEST_WORD else None
+    )  # comparing costs more the longer it is
     return None if similar is None else f"Did you mean '{similar}'?"
 
 
@@ -153,14 +155,16 @@ def invalid_type(type_: str, known: Iterable[str], reason: str = "is no message 
     """``known`` are the types that may be sent in this direction."""
     known = sorted(known)
     suggestion = did_you_mean(type_, known) or f"Types sent in this direction: {', '.join(known)}."
-    return WireError("invalid_type", f"{shown(type_)} {reason}", _at("$.type", suggestion))
+    return WireError("invalid_type", f"{quote(type_)} {reason}", _at("$.type", suggestion))
 
 
 def unsupported_version(requested: str) -> WireError:
     """The client's string is repeated (WIRE-11), unless it is too long to be a version at all."""
     repeated = requested if len(requested) <= _LONGEST_VERSION else f"{requested[:_LONGEST_VERSION]}…"
     details = {"requested_version": repeated, "supported_versions": list(SUPPORTED_VERSIONS)}
-    return WireError("unsupported_version", f"Version {cut(requested, _LONGEST_VERSION)} is not supported", details)
+    return WireError(
+        "unsupported_version", f"Version {truncate(requested, _LONGEST_VERSION)} is not supported", details
+    )
 
 
 def too_large(actual: int, limit: int) -> WireError:

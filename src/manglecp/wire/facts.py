@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from manglecp.base.text import quote
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
 from manglecp.mangle.text import instant_text
 from manglecp.mangle.values import INT_MAX, INT_MIN, Name, Value
 from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault
 from manglecp.wire.schemas import Schema, Schemas
 from manglecp.wire.texts import instant_of_milliseconds, read_instant
 from manglecp.wire.values import to_json, to_value
@@ -100,7 +101,7 @@ def _named(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, l
         raise Fault(f"the arguments of {name} have no names", "use args").inside("named_args")
     if data.keys() != set(schema.arg_names):
         missing = [n for n in schema.arg_names if n not in data]
-        wrong = [shown(key) for key in data if key not in schema.arg_names]
+        wrong = [quote(key) for key in data if key not in schema.arg_names]
         parts = [f"{some(missing)} is missing"] * bool(missing) + [f"{some(wrong)} is unknown"] * bool(wrong)
         fix = f"{name} takes {', '.join(schema.arg_names)}"
         raise Fault(" and ".join(parts), fix).inside("named_args")

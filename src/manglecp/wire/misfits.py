@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from manglecp.base.text import quote, truncate
 from manglecp.wire.absence import entry_of, fields_of, item_of, struct_of
 from manglecp.wire.conditions import broken
 from manglecp.wire.errors import WireError, did_you_mean, malformed
-from manglecp.wire.faults import cut, shown
 from manglecp.wire.messages import Message, ServerMessage
 
 __all__ = ["misfit", "unmet"]
@@ -84,8 +84,8 @@ def _walk(value: Any, type_: Any, message: type[Message], path: str) -> Iterator
         return
     if isinstance(value, dict) and (entry := entry_of(type_)) is not None:
         for key, part in value.items():
-            yield from _walk(key, entry[0], message, f"{path}.{cut(key)}")
-            yield from _walk(part, entry[1], message, f"{path}.{cut(key)}")
+            yield from _walk(key, entry[0], message, f"{path}.{truncate(key)}")
+            yield from _walk(part, entry[1], message, f"{path}.{truncate(key)}")
         return
     try:
         msgspec.convert(value, type_)
@@ -107,7 +107,7 @@ def _explained(text: str, message: type[Message], base: str, value: Any) -> _Mis
         if not options and _BLANK.fullmatch(said):
             return _Misfit(path, f"{_spoken(path)} is blank")
         suggestion = did_you_mean(said, options) or f"One of: {', '.join(options)}."
-        return _Misfit(path, f"{_spoken(path)} has an unknown value {shown(said)}", suggestion if options else None)
+        return _Misfit(path, f"{_spoken(path)} has an unknown value {quote(said)}", suggestion if options else None)
     return _Misfit(path, f"{_spoken(path)}: {_in_words(what)}")
 
 

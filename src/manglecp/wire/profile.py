@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
+from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle.acceptance import Acceptance
-from manglecp.mangle.collector import collector_paused
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.packages import Key
@@ -75,7 +75,7 @@ class Profile:
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
         if len(facts) > _MANY:
-            with collector_paused():
+            with gc_paused():
                 found, violations = self._settled(facts, now)
         else:
             found, violations = self._settled(facts, now)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias
 
+from manglecp.base.text import quote
 from manglecp.wire.facts import instant
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault
 
 Category: TypeAlias = Literal["server", "session", "derived"]
 
@@ -29,7 +30,7 @@ def check_source(data: Any, now: int) -> None:
         raise Fault("source_type is missing, or is not a string", 'write "client"').inside("source_type")
     if kind not in SOURCE_TYPES and not (kind.startswith("x-") and len(kind) > 2):
         fix = f"one of {', '.join(SOURCE_TYPES)}, or a type of your own that begins with x-"
-        raise Fault(f"{shown(kind)} is not a source type", fix).inside("source_type")
+        raise Fault(f"{quote(kind)} is not a source type", fix).inside("source_type")
     if type(data.get("source_id")) not in (str, type(None)):
         raise Fault("source_id is a string or null").inside("source_id")
     if data.get("asserted_at") is not None:
@@ -42,5 +43,5 @@ def check_source(data: Any, now: int) -> None:
 def check_category(data: Any) -> None:
     """A fault if this is no category. Null says nothing."""
     if data is not None and (type(data) is not str or data not in CATEGORIES):
-        told = shown(data) if type(data) is str else "that"
+        told = quote(data) if type(data) is str else "that"
         raise Fault(f"{told} is not a category", f"one of {', '.join(CATEGORIES)}")

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from manglecp.mangle.collector import collector_paused
+from manglecp.base.gc_pause import gc_paused
 from manglecp.wire.absence import converted, without_nulls
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.decoding import Repeated, brackets, decode, deeper_than
@@ -128,7 +128,7 @@ def _object(data: bytes) -> dict[str, Any]:
         raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
     try:
         if len(data) > _LONG:
-            with collector_paused():
+            with gc_paused():
                 decoded = decode(data)
         else:
             decoded = decode(data)

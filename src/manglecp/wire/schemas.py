@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import nearest
 from manglecp.mangle.packages import Key
 from manglecp.mangle.syntax import Variable
 from manglecp.mangle.types import ANY, union
@@ -63,7 +63,7 @@ class Schemas:
         """By number of arguments; most predicates have one."""
         found = self._known.get(name)
         if found is None:
-            similar = nearest(name, self._known)
+            similar = closest_match(name, self._known)
             fix = f"did you mean {similar}?" if similar else f"declare it: Decl {name}(…)."
             raise Fault(f"unknown predicate {name}", fix)
         return found

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from manglecp.base.text import quote
 from manglecp.mangle.builtins.calendar import parse_duration, parse_rfc3339
 from manglecp.mangle.lexer import CONSTANT
 from manglecp.mangle.text import duration_text, instant_text
 from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time, Value
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault
 
 MILLISECOND: Final = 1_000_000
 
@@ -35,16 +36,16 @@ def read_name(text: str) -> Name:
     if _NAME.fullmatch(text) is None:
         short = len(text) <= _LONGEST_NAME and _NAME.fullmatch(f"/{text}")
         fix = f"write '/{text}'" if short else "write a name such as '/kind/part'"
-        raise Fault(f"{shown(text)} is not a name", fix)
+        raise Fault(f"{quote(text)} is not a name", fix)
     return Name(text)
 
 
 def read_number(text: str) -> int:
     """A whole number of 64 bits, or a :class:`Fault`."""
     if _WHOLE.fullmatch(text) is None:
-        raise Fault(f"{shown(text)} is not a whole number", "write digits such as '42', or declare the bound /float64")
+        raise Fault(f"{quote(text)} is not a whole number", "write digits such as '42', or declare the bound /float64")
     if len(text) > _LONGEST_NUMBER or not INT_MIN <= int(text) <= INT_MAX:
-        raise Fault(f"{shown(text)} does not fit into 64 bits", f"numbers lie between {INT_MIN} and {INT_MAX}")
+        raise Fault(f"{quote(text)} does not fit into 64 bits", f"numbers lie between {INT_MIN} and {INT_MAX}")
     return int(text)
 
 
@@ -53,10 +54,10 @@ def read_float(text: str) -> Float:
     if text in _SPECIAL:
         return Float(_SPECIAL[text])
     if _DECIMAL.fullmatch(text) is None:
-        raise Fault(f"{shown(text)} is not a number", "write digits such as '1.5' or '2e9'")
+        raise Fault(f"{quote(text)} is not a number", "write digits such as '1.5' or '2e9'")
     value = float(text)
     if math.isinf(value):
-        raise Fault(f"{shown(text)} does not fit into a 64-bit float")
+        raise Fault(f"{quote(text)} does not fit into a 64-bit float")
     return Float(value)
 
 
@@ -71,7 +72,7 @@ def read_instant(text: str) -> int:
     if ns is None:
         ns = parse_rfc3339(text.upper())
     if ns is None:
-        raise Fault(f"{shown(text)} is not a time", "write it as '2026-01-31T12:00:00Z', or as milliseconds since 1970")
+        raise Fault(f"{quote(text)} is not a time", "write it as '2026-01-31T12:00:00Z', or as milliseconds since 1970")
     return _in_range(ns, "time")
 
 
@@ -103,7 +104,7 @@ def read_duration(text: str) -> Duration:
     """``1h30m``, or a :class:`Fault`."""
     ns = parse_duration(text)
     if ns is None:
-        raise Fault(f"{shown(text)} is not a duration", "write it as '1h30m' or '250ms', or as milliseconds")
+        raise Fault(f"{quote(text)} is not a duration", "write it as '1h30m' or '250ms', or as milliseconds")
     return Duration(_in_range(ns, "duration"))
 
 
@@ -124,7 +125,7 @@ def read_bytes(text: str) -> Bytes:
     try:
         return Bytes(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):
-        raise Fault(f"{shown(text)} is not base64") from None
+        raise Fault(f"{quote(text)} is not base64") from None
 
 
 READERS: Final[Mapping[str, Callable[[str], Value]]] = {

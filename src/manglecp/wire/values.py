@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from manglecp.base.text import quote
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.text import value_text
 from manglecp.mangle.values import (
@@ -36,7 +37,7 @@ from manglecp.mangle.values import (
     Value,
 )
 from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault
 from manglecp.wire.shapes import ANYTHING, Shape
 from manglecp.wire.texts import (
     READERS,
@@ -72,7 +73,7 @@ def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
     try:
         return reader(data, shape, depth)
     except RepeatedKey as repeated:
-        raise Fault(f"the key {shown(value_text(repeated.key))} stands twice", "keep one of the two") from None
+        raise Fault(f"the key {quote(value_text(repeated.key))} stands twice", "keep one of the two") from None
     except ValueFault as fault:  # too large
         raise Fault(str(fault)) from None
 
@@ -297,4 +298,4 @@ def _struct_to_json(value: Struct, shape: Shape, depth: int) -> JSON:
 
 def describe(value: Value) -> str:
     """A value as a message quotes it: kind and canonical text."""
-    return f"the {KIND_NAMES[type(value)]} {shown(value_text(value))}"
+    return f"the {KIND_NAMES[type(value)]} {quote(value_text(value))}"

@@ -67,7 +67,7 @@ class TestExchanges:
         assert evidence["reminderQueue"][0]["queueId"] == "system"
 
     def test_the_view_is_that_of_the_next_request(self) -> None:
-        from manglecp.harness.canonical import digest
+        from manglecp.base.digest import digest
 
         second = json.loads(EXCHANGES.splitlines()[1])["request"]
         evidence = turns(EXCHANGES)[0]["evidence"]

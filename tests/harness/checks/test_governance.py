@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from tests.harness.checks.cases import accepts, raises
 from tests.harness.evidence import ABSENT, MUTATION, PROFILE, changed, classes, judged, turn
 

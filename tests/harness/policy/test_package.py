@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.canonical import canonical, digest
+from manglecp.base.digest import digest
+from manglecp.base.json import canonical
 from manglecp.harness.policy import PolicyPackage, observe
 from manglecp.harness.policy.kinds import KINDS
 from tests.harness.policy.packages import careful, changed

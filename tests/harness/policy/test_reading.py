@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manglecp.harness.canonical import canonical
+from manglecp.base.json import canonical
 from manglecp.harness.policy import PolicyError, package_of, read_package
 from manglecp.harness.policy.kinds import KINDS
 from tests.harness.policy.packages import careful, careful_files, changed

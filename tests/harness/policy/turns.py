@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.harness.policy import PolicyPackage
 
 

@@ -13,8 +13,8 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from manglecp.base.text import truncate
 from manglecp.client.errors import Refused
-from manglecp.wire.faults import cut
 
 __all__ = ["checked", "origin", "resolved", "shown", "unreached"]
 
@@ -33,7 +33,7 @@ def checked(url: str, schemes: Collection[str], *, insecure: bool) -> str:
     if parts.scheme not in _SECURE and not insecure and not _loopback(parts.hostname):
         raise Refused(
             "insecure",
-            f"{parts.scheme} is not encrypted, and {cut(parts.hostname, 100)} is not this machine: "
+            f"{parts.scheme} is not encrypted, and {truncate(parts.hostname, 100)} is not this machine: "
             f"take {parts.scheme}s, or insecure=True if nobody else is on that network",
         )
     return url
@@ -53,15 +53,15 @@ def resolved(base: str, address: str, schemes: Collection[str], *, hosts: Collec
 def unreached(url: str, error: Exception) -> str:
     """Why there is no connection, as far as it is known, and what to look at."""
     _, host, port = origin(url)
-    where = f"{cut(host, 100)}:{port}"
+    where = f"{truncate(host, 100)}:{port}"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"the certificate of {where} does not hold: {cut(cause.verify_message, 200)}"
+            return f"the certificate of {where} does not hold: {truncate(cause.verify_message, 200)}"
         if isinstance(cause, ssl.SSLError):
             return f"{where} does not speak TLS as it should; is it an address without?"
         if isinstance(cause, socket.gaierror):
-            return f"there is no host {cut(host, 100)}"
+            return f"there is no host {truncate(host, 100)}"
         if isinstance(cause, ConnectionRefusedError):
             return f"nobody listens at {where}: is the server running, and is that its port?"
         cause = cause.__cause__ or cause.__context__
@@ -105,4 +105,4 @@ def _loopback(host: str) -> bool:
 
 def shown(url: str) -> str:
     """Without what may be a secret in it."""
-    return cut(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _LONGEST)
+    return truncate(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _LONGEST)

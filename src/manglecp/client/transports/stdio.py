@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from manglecp.base.text import truncate
 from manglecp.client.errors import ConnectionLost, Refused, Unreadable
 from manglecp.client.transports.protocol import MAX_ANSWER_BYTES
 from manglecp.client.transports.sessions import SessionTransport
-from manglecp.wire.faults import cut
 
 __all__ = ["StdioTransport"]
 
@@ -73,7 +73,7 @@ class StdioTransport(SessionTransport):
                 start_new_session=True,  # a key pressed here is not meant for it
             )
         except OSError as error:
-            program = cut(self._command[0], 200)
+            program = truncate(self._command[0], 200)
             raise Refused("bad_address", f"the server {program} cannot be started: {error.strerror}") from None
         self._process = process
         self._listening = asyncio.create_task(self._listen_to_stderr(process))
@@ -125,7 +125,7 @@ class StdioTransport(SessionTransport):
         if self._listening is not None:
             await asyncio.wait([self._listening], timeout=_LAST_WORDS)
         lines = bytes(self._stderr).decode(errors="replace").strip().splitlines()
-        return f", and said last: {cut(lines[-1], 500)}" if lines else ""
+        return f", and said last: {truncate(lines[-1], 500)}" if lines else ""
 
     async def _listen_to_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None

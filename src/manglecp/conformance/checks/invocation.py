@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from manglecp.base.digest import digest
 from manglecp.conformance.bench import Bench, Untested, message
 from manglecp.conformance.lines.line import Answer
 from manglecp.conformance.plan import Invocation
 from manglecp.conformance.registry import check
-from manglecp.harness.canonical import digest
 from manglecp.invoke.confirmation import sign
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from manglecp.base.digest import digest_text
 from manglecp.harness.adapters.anthropic_stream import EVENTS, Stream
 from manglecp.harness.adapters.conversation import CODE_EXECUTION, Call, Caller, Event, Failure, Offer, Reply, Result
 from manglecp.harness.adapters.dialogue import Dialogue, Message, Part
@@ -36,7 +37,6 @@ from manglecp.harness.adapters.fields import (
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.offers import Tool, caller_kind, offer
 from manglecp.harness.adapters.records import stream_records
-from manglecp.harness.canonical import digest_text
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault
 

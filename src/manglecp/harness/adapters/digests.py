@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 
-from manglecp.harness.canonical import Uncanonical, canonical, digest_bytes
+from manglecp.base.digest import digest_bytes
+from manglecp.base.json import Uncanonical, canonical
 from manglecp.wire.decoding import JSON
 
 __all__ = ["RunningDigest", "canonical_bytes", "carried", "digest_bytes", "digest_of"]

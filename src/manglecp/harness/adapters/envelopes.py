@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from manglecp.base.text import normalize_word
 from manglecp.harness.adapters.conversation import Failure
 from manglecp.harness.adapters.records import parse
-from manglecp.harness.canonical import word
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault
 
@@ -55,7 +55,7 @@ _MESSAGES: Final = ("errorMessage", "error_message", "message")
 
 def retryable(code: str | None) -> bool | None:
     """Whether trying again can help, or None where the code does not say."""
-    return None if code is None else RETRYABLE.get(word(code))
+    return None if code is None else RETRYABLE.get(normalize_word(code))
 
 
 def failure_in(payload: JSON, text: str) -> Failure:

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from manglecp.base.text import quote
 from manglecp.harness.adapters.fields import entry
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.policies import CONSTRAINTS, UNRECORDED, Binding
 from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault
 
 __all__ = ["NeutralLog"]
 
@@ -101,7 +102,7 @@ class _Turn:
                 self._evidence.setdefault(member, []).extend(value if type(value) is list else [value])
                 continue
             if member not in _OBJECTS and member not in CONSTRAINTS:
-                raise Fault(f"{shown(member)} is no row of the evidence").inside(member)
+                raise Fault(f"{quote(member)} is no row of the evidence").inside(member)
             held = self._evidence if member in _OBJECTS else self._constraints
             if held.setdefault(member, entry(value, member)) != value:
                 raise Fault("the turn has another one already").inside(member)

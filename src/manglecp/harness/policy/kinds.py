@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.harness.canonical import Uncanonical, digest, word
+from manglecp.base.digest import digest
+from manglecp.base.json import Uncanonical
+from manglecp.base.text import normalize_word
 from manglecp.harness.classes import CLASSES
 from manglecp.harness.descent import PATTERNS
 from manglecp.harness.policy.problems import Place, Problems
@@ -97,7 +99,7 @@ def _stages(value: Any, place: Place, problems: Problems) -> Any:
 def _reason(value: Any, place: Place, problems: Problems) -> Any:
     """A stop reason: any word, since providers invent new ones."""
     found = text(value, place, problems)
-    return word(found) if isinstance(found, str) else found
+    return normalize_word(found) if isinstance(found, str) else found
 
 
 _PACKET_FIELDS: Final = ("target", "requiredArtifactRefs", "returnPathRef", "intent", "constraints", "packetDigest")

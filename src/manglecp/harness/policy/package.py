@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.canonical import canonical, digest
+from manglecp.base.digest import digest
+from manglecp.base.json import canonical
 from manglecp.harness.policy.kinds import KINDS, TIERS
 from manglecp.harness.retry import RetryPolicy
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.harness.canonical import canonical, digest
+from manglecp.base.digest import digest
+from manglecp.base.json import canonical
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.policy.problems import Place, PolicyError, Problems
 from manglecp.harness.policy.reading import package_of, read_json

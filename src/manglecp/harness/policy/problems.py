@@ -57,10 +57,10 @@ class Problems:
 
     def unknown(self, place: Place, what: str, name: str, known: Iterable[str]) -> None:
         """Something that has no such name, with the name that was probably meant."""
-        from manglecp.mangle.errors import nearest  # only needed when something is wrong
+        from manglecp.base.suggestions import closest_match  # only needed when something is wrong
 
         names = sorted(known)
-        meant = nearest(name, names)
+        meant = closest_match(name, names)
         hint = f"did you mean {meant}?" if meant else f"known are {', '.join(names)}"
         self.add(place, f"{what} {name!r} is unknown; {hint}")
 

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from manglecp.harness.canonical import Uncanonical, canonical
+from manglecp.base.json import Uncanonical, canonical
 from manglecp.harness.policy.consistency import check
 from manglecp.harness.policy.kinds import KINDS, MANIFEST
 from manglecp.harness.policy.package import PolicyPackage

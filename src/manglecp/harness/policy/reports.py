@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.harness.canonical import canonical, digest
+from manglecp.base.digest import digest
+from manglecp.base.json import canonical
 from manglecp.harness.policy.kinds import METRICS, TIERS
 from manglecp.harness.policy.problems import Place, Problems
 from manglecp.harness.policy.reading import read_json

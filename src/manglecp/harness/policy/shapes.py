@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
-from manglecp.harness.canonical import Uncanonical, canonical, trim, word
+from manglecp.base.json import Uncanonical, canonical
+from manglecp.base.text import normalize_word, trim
 from manglecp.harness.policy.problems import Place, Problems
 
 __all__ = [
@@ -89,13 +90,13 @@ def anything(value: Any, place: Place, problems: Problems) -> Any:
 
 def one_of(vocabulary: Collection[str]) -> Shape:
     """A word of a vocabulary, as the vocabulary writes it."""
-    known = {word(one): one for one in vocabulary}
+    known = {normalize_word(one): one for one in vocabulary}
 
     def read(value: Any, place: Place, problems: Problems) -> Any:
         found = text(value, place, problems)
         if isinstance(found, str) and trim(found):
-            if word(found) in known:
-                return known[word(found)]
+            if normalize_word(found) in known:
+                return known[normalize_word(found)]
             problems.unknown(place, "the word", found, vocabulary)
         return found
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from manglecp.mangle.errors import ValueFault, nearest
+from manglecp.base.suggestions import closest_match
+from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Float, Time, Value
 
 from . import calendar
@@ -85,7 +86,7 @@ def _zone(who: str, value: Value) -> ZoneInfo:
     zone = calendar.zone(text)
     if zone is None:
         # The likeness search is slow on long texts, and a name that long is not a misspelt zone.
-        like = nearest(text, calendar.zone_names()) if len(text) <= 40 else None
+        like = closest_match(text, calendar.zone_names()) if len(text) <= 40 else None
         hint = f" (did you mean {like}?)" if like else ""
         raise refused(who, value, f"the name of a time zone such as Europe/Berlin{hint}")
     return zone

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle.acceptance import Acceptance, is_text
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.views import FactTuple
-from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, Stage, nearest
+from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, Stage
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import holds_somewhere
 from manglecp.mangle.packages import Key
@@ -71,7 +72,7 @@ class Intake:
         name, args, _ = fact
         arities = sorted(arity for known, arity in self.ids if known == name)
         if not arities:
-            similar = nearest(name, {known for known, _ in self.ids})
+            similar = closest_match(name, {known for known, _ in self.ids})
             return _problem(fact, f"unknown predicate {name}", f"did you mean {similar}?" if similar else None)
         if len(args) not in arities:
             return _problem(fact, f"{name} takes {' or '.join(map(str, arities))} arguments, not {len(args)}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from manglecp.base.suggestions import closest_match
 from manglecp.mangle.clauses import ClauseCheck
-from manglecp.mangle.errors import AnalysisError, Diagnostic, ParseError, ValueFault, nearest
+from manglecp.mangle.errors import AnalysisError, Diagnostic, ParseError, ValueFault
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import holds_somewhere
 from manglecp.mangle.matching import head_interval
@@ -46,7 +47,7 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
         if arities:
             takes = " or ".join(map(str, arities))
             refuse(f"{atom.predicate} takes {takes} arguments, not {len(atom.args)}", atom.span)
-        similar = nearest(atom.predicate, {name for name, _ in program.predicates})
+        similar = closest_match(atom.predicate, {name for name, _ in program.predicates})
         refuse(f"unknown predicate {atom.predicate}", atom.span, f"did you mean {similar}?" if similar else None)
     check = ClauseCheck(Clause(atom, literal.annotation, (), (), literal.span), program.predicates)
     check.run()

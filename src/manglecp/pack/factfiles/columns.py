@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
 
+from manglecp.base.text import quote
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval
 from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 from manglecp.wire.facts import UNBOUNDED, checked_interval
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault
 from manglecp.wire.schemas import Schema, Schemas
 
 AT: Final = "@at"
@@ -44,7 +45,7 @@ def layout(predicate: str, header: Sequence[str], schemas: Schemas) -> Layout:
     by_arity = schemas.named(predicate)
     for name in header:
         if header.count(name) > 1:
-            raise Fault(f"two columns are called {shown(name)}", "give each column its own name")
+            raise Fault(f"two columns are called {quote(name)}", "give each column its own name")
     times = tuple(name for name in (AT, START, END) if name in header)
     names = [name for name in header if name not in times]
     schema = _schema(predicate, names, by_arity)
@@ -68,9 +69,9 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) ->
     fix = f"the first row names the columns: {','.join(wanted.arg_names)}"
     missing = [name for name in wanted.arg_names if name not in names]
     if missing:
-        raise Fault(f"{predicate} needs the column {', '.join(map(shown, missing))}", fix)
+        raise Fault(f"{predicate} needs the column {', '.join(map(quote, missing))}", fix)
     unknown = [name for name in names if name not in wanted.arg_names]
-    raise Fault(f"{predicate} has no argument {', '.join(map(shown, unknown))}", fix)
+    raise Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
 
 
 def interval(times: Sequence[Any], instant: Callable[[Any], int], schema: Schema) -> Interval | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from manglecp.mangle.collector import collector_paused
+from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle.errors import Diagnostic, ParseError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
@@ -63,7 +63,7 @@ def read_facts(
     limits = limits or FileLimits()
     facts: list[Fact] = []
     wrong: list[Diagnostic] = []
-    with collector_paused():
+    with gc_paused():
         for file in files:
             try:
                 facts += _read(file, schemas, replace(limits, facts=limits.facts - len(facts)), check)

@@ -13,6 +13,7 @@ from itertools import islice, repeat
 from typing import Final, NoReturn
 from urllib.parse import unquote
 
+from manglecp.base.text import quote
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.source import Source
 from manglecp.mangle.values import Float, Value
@@ -20,7 +21,7 @@ from manglecp.pack.factfiles.cells import Cells, literal
 from manglecp.pack.factfiles.limits import FileLimits
 from manglecp.pack.factfiles.opening import lines
 from manglecp.pack.factfiles.problems import Problems
-from manglecp.wire.faults import Fault, shown
+from manglecp.wire.faults import Fault
 from manglecp.wire.schemas import Schema, Schemas
 from manglecp.wire.texts import read_name
 
@@ -59,7 +60,7 @@ class _File:
     def _header(self, schemas: Schemas) -> list[tuple[Schema, int]]:
         (first,) = self._take(1)
         if _COUNT.fullmatch(first) is None or int(first) > MOST_PREDICATES:
-            self._refuse(f"{shown(first)} is not a number of predicates", "a simplecolumn file starts with one")
+            self._refuse(f"{quote(first)} is not a number of predicates", "a simplecolumn file starts with one")
         entries = [self._entry(line, schemas) for line in self._each(int(first))]
         self.problems.settle()
         if sum(count for _, count in entries) > self.limits.facts:
@@ -69,7 +70,7 @@ class _File:
     def _entry(self, line: str, schemas: Schemas) -> tuple[Schema, int]:
         found = _ENTRY.fullmatch(line)
         if found is None or int(found[2]) > MOST_ARGUMENTS:
-            self._refuse(f"{shown(line)} does not announce a predicate", "write: name arity count")
+            self._refuse(f"{quote(line)} does not announce a predicate", "write: name arity count")
         count = int(found[3])
         try:
             return schemas.find(found[1], int(found[2])), count
@@ -147,4 +148,4 @@ def _decoded(name: str) -> str:
             raise ValueError
         return unquote(name, errors="strict")
     except ValueError:
-        raise Fault(f"{shown(name)} is not percent-encoded", "write a percent sign as %25") from None
+        raise Fault(f"{quote(name)} is not percent-encoded", "write a percent sign as %25") from None

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from manglecp.store.chain import Head
+from manglecp.base.hash_chain import Head
+from manglecp.base.text import quote
 from manglecp.store.errors import StoreError
 from manglecp.store.issues.events import read_event
 from manglecp.store.issues.folded import Folded
 from manglecp.store.issues.log import replay
 from manglecp.store.issues.tables import IssueStore, IssueTables, Line
-from manglecp.wire.faults import shown
 
 __all__ = ["Audit", "audit", "fold"]
 
@@ -80,8 +80,8 @@ def _differences(tables: IssueTables, folded: Folded) -> Iterator[str]:
             for field, value in computed[key].items():
                 if stored[key][field] != value:
                     yield (
-                        f"{key}: {field} is stored as {shown(str(stored[key][field]))}"
-                        f" and is {shown(str(value))} by the events"
+                        f"{key}: {field} is stored as {quote(str(stored[key][field]))}"
+                        f" and is {quote(str(value))} by the events"
                     )
 
 

@@ -14,8 +14,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from manglecp.harness.canonical import canonical
-from manglecp.store.chain import Head, row_hash
+from manglecp.base.hash_chain import Head, row_hash
+from manglecp.base.json import canonical
 from manglecp.store.instants import Instant
 from manglecp.store.issues.limits import DEFAULT_PRIORITY
 from manglecp.store.issues.model import Mutation

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from manglecp.store.chain import EMPTY, Head
+from manglecp.base.hash_chain import EMPTY, Head
 from manglecp.store.instants import Instant
 from manglecp.store.issues.events import Event, write_event
 from manglecp.store.issues.model import Edge, Issue, Lease, Mutation, Status

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from manglecp.store.chain import Head
+from manglecp.base.hash_chain import Head
 from manglecp.store.errors import Refused, StoreError
 from manglecp.store.issues.events import read_event
 from manglecp.store.issues.folded import Folded

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.canonical import canonical
-from manglecp.store.chain import EMPTY, Head
+from manglecp.base.hash_chain import EMPTY, Head
+from manglecp.base.json import canonical
 from manglecp.store.database import Database, Transaction
 from manglecp.store.errors import Unusable
 from manglecp.store.instants import Instant

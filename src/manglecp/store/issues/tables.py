@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from manglecp.store.chain import Head
+from manglecp.base.hash_chain import Head
 from manglecp.store.instants import Instant
 from manglecp.store.issues.events import Event
 from manglecp.store.issues.model import Edge, Issue, Lease, Mutation, Status

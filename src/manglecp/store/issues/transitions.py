@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
-from manglecp.harness.canonical import digest
+from manglecp.base.digest import digest
 from manglecp.store.errors import Invalid, Refused
 from manglecp.store.instants import Instant, is_instant, later
 from manglecp.store.issues import limits

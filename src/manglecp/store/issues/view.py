@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from manglecp.store.chain import Head
+from manglecp.base.hash_chain import Head
 from manglecp.store.instants import Instant
 from manglecp.store.issues.events import Event
 from manglecp.store.issues.log import events

@@ -1,7 +1,7 @@
 """What happened, in one chain for the whole store, only ever added to.
 
 Every entry has a number, the time, a kind, the run and the identity it is about, a body, and the hash of the entry
-before it (:mod:`manglecp.store.chain`). The head is kept in a row of its own: whoever appends locks it, so that there
+before it (:mod:`manglecp.base.hash_chain`). The head is kept in a row of its own, which each append locks, so there
 is one chain however many processes write, and entries that were cut off at the end are missed. Who can write to the
 database can also write a whole new chain; that shows to anybody who noted a head elsewhere and asks for it.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
-from manglecp.store.chain import EMPTY, Head
+from manglecp.base.hash_chain import EMPTY, Head
 from manglecp.store.errors import Unusable
 from manglecp.store.ledger.entries import Entry, read_line
 

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from manglecp.harness.canonical import Uncanonical, canonical
+from manglecp.base.hash_chain import Head, row_hash
+from manglecp.base.json import Uncanonical, canonical
 from manglecp.harness.shapes import Filled
-from manglecp.store.chain import Head, row_hash
 from manglecp.store.errors import Invalid, Unusable
 from manglecp.store.ledger.patterns import GAP, Kept, Patterns
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import Any, Final
 
-from manglecp.store.chain import GENESIS, Head
+from manglecp.base.hash_chain import GENESIS, Head
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.ledger.checking import Verified, check
 from manglecp.store.ledger.entries import STORED, Body, Entry, Kind, Note, following, prepared, read_row, write_line

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
+from manglecp.base.ids import random_id
 from manglecp.toolhost import state
 from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, Status, failure
 from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.effects import DANGEROUS, SAFE
 from manglecp.toolhost.hashing import hex_digest
-from manglecp.toolhost.random_ids import random_id
 
 if TYPE_CHECKING:
     from manglecp.harness.states import MutationReady, ToolRequests

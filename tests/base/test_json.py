@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from manglecp.harness.canonical import Uncanonical, canonical
+from manglecp.base.json import Uncanonical, canonical
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text() | st.just("\ud800"),

@@ -1,7 +1,6 @@
-"""An event loop for code that has none: it runs in a thread of its own, and whoever asks it for something waits.
+"""An event loop in a background thread, for synchronous callers.
 
-Hosts are served by one: a host ends with the thread that started it, so the thread lives as long as the hosts do. So
-are connections that live on between calls.
+A host process ends with the thread that started it, so hosts of a synchronous caller are started from such a thread.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def background_loop(name: str) -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop that runs in a thread of this name until the block is left. What is under way then is given up."""
+    """Run an event loop in a thread of this name until the block is left; pending tasks are then cancelled."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
     thread.start()
     try:
         yield loop
     finally:
-        wait_for(loop, _give_up(loop))  # in its own thread: whoever leaves the block may be in a loop of its own
+        wait_for(loop, _cancel_tasks(loop))  # in its own thread: the caller may run in a loop of its own
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
 
-async def _give_up(loop: asyncio.AbstractEventLoop) -> None:
-    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in left:
+async def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in pending:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.gather(*pending, return_exceptions=True)
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()
 
 
 def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Is the caller called by this loop? Then nobody is left to do what it waits for."""
+    """Return whether the caller runs in this loop, where waiting for it would deadlock."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -50,5 +49,5 @@ def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def wait_for(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-    """What comes of work on the loop of another thread."""
+    """Run a coroutine on the loop of another thread and return its result."""
     return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)

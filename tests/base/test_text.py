@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
 from manglecp.pack.actions import read_actions
 from manglecp.pack.problems import PackError, Problems
-from manglecp.pack.texts import unseen, unseen_within, without_unseen
 from tests.pack.folders import RULES, SKILL, SMALL, problem, read, setting
 
 HIDDEN = {
@@ -54,23 +54,23 @@ class TestWhatIsSeen:
     @hidden
     def test_a_hidden_character_is_found_where_it_stands(self, character: str) -> None:
         text = f"read{character}file"
-        assert unseen(text) == unseen(text, running=True) == (4, code(character))
-        assert unseen(character + text, running=True) == (0, code(character))
-        assert code(character) not in without_unseen(text)
-        assert unseen(without_unseen(text)) is None
+        assert find_invisible(text) == find_invisible(text, running=True) == (4, code(character))
+        assert find_invisible(character + text, running=True) == (0, code(character))
+        assert code(character) not in replace_invisible(text)
+        assert find_invisible(replace_invisible(text)) is None
 
     def test_the_first_one_is_told(self) -> None:
-        assert unseen("a\nb\u200b") == (1, "U+000A")
-        assert unseen("a\u200bb\n") == (1, "U+200B")
-        assert unseen("a\nb\u200b", running=True) == (3, "U+200B")
+        assert find_invisible("a\nb\u200b") == (1, "U+000A")
+        assert find_invisible("a\u200bb\n") == (1, "U+200B")
+        assert find_invisible("a\nb\u200b", running=True) == (3, "U+200B")
 
     @pytest.mark.parametrize("text", PROSE)
     def test_letters_and_emoji_may_have_theirs_in_prose(self, text: str) -> None:
-        assert unseen(text, running=True) is None
+        assert find_invisible(text, running=True) is None
 
     @pytest.mark.parametrize("text", PROSE[:4])
     def test_and_not_in_names(self, text: str) -> None:
-        assert unseen(text) is not None
+        assert find_invisible(text) is not None
 
     @pytest.mark.parametrize(
         ("text", "at"),
@@ -88,14 +88,16 @@ class TestWhatIsSeen:
         ],
     )
     def test_prose_is_no_place_to_hide(self, text: str, at: int) -> None:
-        found = unseen(text, running=True)
+        found = find_invisible(text, running=True)
         assert found is not None
         assert found[0] == at
 
     def test_everything_that_unicode_calls_invisible_is(self) -> None:
         """But for signs of scripts that are drawn around numbers and verses, and hieroglyphs' arrangement."""
         kinds = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-        passed = {c for c in map(chr, range(0x110000)) if unicodedata.category(c) in kinds and unseen(c) is None}
+        passed = {
+            c for c in map(chr, range(0x110000)) if unicodedata.category(c) in kinds and find_invisible(c) is None
+        }
         assert all(unicodedata.name(c).split()[0] in ("ARABIC", "SYRIAC", "KAITHI", "EGYPTIAN") for c in passed)
 
 
@@ -200,8 +202,8 @@ class TestActions:
         assert self.told(name=name) == ["a listed function has no name and id"]
 
     def test_lines_are_seen(self) -> None:
-        assert unseen_within({"default": "\n", "enum": ["\t"], "description": PROSE[0]}) is None
-        assert unseen_within({"a\nb": 1}) == ("/a b", "U+000A")
+        assert find_invisible_in({"default": "\n", "enum": ["\t"], "description": PROSE[0]}) is None
+        assert find_invisible_in({"a\nb": 1}) == ("/a b", "U+000A")
 
 
 @pytest.mark.parametrize("character", ["\u3164", "\ufe0f", "\u200b"])

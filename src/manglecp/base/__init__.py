@@ -1,0 +1,12 @@
+"""Helpers without a domain, which every other package may use. Imports nothing of the project.
+
+json, digest     canonical JSON and digests of it
+hash_chain       rows that hold the hash of their predecessor
+ids              random identifiers
+text             escaping, truncating and trimming text
+suggestions      "did you mean"
+cache            a bounded LRU cache
+background_loop  an event loop in a thread, for synchronous callers
+gc_pause         the cyclic garbage collector, paused
+lazy             package façades that import on first use
+"""

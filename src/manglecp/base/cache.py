@@ -1,0 +1,52 @@
+"""A bounded cache."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Final, Generic, TypeVar
+
+__all__ = ["LruCache"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LruCache(Generic[K, V]):
+    """A thread-safe mapping of at most ``size`` entries that evicts the least recently used one."""
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise ValueError("a cache holds at least one entry")
+        self._size: Final = size
+        self._entries: Final[OrderedDict[K, V]] = OrderedDict()
+        self._lock: Final = Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of a key and mark it as used; None if it is absent."""
+        with self._lock:
+            value = self._entries.get(key)
+            if value is not None:
+                self._entries.move_to_end(key)
+            return value
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a key, evicting another entry if the cache is full."""
+        with self._lock:
+            self._entries[key] = value
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+
+    def discard(self, key: K) -> None:
+        """Remove a key if it is there."""
+        with self._lock:
+            self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        with self._lock:
+            self._entries.clear()

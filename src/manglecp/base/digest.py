@@ -1,0 +1,25 @@
+"""SHA-256 digests, written ``sha256:`` and hexadecimal digits."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from manglecp.base.json import canonical
+
+__all__ = ["digest", "digest_bytes", "digest_text"]
+
+
+def digest(value: Any) -> str:
+    """Return the digest of the canonical JSON of a value. Raises :class:`~manglecp.base.json.Uncanonical`."""
+    return digest_bytes(canonical(value))
+
+
+def digest_text(text: str) -> str:
+    """Return the digest of a text's UTF-8 bytes."""
+    return digest_bytes(text.encode())
+
+
+def digest_bytes(data: bytes) -> str:
+    """Return the digest of bytes."""
+    return "sha256:" + sha256(data).hexdigest()

@@ -1,0 +1,45 @@
+"""Package façades that import a submodule when one of its names is first used.
+
+A package lists what it exports once, in the stub ``__init__.pyi`` that type checkers read, as lines
+``from .module import Name as Name``; ``__init__.py`` calls :func:`attach`, which reads the same lines. A process that
+needs one name of a package then pays for one module of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+__all__ = ["attach"]
+
+
+def attach(package: str, init_file: str) -> Callable[[str], object]:
+    """Return a module ``__getattr__`` for ``package`` that resolves the exports of the stub beside ``init_file``."""
+    modules: dict[str, str] = {}
+
+    def __getattr__(name: str) -> object:
+        if name.startswith("__"):  # the import system probes for some of these on every import
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if not modules:
+            modules.update(_exports(init_file))
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(modules[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return __getattr__
+
+
+def _exports(init_file: str) -> dict[str, str]:
+    """Return the module of each name that the stub exports, in order."""
+    with open(init_file + "i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib would slow the start of a host
+        text = stub.read()
+    exports: dict[str, str] = {}
+    for line in text.replace("(\n", "").replace(",\n    ", ", ").splitlines():
+        if line.startswith("from ."):
+            module, _, names = line.removeprefix("from ").partition(" import ")
+            for name in names.strip(" ,)").split(","):
+                exports[name.partition(" as ")[0].strip()] = module
+    return exports
