@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.source import Source, Trust
-from manglecp.pack.model import ActionDescription, DomainSettings, IntentSettings, Pack, Settings, SkillText
+from manglecp.mangle import Fact, Source, Trust
+from manglecp.pack import ActionDescription, IntentSettings, Pack, Settings, SkillText
+from manglecp.pack.model import DomainSettings
 
 NOW = 1_768_478_400 * 10**9
 NOW_TEXT = "2026-01-15T12:00:00Z"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from manglecp.base.digest import digest
+from manglecp.harness import CallSpec, JoinClosed, MutationReady
 from manglecp.harness.policy.reading import read_package
-from manglecp.harness.states import CallSpec, JoinClosed, MutationReady
 
 FOLDER = Path(__file__).parents[1] / "examples" / "policies" / "careful"
 PACKAGE = read_package({file.name: file.read_bytes() for file in FOLDER.iterdir() if file.suffix == ".toml"})

@@ -16,13 +16,9 @@ from typing import Any, Final
 import msgspec
 from _table import best, print_table
 
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
-from manglecp.wire.decoding import decode
-from manglecp.wire.errors import WireError
+from manglecp.mangle import Program, Source
+from manglecp.wire import Profile, WireError, decode, receive
 from manglecp.wire.messages import IntentRequest
-from manglecp.wire.profile import Profile
-from manglecp.wire.receiving import receive
 
 FACTS: Final = 10_000
 MOST_BYTES: Final = 1 << 24

@@ -26,10 +26,11 @@ from _table import print_table
 from _turns import ServerTurn
 
 from manglecp.base.digest import digest_bytes
-from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost import Answer, Dispatcher
+from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
 
 PLUGIN = '''
-from manglecp.toolhost.action import action
+from manglecp.toolhost.action_decorator import action
 
 
 @action(effects=["none"])

@@ -29,11 +29,7 @@ from _programs import (
 )
 from _table import best, peak_kilobytes, print_table
 
-from manglecp.mangle.engine import CompiledProgram, evaluate
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.parser import parse
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
+from manglecp.mangle import CompiledProgram, Fact, Program, Source, evaluate, parse
 from manglecp.mangle.syntax import Clause
 
 REQUESTS = 1_000

@@ -16,8 +16,7 @@ from _table import best, print_table
 from _turns import ServerTurn
 
 from manglecp.base.digest import digest
-from manglecp.harness.judging import judge
-from manglecp.harness.witness import verify, witness_of
+from manglecp.harness import judge, verify, witness_of
 
 CALLS = [f"toolu_01A09q90qw90lq91781{i}" for i in range(5)]
 TURNS = 1_000

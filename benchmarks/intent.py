@@ -21,17 +21,13 @@ import msgspec
 from _packs import NOW, PER_INTENT, actions, base_facts, description, make_pack, request_bytes
 from _table import print_table
 
-from manglecp.intent.domain import Domain
+from manglecp.intent import Domain, Identity, respond
 from manglecp.intent.evaluation import evaluate
-from manglecp.intent.identity import Identity
-from manglecp.intent.responding import answer_bytes, respond
+from manglecp.intent.responding import answer_bytes
 from manglecp.intent.tokens import counter
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
-from manglecp.wire.messages.intent import IntentRequest
-from manglecp.wire.profile import Profile
-from manglecp.wire.receiving import receive
-from manglecp.wire.sending import encode
+from manglecp.mangle import Program, Source
+from manglecp.wire import Profile, encode, receive
+from manglecp.wire.messages import IntentRequest
 
 TOOLS = 60
 RULES = 120

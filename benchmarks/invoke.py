@@ -46,22 +46,19 @@ from unittest.mock import patch
 from _postgres import postgres
 from _table import print_table
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.invoke import running
+from manglecp.intent import Domain, Identity
+from manglecp.invoke import AutoConfirm, Invoker, running
 from manglecp.invoke.answering import Answering
-from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.invoke.dispatching import Dispatched
-from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.journal import Unrecorded
 from manglecp.invoke.run_rules import RunRules
 from manglecp.invoke.turns import Turn, Turns
-from manglecp.pack.reading import read_pack
+from manglecp.pack import read_pack
+from manglecp.store import open_store
 from manglecp.store.database import Synchronous
-from manglecp.store.opening import open_store
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
-from manglecp.wire.messages.intent import Intent, IntentPayload, IntentRequest
-from manglecp.wire.messages.invocation import InvokePayload, InvokeRequest, InvokeResult
+from manglecp.toolhost import Dispatcher
+from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.wire.messages import Intent, IntentPayload, IntentRequest, InvokePayload, InvokeRequest, InvokeResult
 
 ALLOWED: Final = 3.0
 RUNS: Final = 600

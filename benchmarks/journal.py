@@ -23,8 +23,8 @@ from typing import Final
 from _postgres import postgres
 from _table import print_table
 
+from manglecp.store import Store, open_store
 from manglecp.store.database import Synchronous
-from manglecp.store.opening import Store, open_store
 from manglecp.store.runs import NewRun, RunState, StepEnd, StepStart, StepState, Values
 
 STEPS: Final = 20

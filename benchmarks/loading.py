@@ -19,8 +19,7 @@ from pathlib import Path
 
 from _table import print_table
 
-from manglecp.mangle import Program, Source
-from manglecp.mangle.facts import Fact
+from manglecp.mangle import Fact, Program, Source
 from manglecp.pack.factfiles import FactFile, read_facts
 
 STRINGS = 300_000

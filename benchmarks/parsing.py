@@ -12,10 +12,8 @@ import clingo
 from _programs import intent_base, intent_facts, intent_rules
 from _table import best, print_table
 
+from manglecp.mangle import Program, Source, parse
 from manglecp.mangle.naive import evaluate
-from manglecp.mangle.parser import parse
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 
 
 def clingo_reads(text: str) -> None:

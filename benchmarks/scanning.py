@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT / "examples" / "workspace"))
 from repository.scanning.scan import Scanner  # noqa: E402  # it lies in a pack
 from repository.scanning.told import Part  # noqa: E402
 
-from manglecp.intent.domain import Domain  # noqa: E402
-from manglecp.pack.reading import read_pack  # noqa: E402
-from manglecp.toolhost.generators import serve_facts  # noqa: E402
+from manglecp.intent import Domain  # noqa: E402
+from manglecp.pack import read_pack  # noqa: E402
+from manglecp.toolhost import serve_facts  # noqa: E402
 
 T = TypeVar("T")
 PACKAGES = 100

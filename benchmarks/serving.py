@@ -47,8 +47,7 @@ from _lines import Lines, on_streams
 from _load import NUMBER, Target, Took, load
 from _table import print_table
 
-from manglecp.server.assembly import Source, open_core
-from manglecp.server.settings import ServerSettings
+from manglecp.server import ServerSettings, Source, open_core
 
 INCIDENT = Path(__file__).parents[1] / "examples" / "incident"
 RECORDED = json.loads((INCIDENT / "recorded" / "diagnose_error.json").read_bytes())

@@ -21,10 +21,8 @@ from _postgres import postgres
 from _table import print_table
 
 from manglecp.base.digest import digest_bytes
+from manglecp.store import Kept, Note, Store, open_store
 from manglecp.store.database import Dialect, Synchronous
-from manglecp.store.ledger import Note
-from manglecp.store.opening import Store, open_store
-from manglecp.store.registry import Kept
 
 IDENTITIES: Final = 10_000
 TOOLS: Final = 100

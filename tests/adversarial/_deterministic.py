@@ -9,13 +9,8 @@ import sys
 from pathlib import Path
 from random import Random
 
-from manglecp.mangle.errors import MangleError
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.parser import parse
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
+from manglecp.mangle import Fact, List, MangleError, Program, Source, parse
 from manglecp.mangle.syntax import Clause
-from manglecp.mangle.values import List
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "benchmarks" / "programs"

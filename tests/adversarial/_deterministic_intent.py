@@ -13,11 +13,10 @@ from typing import Any
 
 import msgspec
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent import ANONYMOUS, Domain, Identity
 from manglecp.intent.responding import answer_bytes
-from manglecp.mangle.source import Source
-from manglecp.pack.model import Pack
+from manglecp.mangle import Source
+from manglecp.pack import Pack
 from tests.intent.packs import clock, pack, request
 
 SCHEMA = """

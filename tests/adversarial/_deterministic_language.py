@@ -8,10 +8,7 @@ from __future__ import annotations
 import sys
 from random import Random
 
-from manglecp.mangle.engine import evaluate
-from manglecp.mangle.errors import MangleError
-from manglecp.mangle.model import Result
-from manglecp.mangle.program import Program
+from manglecp.mangle import MangleError, Program, Result, evaluate
 from tests.mangle.engine.splitting import split
 from tests.mangle.test_conformance import CASES, DEEP, Case
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
+from manglecp.toolhost import Answer, Call, DispatchError
+from manglecp.toolhost.dispatch import Catalogue, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.toolhost.rights import authorised

@@ -9,11 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from manglecp.mangle.engine import evaluate
-from manglecp.mangle.errors import LimitError
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
+from manglecp.mangle import LimitError, Limits, Program, Source, evaluate
 
 LIMITS: Final = Limits(parts=1_000_000, rows=100_000, derived_facts=100_000, seconds=30)
 NUMBERS: Final = "Decl n(X) bound [/number].\n" + " ".join(f"n({i})." for i in range(150)) + "\n"

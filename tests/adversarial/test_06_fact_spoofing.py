@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
+from manglecp.intent import Domain, Identity
 from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, POLICY
 from manglecp.intent.responding import answer_bytes
 from tests.intent.packs import clock, pack, request

@@ -7,17 +7,10 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from manglecp.mangle.engine import Base
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
-from manglecp.mangle.text import value_text
-from manglecp.mangle.values import Bytes, List, Map, Name, Value
-from manglecp.wire.decoding import decode
-from manglecp.wire.profile import Profile
+from manglecp.mangle import Base, Bytes, Fact, List, Map, Name, Program, Source, Value, value_text
+from manglecp.wire import Profile, decode
 
 NASTY: Final[list[Value]] = [
     '"',

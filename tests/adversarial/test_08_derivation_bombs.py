@@ -9,12 +9,7 @@ from typing import Final
 
 import pytest
 
-from manglecp.mangle.engine import evaluate
-from manglecp.mangle.errors import EvalError, LimitError
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
+from manglecp.mangle import EvalError, Fact, LimitError, Limits, Program, Source, evaluate
 
 pytestmark = pytest.mark.no_cover
 

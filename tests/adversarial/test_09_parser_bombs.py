@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError, encode, receive, receive_from_server
 from manglecp.wire.messages import VERSION, IntentRequest, IntentResponse
-from manglecp.wire.receiving import receive, receive_from_server
-from manglecp.wire.sending import encode
 
 pytestmark = pytest.mark.no_cover
 

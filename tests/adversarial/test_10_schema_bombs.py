@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from manglecp.intent.domain import Domain
-from manglecp.pack.problems import PackError
+from manglecp.intent import Domain
+from manglecp.pack import PackError
 from tests.adversarial.reaching_out import asked
 from tests.intent.packs import action, pack
 

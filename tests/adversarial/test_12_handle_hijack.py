@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.intent.identity import ANONYMOUS, Identity
-from manglecp.store.opening import open_store
-from manglecp.wire.errors import WireError
+from manglecp.intent import ANONYMOUS, Identity
+from manglecp.store import open_store
+from manglecp.wire import WireError
 from tests.adversarial._invoked import invoked
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
-from manglecp.invoke.confirmation import Secrets, sign
+from manglecp.intent import Identity
+from manglecp.invoke import Secrets, sign
 from tests.adversarial._invoked import invoked
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import Call, Catalogue
+from manglecp.toolhost import Call
+from manglecp.toolhost.dispatch import Catalogue
 from manglecp.toolhost.dispatch.messages import encode
 from manglecp.toolhost.leases import LeaseBook, input_digest, mint
 from tests.adversarial._hosted import Hosted, aid, effects, hosting, listed, plugin_in, value

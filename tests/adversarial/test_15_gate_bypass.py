@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.harness.states import MutationReady
+from manglecp.harness import MutationReady
 from tests.adversarial._hosted import HOST, Hosted, aid, effects, hosting, plugin_in, value
 from tests.adversarial._pipe import KEY, lease, line, said
 from tests.toolhost.dispatch.hosts import error

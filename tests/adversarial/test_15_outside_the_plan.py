@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from manglecp.base.digest import digest_text
-from manglecp.harness.states import Forged, WrongMutation, redeem_call
+from manglecp.harness import Forged
+from manglecp.harness.states import WrongMutation, redeem_call
 from tests.adversarial._invoked import invoked
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Bench, shop

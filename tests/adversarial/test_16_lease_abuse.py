@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from manglecp.toolhost.leases import MAX_TTL, LeaseBook, mint
 from tests.adversarial._hosted import effects, plugin_in

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.store.runs.model import Decision, RunState, Verdict
+from manglecp.store import Decision, RunState, Verdict
 from tests.crash.kit import Case, Site, crash_cleanly, crashing
 
 pytestmark = pytest.mark.no_cover

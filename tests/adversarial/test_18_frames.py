@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.judging import judge
+from manglecp.harness import InvalidEvidence, judge
 from tests.harness.evidence import classes, judged, turn
 
 CALLS = ("a", "b", "c")

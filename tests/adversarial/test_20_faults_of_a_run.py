@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS
-from manglecp.invoke.invoker import Invoker
-from manglecp.pack.reading import read_pack
-from manglecp.store.opening import open_store
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import InvokeResult
+from manglecp.intent import ANONYMOUS, Domain
+from manglecp.invoke import Invoker
+from manglecp.pack import read_pack
+from manglecp.store import open_store
+from manglecp.toolhost import Dispatcher
+from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.wire import WireError
+from manglecp.wire.messages import InvokeResult
 from tests.adversarial._invoked import invoked
 from tests.intent.packs import request
 from tests.invoke.workshop import invocation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer
+from manglecp.toolhost import Answer
 from manglecp.toolhost.dispatch.breakers import Breakers
 from tests.adversarial._hosted import Hosted, effects, hosting, value
 from tests.toolhost.dispatch.hosts import error, members, running

@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from manglecp.toolhost.dispatch import Answer
+from manglecp.toolhost import Answer
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, BreakerState, Permit
 from tests.adversarial._hosted import Hosted, effects, hosting
 from tests.toolhost.dispatch.hosts import error

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.replay import ready_from
-from manglecp.harness.states import Blocked, MutationReady
+from manglecp.harness import Blocked, InvalidEvidence, MutationReady, ready_from
 from tests.harness.evidence import ABSENT, MUTATION, changed, classes, turn
 
 PARALLEL: dict[str, Any] = {

@@ -14,15 +14,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from manglecp.client.errors import Refused
+from manglecp.client import Refused
 from manglecp.client.transports.addresses import origin, resolved
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
+from manglecp.intent import Domain, Identity
 from manglecp.intent.responding import answer_bytes
-from manglecp.pack.folder import Folder
+from manglecp.pack import Folder, PackError, Problems, SkillText
 from manglecp.pack.inside import open_inside
-from manglecp.pack.model import SkillText
-from manglecp.pack.problems import PackError, Problems
 from manglecp.testing import Pack as Governed
 from tests.intent.packs import clock, pack, request
 from tests.pack.folders import SMALL, problems, read, write

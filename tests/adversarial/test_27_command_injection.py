@@ -12,10 +12,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from manglecp.toolhost.dispatch import Call, HostCommand, Pool
+from manglecp.toolhost import Call
+from manglecp.toolhost.dispatch import HostCommand, Pool
 from manglecp.toolhost.runner.errors import PolicyRefused
 from manglecp.toolhost.runner.policy import ExternalPolicy
 from manglecp.toolhost.runner.process import Limits, run

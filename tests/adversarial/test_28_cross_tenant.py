@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent import ANONYMOUS, Domain, Identity
 from manglecp.intent.responding import answer_bytes
 from tests.intent.packs import clock, pack, request
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from tests.adversarial._invoked import invoked
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import shop

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.store.opening import open_store
-from manglecp.store.runs.model import RunState
+from manglecp.store import RunState, open_store
 from tests.crash.kit import crash_cleanly, crashing
 from tests.invoke.test_chains import chain, steps
 from tests.invoke.workshop import shop

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
+from manglecp.pack import PackError, Problems
 from manglecp.pack.actions import read_actions
-from manglecp.pack.problems import PackError, Problems
 from tests.pack.folders import RULES, SKILL, SMALL, problem, read, setting
 
 HIDDEN = {

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from manglecp.store.opening import open_store
-from manglecp.wire.errors import WireError
+from manglecp.store import open_store
+from manglecp.wire import WireError
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import Fails, shop
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from manglecp.store.opening import open_store
+from manglecp.store import open_store
 from tests.cli.conftest import Run
 from tests.cli.letters import PATIENCE, manglecp, wait_for, write_pack
 from tests.toolhost.sandbox.confined import require

@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.cli.looking import ShownLooking, looking_text
 from manglecp.cli.outputs import Progress
-from manglecp.toolhost.generators import Looking
+from manglecp.toolhost import Looking
 from tests.cli.conftest import Run
 from tests.pack.folders import ACTIONS, write
 

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from manglecp.harness.policy import observe
-from manglecp.store.errors import StoreError
-from manglecp.store.issues.stored import StoredIssues
-from manglecp.store.opening import open_database, open_store
+from manglecp.store import StoreError, open_database, open_store
+from manglecp.store.issues import StoredIssues
 from tests.cli.conftest import Run
 from tests.store.postgres import postgres_url
 from tests.store.turns import POLICY, turn

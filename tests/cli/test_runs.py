@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from manglecp.store.opening import open_store
+from manglecp.store import open_store
 from tests.cli.conftest import Run
 from tests.cli.journals import journal
 from tests.cli.letters import write_pack

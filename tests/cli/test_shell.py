@@ -28,7 +28,7 @@ from manglecp.cli.looping import Beside
 from manglecp.cli.servers import Person, Server
 from manglecp.cli.shell_commands import Shell
 from manglecp.cli.shell_completion import candidates
-from manglecp.client.client import Client
+from manglecp.client import Client
 from tests.cli.conftest import Run
 from tests.cli.letters import wait_for, write_pack
 from tests.cli.test_servers import served

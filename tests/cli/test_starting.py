@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from manglecp import mangle
-
 pytestmark = pytest.mark.no_cover  # coverage loads much of what is looked for here
 INCIDENT: Final = Path(__file__).parents[2] / "examples" / "incident"
 SERVE: Final = (sys.executable, "-m", "manglecp", "serve", str(INCIDENT), "--stdio", "--store", ":memory:")
@@ -129,10 +127,3 @@ def test_whoever_is_gone_already_is_not_served() -> None:
             SERVE, stdin=subprocess.DEVNULL, stdout=gone, stderr=subprocess.PIPE, timeout=120, check=False
         )
     assert (done.returncode, done.stderr) == (1, b"")
-
-
-def test_names_of_the_language_are_found_where_they_live() -> None:
-    for name in mangle.__all__:
-        assert getattr(mangle, name).__name__ == name
-    with pytest.raises(AttributeError, match="Prolog"):
-        mangle.Prolog  # noqa: B018

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.store.opening import open_store
-from manglecp.store.runs.model import RunState
+from manglecp.store import RunState, open_store
 from tests.cli.conftest import Run
 from tests.cli.letters import PATIENCE, manglecp, wait_for, write_pack
 from tests.store.postgres import postgres_url

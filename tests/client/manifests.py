@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from manglecp.wire.messages.manifest import Manifest, ManifestPayload
-from manglecp.wire.receiving import receive_from_server
+from manglecp.wire import receive_from_server
+from manglecp.wire.messages import Manifest, ManifestPayload
 
 EXAMPLE = Path(__file__).parent.parent / "wire" / "examples" / "companion-5.1.Manifest.json"
 

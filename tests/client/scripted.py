@@ -14,26 +14,28 @@ from manglecp.client.client import Client
 from manglecp.client.errors import ConnectionLost
 from manglecp.client.retrying import Retrying
 from manglecp.client.transports.memory import MemoryTransport
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError, encode, receive
 from manglecp.wire.messages import (
     Authenticate,
+    Authenticated,
     AuthenticateResponse,
     Cancel,
     ClientMessage,
     IntentRequest,
     IntentResponse,
+    IntentResult,
     InvokeRequest,
     InvokeResponse,
+    InvokeResult,
+    MacroTool,
     Manifest,
     Message,
+    Metadata,
     Progress,
+    ProgressPayload,
+    Safety,
 )
-from manglecp.wire.messages.intent import IntentResult
-from manglecp.wire.messages.invocation import InvokeResult, ProgressPayload
-from manglecp.wire.messages.session import Authenticated, ErrorMessage
-from manglecp.wire.messages.tools import MacroTool, Metadata, Safety
-from manglecp.wire.receiving import receive
-from manglecp.wire.sending import encode
+from manglecp.wire.messages.session import ErrorMessage
 from tests.client.manifests import manifest as example
 
 PATIENCE: Final = 60.0

@@ -9,8 +9,8 @@ import pytest
 
 from manglecp.client.blocking import BlockingClient
 from manglecp.client.errors import Refused, ServerError
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import Next, ProgressPayload, StateDelta, SuggestedIntent
+from manglecp.wire import WireError
+from manglecp.wire.messages import Next, ProgressPayload, StateDelta, SuggestedIntent
 from tests.client.scripted import Scripted, condensed, done, tool, tools
 
 

@@ -13,12 +13,21 @@ from manglecp.client.client import Client
 from manglecp.client.errors import NoAnswer, Refused, ServerError, Unreadable
 from manglecp.client.transports.memory import MemoryTransport
 from manglecp.client.working_state import WorkingState
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages import Cancel, IntentRequest, InvokeRequest, InvokeResponse, Progress
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import Constraints, Options
-from manglecp.wire.messages.invocation import Next, ProgressPayload, StateDelta, SuggestedIntent
-from manglecp.wire.sending import encode
+from manglecp.wire import WireError, encode
+from manglecp.wire.messages import (
+    UNSET,
+    Cancel,
+    Constraints,
+    IntentRequest,
+    InvokeRequest,
+    InvokeResponse,
+    Next,
+    Options,
+    Progress,
+    ProgressPayload,
+    StateDelta,
+    SuggestedIntent,
+)
 from tests.client.scripted import NOTHING, PATIENCE, Scripted, condensed, done, tool, tools, wrapped, writes
 
 

@@ -11,10 +11,8 @@ from manglecp.client.consent import Signer
 from manglecp.client.credential import Credential
 from manglecp.client.errors import ConnectionLost, Refused, ServerError
 from manglecp.client.retrying import Retrying
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages import Authenticate, IntentRequest, InvokeRequest
-from manglecp.wire.messages.session import Authenticated
-from manglecp.wire.sending import encode
+from manglecp.wire import WireError, encode
+from manglecp.wire.messages import Authenticate, Authenticated, IntentRequest, InvokeRequest
 from tests.client.manifests import manifest as example
 from tests.client.scripted import FREE, LOSE, NOTHING, PATIENCE, Scripted, done, tool, tools, wrapped, writes
 

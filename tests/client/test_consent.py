@@ -11,8 +11,8 @@ from manglecp.base.digest import digest
 from manglecp.client.consent import Question, Signer
 from manglecp.client.errors import Refused, ServerError
 from manglecp.invoke.confirmation import verify
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.session import Authenticated
+from manglecp.wire import WireError
+from manglecp.wire.messages import Authenticated
 from tests.client.scripted import Scripted, done, tools, writes
 
 CHALLENGE = {

@@ -15,10 +15,8 @@ from manglecp.client.client import Client
 from manglecp.client.errors import ConnectionLost, NoAnswer, Refused, ServerError, Unreadable
 from manglecp.client.retrying import Retrying
 from manglecp.client.transports.http import HttpTransport
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError, encode, receive
 from manglecp.wire.messages import ClientMessage, IntentResponse, Message
-from manglecp.wire.receiving import receive
-from manglecp.wire.sending import encode
 from tests.client.manifests import manifest as example
 from tests.client.scripted import FREE, PATIENCE, done, tool, tools, wrapped, writes
 

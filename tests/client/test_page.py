@@ -11,11 +11,12 @@ import pytest
 
 import manglecp.client
 from manglecp import Client
+from manglecp.base.lazy import exported_names
 from manglecp.client.transports.http import HttpTransport
 from manglecp.client.transports.memory import MemoryTransport
 from manglecp.client.transports.stdio import StdioTransport
 from manglecp.client.transports.websocket import WebSocketTransport
-from manglecp.wire.errors import CODES
+from manglecp.wire import CODES
 from tests.client.scripted import Scripted, condensed, done, tool, tools
 from tests.docs.test_pages import ROOT, fences
 
@@ -43,7 +44,7 @@ def test_every_option_is_in_the_tables(made: type) -> None:
 
 
 def test_every_error_and_every_code_is_in_the_tables() -> None:
-    assert {name for name in manglecp.client.__all__ if name in column("Errors")} == {
+    assert {name for name in exported_names(manglecp.client.__file__) if name in column("Errors")} == {
         "ConnectionLost",
         "NoAnswer",
         "Refused",

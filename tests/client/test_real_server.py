@@ -18,9 +18,9 @@ from manglecp.client.consent import Question, Signer
 from manglecp.client.errors import ConnectionLost, Refused, ServerError
 from manglecp.client.retrying import Retrying
 from manglecp.client.transports.memory import MemoryTransport
-from manglecp.intent.identity import Identity
-from manglecp.pack.model import Pack
-from manglecp.server.tls import Tls
+from manglecp.intent import Identity
+from manglecp.pack import Pack
+from manglecp.server import Tls
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import SECRETS

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.client.errors import ServerError
 from manglecp.client.retrying import MOST_RETRIES, Retrying, repeatable
-from manglecp.wire.errors import CODES
+from manglecp.wire import CODES
 
 
 @pytest.mark.req("CLI-06", "ERR-49")

@@ -10,9 +10,8 @@ import pytest
 
 from manglecp.client.errors import Refused, ServerError
 from manglecp.client.routing import Router
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import StateDelta
-from manglecp.wire.messages.tools import Metadata
+from manglecp.wire import WireError
+from manglecp.wire.messages import Metadata, StateDelta
 from tests.client.scripted import Scripted, condensed, done, tool, tools
 
 

@@ -13,7 +13,7 @@ from manglecp.client.client import Client
 from manglecp.client.errors import ConnectionLost, Refused, Unreadable
 from manglecp.client.retrying import Retrying
 from manglecp.client.transports.stdio import StdioTransport
-from manglecp.wire.messages.invocation import ProgressPayload
+from manglecp.wire.messages import ProgressPayload
 from tests.client.scripted import PATIENCE
 
 SERVER = Path(__file__).with_name("stdio_server.py")

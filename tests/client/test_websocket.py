@@ -18,11 +18,16 @@ from manglecp.client.client import Client
 from manglecp.client.errors import ConnectionLost, Refused, ServerError, Unreadable
 from manglecp.client.retrying import Retrying
 from manglecp.client.transports.websocket import WebSocketTransport
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages import Authenticate, Cancel, IntentRequest, InvokeRequest, InvokeResponse
-from manglecp.wire.messages.invocation import ProgressPayload
-from manglecp.wire.messages.session import Authenticated
-from manglecp.wire.sending import encode
+from manglecp.wire import WireError, encode
+from manglecp.wire.messages import (
+    Authenticate,
+    Authenticated,
+    Cancel,
+    IntentRequest,
+    InvokeRequest,
+    InvokeResponse,
+    ProgressPayload,
+)
 from tests.client.scripted import LOSE, NOTHING, PATIENCE, Scripted, done, tool, tools
 
 

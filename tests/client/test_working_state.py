@@ -7,12 +7,11 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.client.errors import Refused
 from manglecp.client.working_state import Applied, WorkingState
-from manglecp.wire.messages.invocation import StateDelta
+from manglecp.wire.messages import StateDelta
 
 Fact = dict[str, Any]
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from manglecp.cli import cli
 from manglecp.cli.conformance import command as conformance
-from manglecp.conformance.running import run
+from manglecp.conformance import run
 from tests.client.manifests import manifest
 
 SERVER = Path(__file__).parent / "streams_server.py"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from manglecp.conformance import Report
 from manglecp.conformance.registry import checks
-from manglecp.conformance.report import CATEGORIES, Report
+from manglecp.conformance.report import CATEGORIES
 from tests.conformance_tool.test_registry import used
 from tests.requirements.register import load
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from manglecp.conformance import run
 from manglecp.conformance.plan import Invocation, Plan, Stated
 from manglecp.conformance.report import CATEGORIES
-from manglecp.conformance.running import run
-from manglecp.server.tls import Tls
+from manglecp.server import Tls
 from tests.conformance_tool.spoiling import Flaw, Message
 from tests.conformance_tool.workshop import PACK, SECONDS, Way, Workshop
 from tests.invoke.chains import chain, steps

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.conformance.plan import read_plan
+from manglecp.conformance import Report, read_plan, run
 from manglecp.conformance.registry import checks
-from manglecp.conformance.report import RECOMMENDED, Report
-from manglecp.conformance.running import run
+from manglecp.conformance.report import RECOMMENDED
 from manglecp.conformance.unseen import UNSEEN
 from manglecp.conformance.watching import CODE_ROWS, WATCHED
 from tests.requirements.register import load

@@ -15,14 +15,12 @@ from typing import Any, Literal
 
 import uvicorn
 
-from manglecp.conformance.plan import Plan, read_plan
-from manglecp.conformance.report import Report
-from manglecp.conformance.running import run
-from manglecp.intent.identity import Identity
-from manglecp.invoke.confirmation import Secrets
+from manglecp.conformance import Report, read_plan, run
+from manglecp.conformance.plan import Plan
+from manglecp.intent import Identity
+from manglecp.invoke import Secrets
+from manglecp.server import Core, Source, open_core
 from manglecp.server.app import App
-from manglecp.server.assembly import Source, open_core
-from manglecp.server.core import Core
 from tests.conformance_tool.spoiling import Flaw, Spoiled
 from tests.server.desk import PATIENCE, Tokens
 

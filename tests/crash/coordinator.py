@@ -32,21 +32,15 @@ from typing import Any
 import msgspec
 
 from manglecp.base.hash_chain import Head
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.invoke.confirmation import AutoConfirm
-from manglecp.invoke.invoker import Invoker
-from manglecp.invoke.settings import InvokeSettings
-from manglecp.invoke.worker import Worker
-from manglecp.pack.reading import read_pack
-from manglecp.store.ledger import Ledger, Note
-from manglecp.store.opening import Store, open_store
-from manglecp.store.runs.model import RunState
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.intent import IntentRequest
-from manglecp.wire.messages.invocation import InvokeRequest
-from manglecp.wire.receiving import receive
+from manglecp.intent import Domain, Identity
+from manglecp.invoke import AutoConfirm, Invoker, InvokeSettings, Worker
+from manglecp.pack import read_pack
+from manglecp.store import Note, RunState, Store, open_store
+from manglecp.store.ledger import Ledger
+from manglecp.toolhost import Dispatcher
+from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.wire import WireError, receive
+from manglecp.wire.messages import IntentRequest, InvokeRequest
 
 ME = Identity("me", frozenset(), "local")
 CLAIM_MS = 300

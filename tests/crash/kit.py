@@ -22,8 +22,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, TypeVar
 
-from manglecp.store.opening import Store, open_store
-from manglecp.store.runs.model import Run, RunState, Shown, StepState
+from manglecp.store import Run, RunState, Shown, StepState, Store, open_store
 from tests.crash.coordinator import CLAIM_MS
 from tests.crash.pack import CHAINS, ONCE, UNDONE, write_pack
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.store.runs.model import RunState
+from manglecp.store import RunState
 from tests.crash.kit import Case, Site, check, crashing
 
 pytestmark = pytest.mark.no_cover

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from manglecp.store.errors import Busy
-from manglecp.store.runs.model import Decision, RunState
-from manglecp.toolhost.dispatch import Answer
+from manglecp.store import Busy, Decision, RunState
+from manglecp.toolhost import Answer
 from tests.adversarial._hosted import Hosted, effects, hosting
 from tests.crash.kit import Case, Site, crashing, until
 from tests.toolhost.dispatch.hosts import error

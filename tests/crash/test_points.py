@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.store.runs.model import RunState
+from manglecp.store import RunState
 from tests.crash.coordinator import CLAIM_MS
 from tests.crash.kit import Case, Site, clean, crash_all, crashing, inside, points, show_times, take_over_times
 from tests.crash.pack import CHAINS, ONCE, UNDONE

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.manifest import manifest
+from manglecp.intent import Domain, manifest
 from manglecp.wire.messages import VERSION
 from tests.intent.packs import pack
 

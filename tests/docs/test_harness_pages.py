@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from manglecp.cli import cli
+from manglecp.harness import judge
 from manglecp.harness.adapters import LogLimits, ingest
 from manglecp.harness.adapters.envelopes import RETRYABLE
-from manglecp.harness.judging import judge
 from tests.docs.test_pages import ROOT, fences
 
 

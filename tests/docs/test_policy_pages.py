@@ -7,10 +7,8 @@ import re
 
 import pytest
 
-from manglecp.harness.policy import Pin
+from manglecp.harness.policy import Pin, promote, read_reports
 from manglecp.harness.policy.kinds import KINDS, Kind
-from manglecp.harness.policy.promotion import promote
-from manglecp.harness.policy.reports import read_reports
 from tests.docs.test_pages import ROOT, fences
 from tests.harness.policy.packages import AT, careful, changed
 

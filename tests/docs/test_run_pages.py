@@ -9,12 +9,12 @@ from typing import get_args
 
 import pytest
 
-from manglecp.intent.domain import Domain
+from manglecp.intent import Domain
 from manglecp.intent.kernel import kernel_sources
+from manglecp.invoke import InvokeSettings
 from manglecp.invoke.parties import Reason
-from manglecp.invoke.settings import InvokeSettings
-from manglecp.pack.model import Invocation
-from manglecp.wire.errors import CODES
+from manglecp.pack import Invocation
+from manglecp.wire import CODES
 from tests.docs.test_pages import ROOT, fences
 from tests.intent.packs import pack
 from tests.invoke.turns import action

@@ -11,11 +11,11 @@ import click
 import pytest
 
 from manglecp.cli import cli
-from manglecp.intent.identity import Identity
-from manglecp.pack.problems import Problems
+from manglecp.intent import Identity
+from manglecp.pack import Problems
+from manglecp.server import ServerSettings
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.configuration import read_server_settings
-from manglecp.server.settings import ServerSettings
 from tests.docs.snippets import ROOT, blocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -17,12 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from manglecp.cli import cli
-from manglecp.conformance.plan import read_plan
+from manglecp.conformance import read_plan
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.testing import Refused, load_pack
+from manglecp.wire import receive, schema
 from manglecp.wire.clauses import read_clause, write_clause
-from manglecp.wire.json_schemas import schema
-from manglecp.wire.receiving import receive
 from tests.docs.snippets import ROOT, Block, blocks, commands
 from tests.requirements.register import load
 from tests.toolhost.conversation import HOST, WORKSPACE

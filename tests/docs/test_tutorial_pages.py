@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from manglecp.pack.reading import read_pack
+from manglecp.pack import read_pack
 from manglecp.testing import load_pack
 from tests.docs.snippets import PAGES, ROOT, blocks, commands
 from tests.docs.walking import Pasting, comparable, follow

@@ -14,14 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from manglecp.cli import cli
-from manglecp.intent.definition import Definition
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS, Identity
-from manglecp.intent.manifest import manifest
-from manglecp.intent.responding import Answer, answer_bytes, respond
-from manglecp.mangle.facts import Fact
-from manglecp.pack.reading import read_pack
-from manglecp.wire.errors import WireError
+from manglecp.intent import ANONYMOUS, Answer, Definition, Domain, Identity, manifest, respond
+from manglecp.intent.responding import answer_bytes
+from manglecp.mangle import Fact
+from manglecp.pack import read_pack
+from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest
 from tests.examples.hosts import Refused, call
 

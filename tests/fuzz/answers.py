@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from manglecp.wire.errors import CODES
+from manglecp.wire import CODES
 from tests.fuzz.frames import SENTINEL, Sent
 from tests.fuzz.messages import fitting_answer
 

@@ -15,11 +15,8 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from manglecp.mangle.errors import MangleError
-from manglecp.mangle.limits import Limits
+from manglecp.mangle import Limits, MangleError, Program, decode, parse
 from manglecp.mangle.naive import evaluate
-from manglecp.mangle.parser import decode, parse
-from manglecp.mangle.program import Program
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))  # a script knows only its own folder

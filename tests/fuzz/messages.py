@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from manglecp.wire.json_schemas import schema
+from manglecp.wire import schema
 
 __all__ = ["TYPES", "WORDS", "anything", "broken", "fits", "fitting", "fitting_answer"]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from manglecp.wire.errors import CODES
+from manglecp.wire import CODES
 from tests.fuzz.answers import MEMORY, SIZES, answer, check
 from tests.fuzz.frames import SENTINEL, Sent, sent
 from tests.fuzz.requests import raw

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.harness.alike import Alike
 from manglecp.harness.patterns import expanded, read_pattern

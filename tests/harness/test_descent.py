@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.harness.descent import WorkItem, descend, obstacles_to_decompose
 from manglecp.harness.handoff import handoff_ref, obstacles_to_hand_over

@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.harness.forms import Fittings, Form, written
 from manglecp.harness.shapes import Filled, Shape, Unclear

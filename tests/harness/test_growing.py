@@ -7,8 +7,7 @@ import random
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.base.digest import digest
 from manglecp.harness.classes import State

@@ -5,8 +5,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.harness.checks import CHECKS
 from manglecp.harness.classes import CLASSES, FailClass, State

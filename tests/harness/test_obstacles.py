@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
 from manglecp.harness.descent import PATTERNS, obstacles_to_decompose

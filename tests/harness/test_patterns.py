@@ -8,8 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.harness.patterns import expanded, read_pattern, write_pattern
 from manglecp.harness.shapes import Filled, Template, names_in

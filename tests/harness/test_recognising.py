@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.base.digest import digest
 from manglecp.harness.errors import InvalidEvidence

@@ -8,7 +8,8 @@ import pytest
 
 from manglecp.harness.schema_breadth import breadth, size
 from manglecp.harness.schemas import MOST_LOOKS, fits, looks
-from manglecp.invoke.schema_errors import MOST, schema_errors
+from manglecp.invoke import schema_errors
+from manglecp.invoke.argument_errors import MOST
 
 KINDS = [{"type": "object", "properties": {"k": {"const": n}, "v": {"type": "integer"}}} for n in range(10)]
 

@@ -167,13 +167,6 @@ def test_the_model_may_be_named_by_each_turn(policy: PolicyPackage) -> None:
         assert s.turn({"modelRef": "atlas@8"}).call_spec["modelRef"] == "atlas@8"
 
 
-def test_the_room_names_what_it_offers() -> None:
-    for name in harness.__all__:
-        assert getattr(harness, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = harness.nothing
-
-
 def test_the_policy_cannot_be_overridden(policy: PolicyPackage) -> None:
     with opened(policy) as s:
         with pytest.raises(ValueError, match="mutationPolicyDigest is fixed by the policy"):

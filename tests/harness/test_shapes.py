@@ -6,8 +6,7 @@ import tracemalloc
 from hashlib import sha256
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.harness.shapes import Shape, Shapes, Template, Unclear, mark_of, names_in, spans_of
 

@@ -10,7 +10,7 @@ import msgspec
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responding import answer_bytes
-from manglecp.pack.model import Pack
+from manglecp.pack import Pack
 from tests.intent.packs import clock, request
 
 

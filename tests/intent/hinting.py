@@ -16,8 +16,8 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.proof_hints import Hints
-from manglecp.pack.model import Pack
-from manglecp.wire.messages.intent import ProofHints, ProofTree, RuleCoverage, WhyNot
+from manglecp.pack import Pack
+from manglecp.wire.messages import ProofHints, ProofTree, RuleCoverage, WhyNot
 from tests.intent.packs import clock, pack, request
 
 USER: Final = Identity("kim", frozenset(), "user")

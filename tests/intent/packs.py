@@ -17,18 +17,9 @@ from typing import Any, Final
 import msgspec
 from hypothesis import strategies as st
 
-from manglecp.mangle.source import Source, Trust
-from manglecp.pack.model import (
-    ActionDescription,
-    Disclosure,
-    DomainSettings,
-    ExternalDescription,
-    IntentSettings,
-    Limits,
-    Pack,
-    Settings,
-    SkillText,
-)
+from manglecp.mangle import Source, Trust
+from manglecp.pack import ActionDescription, Disclosure, ExternalDescription, IntentSettings, Pack, Settings, SkillText
+from manglecp.pack.model import DomainSettings, Limits
 from manglecp.wire.messages import IntentRequest
 
 NOW: Final = 1_768_478_400 * 10**9

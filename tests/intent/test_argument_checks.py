@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.survey import survey
-from manglecp.mangle.facts import Fact
-from manglecp.pack.model import ActionDescription, ExternalDescription
-from manglecp.pack.problems import PackError
+from manglecp.intent.pack_survey import survey
+from manglecp.mangle import Fact
+from manglecp.pack import ActionDescription, ExternalDescription, PackError
 from tests.intent.answering import tools
 from tests.intent.packs import action, pack
 from tests.intent.test_domain import complaints, problems, warnings

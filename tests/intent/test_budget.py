@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.intent.budget import Fitted, at_first, fit, whole
 from manglecp.intent.definition import Definition, Resource, SafetyData, Step

@@ -8,15 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.intent.composition import Composer, _kept, compose
 from manglecp.intent.definition import Argument, Definition, Flaw, Step, Undo
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import evaluate
 from manglecp.intent.identity import ANONYMOUS
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError
 from tests.intent.answering import tools
 from tests.intent.packs import SCHEMA, Case, action, cases, clock, pack, request
 

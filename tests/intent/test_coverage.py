@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from manglecp.intent.coverage import rule_coverage
 from manglecp.intent.domain import Domain
-from manglecp.wire.messages.intent import RuleCoverage
+from manglecp.wire.messages import RuleCoverage
 from tests.intent.answering import asked
 from tests.intent.hinting import AUDITOR, USER, coverage, domain, evaluated, text_of, tools
 from tests.intent.packs import Case, cases

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.intent.disclosure import capped, closed, level_of, levels
 from manglecp.intent.domain import Domain
-from manglecp.pack.model import Disclosure
+from manglecp.pack import Disclosure
 from tests.intent.answering import asked, tools
 from tests.intent.packs import pack
 

@@ -11,11 +11,9 @@ import pytest
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, OWNERS, POLICY, PREDICATES, SINGLE_VALUED, kernel_sources
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Trust
-from manglecp.pack.model import ExternalDescription, IntentSettings, Limits, Pack
-from manglecp.pack.problems import PackError, Problem
+from manglecp.mangle import Fact, Program, Trust
+from manglecp.pack import ExternalDescription, IntentSettings, Pack, PackError, Problem
+from manglecp.pack.model import Limits
 from tests.intent.packs import SCHEMA, action, pack
 
 TOOL = 'macro("see", "See.").\nmacro_step("see", 1, "look").\n'

@@ -13,10 +13,10 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, Selected, evaluate
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responding import answer_bytes
-from manglecp.mangle.externals import External
-from manglecp.pack.model import ExternalDescription, IntentSettings, Limits
-from manglecp.wire.errors import WireError
-from manglecp.wire.json_schemas import schema
+from manglecp.mangle import External
+from manglecp.pack import ExternalDescription, IntentSettings
+from manglecp.pack.model import Limits
+from manglecp.wire import WireError, schema
 from tests.intent.packs import NOW, NOW_TEXT, SCHEMA, action, clock, pack, request
 
 ME = Identity("me", frozenset({"write"}), "user")

@@ -12,8 +12,8 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.responding import Answer, respond
 from manglecp.mangle import LimitError, Program, Source
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.intent import ProofHints
+from manglecp.wire import WireError
+from manglecp.wire.messages import ProofHints
 from tests.intent.packs import pack, request
 
 PAIRS = """

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.manifest import manifest
+from manglecp.intent.manifest_builder import manifest
 from tests.intent.answering import asked, tools
 from tests.intent.packs import NOW_TEXT, pack
 

@@ -10,14 +10,10 @@ import pytest
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responding import respond
-from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import LimitError
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.pack.problems import PackError, Problem
-from manglecp.pack.reading import read_pack
-from manglecp.toolhost.generators import serve_facts
-from manglecp.wire.messages.intent import Intent, IntentPayload, IntentRequest
+from manglecp.mangle import Fact, Key, LimitError, Predicate
+from manglecp.pack import PackError, Problem, read_pack
+from manglecp.toolhost import serve_facts
+from manglecp.wire.messages import Intent, IntentPayload, IntentRequest
 from tests.pack.folders import ACTIONS, write
 
 RULES = """Decl file(Path, Size) bound [/string, /number].

@@ -6,8 +6,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.intent.definition import Flaw
 from manglecp.intent.input_schema import Exposed, input_schema, result_schema

@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.intent.contracts import Said, verify
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import Identity
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError
 from tests.intent.packs import Case, Rules, cases, clock, prohibitions
 
 pytestmark = pytest.mark.no_cover

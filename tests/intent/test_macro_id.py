@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.intent.definition import Argument, Step, Undo
 from manglecp.intent.macro_id import macro_id

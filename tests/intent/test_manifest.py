@@ -11,12 +11,11 @@ import msgspec
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.manifest import manifest
-from manglecp.pack.model import AuthSettings, DomainSettings, ExternalDescription, IntentSettings, Limits, Pack
-from manglecp.wire.json_schemas import schema
-from manglecp.wire.messages import Manifest
-from manglecp.wire.messages.manifest import Auth, Endpoints, Status
-from manglecp.wire.sending import encode
+from manglecp.intent.manifest_builder import manifest
+from manglecp.pack import ExternalDescription, IntentSettings, Pack
+from manglecp.pack.model import AuthSettings, DomainSettings, Limits
+from manglecp.wire import encode, schema
+from manglecp.wire.messages import Auth, Endpoints, Manifest, Status
 from tests.intent.packs import action, pack
 
 SCHEMA = """\

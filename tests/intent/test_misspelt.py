@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.pack.problems import PackError
+from manglecp.pack import PackError
 from tests.intent.packs import action, pack
 
 TOOL = 'macro("see", "See."). macro_step("see", 1, "look"). mandatory("see") :- intent("go").\n'

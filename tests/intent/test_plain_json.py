@@ -3,7 +3,7 @@
 import pytest
 
 from manglecp.intent.plain_json import NotPlain, plain
-from manglecp.mangle.values import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
+from manglecp.mangle import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.proof_hints import DEEPEST, MOST_NODES, hints_wanted
-from manglecp.wire.messages.intent import Derivation, Options, ProofTree
+from manglecp.wire.messages import Derivation, Options, ProofTree
 from tests.intent.answering import asked
 from tests.intent.hinting import AUDITOR, USER, domain, evaluated, hints, hints_of, nodes, text_of, tools
 from tests.intent.packs import Case, cases, pack

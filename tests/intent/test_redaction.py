@@ -13,7 +13,7 @@ from manglecp.intent.coverage import rule_coverage
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.redaction import MOST_CHARACTERS, REDACTED, Sight, scrub
-from manglecp.mangle.facts import Fact
+from manglecp.mangle import Fact
 from tests.intent.hinting import AUDITOR, SCHEMA, USER, domain, evaluated, hints, hints_of, text_of, tools
 from tests.intent.packs import pack
 

@@ -7,15 +7,13 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.intent.definition import Definition, Resource, SafetyData, Step
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
-from manglecp.intent.rendering import Shown, render, required_skills
-from manglecp.intent.rendering import skill as rendered_skill
-from manglecp.wire.messages.envelope import UNSET
+from manglecp.intent.rendering import Shown, render, required_skills, skill as rendered_skill
+from manglecp.wire.messages import UNSET
 from tests.intent.answering import asked, tools
 from tests.intent.packs import SCHEMA, action, cases, pack, skill
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.intent.safety import safety, side_effects
-from manglecp.wire.messages.tools import SIDE_EFFECTS
+from manglecp.wire.messages import SIDE_EFFECTS
 from tests.intent.answering import tools
 from tests.intent.packs import action, pack
 

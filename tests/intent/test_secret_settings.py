@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from manglecp.intent.secret_settings import told_secrets
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
+from manglecp.mangle import Program, Source
 from tests.intent.answering import tools
 from tests.intent.packs import pack
 

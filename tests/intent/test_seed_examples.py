@@ -15,7 +15,7 @@ import pytest
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responding import answer_bytes
-from manglecp.pack.reading import read_pack
+from manglecp.pack import read_pack
 
 PACKS = Path(__file__).parent / "seed_packs"
 

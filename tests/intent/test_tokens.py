@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.intent.tokens import ESTIMATE, Vocabulary, counter
-from manglecp.pack.model import Disclosure
+from manglecp.pack import Disclosure
 from tests.intent.answering import asked
 from tests.intent.packs import pack
 

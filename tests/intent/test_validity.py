@@ -12,8 +12,8 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import Identity
 from manglecp.intent.validity import validity
+from manglecp.mangle import Fact
 from manglecp.mangle.explain.expiry import Expiry
-from manglecp.mangle.facts import Fact
 
 from .answering import asked
 from .packs import NOW, clock, pack, request

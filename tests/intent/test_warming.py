@@ -13,10 +13,10 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responding import answer_bytes
 from manglecp.intent.tokens import counter
+from manglecp.mangle import External
 from manglecp.mangle.builtins.calendar import zone_names
 from manglecp.mangle.engine.codegen import Generator
-from manglecp.mangle.externals import External
-from manglecp.pack.model import ExternalDescription, Pack
+from manglecp.pack import ExternalDescription, Pack
 from tests.intent.packs import SCHEMA, clock, pack, request
 
 RULES = """

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.why_not import MOST_NAMES
-from manglecp.mangle.facts import Fact
+from manglecp.mangle import Fact
 from manglecp.server.auth import LOCAL
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import WhyNot
-from manglecp.wire.telling import why_not_lines
+from manglecp.wire import WireError, why_not_lines
+from manglecp.wire.messages import UNSET, WhyNot
 from tests.intent.hinting import AUDITOR, SCHEMA, USER, domain, evaluated, hints, hints_of, text_of, tools, why_not
 from tests.intent.packs import NOW_TEXT, TOOLS, Case, cases, pack
 

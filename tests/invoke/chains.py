@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from manglecp.pack.model import ActionDescription, Invocation, Pack
+from manglecp.pack import ActionDescription, Invocation, Pack
 from tests.intent.packs import action, pack
 
 NUMBER: Final = {"n": {"type": "integer"}}

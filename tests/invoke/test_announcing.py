@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.definition import Definition
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.intent.responding import respond
+from manglecp.intent import Definition, Domain, Identity, respond
 from manglecp.invoke.announcing import Announced, Announcing
 from manglecp.invoke.documents import Documents
-from manglecp.store.errors import Invalid
-from manglecp.store.opening import Store, open_store
+from manglecp.store import Invalid, Store, open_store
 from manglecp.store.registry import Registry
-from manglecp.wire.messages.intent import IntentRequest
+from manglecp.wire.messages import IntentRequest
 from tests.intent.packs import NOW, action, pack, request
 
 RETENTION = 300_000

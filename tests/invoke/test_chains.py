@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.witness import verify
-from manglecp.pack.model import ActionDescription, Pack
+from manglecp.harness import verify
+from manglecp.pack import ActionDescription, Pack
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import Fails, shop
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
-from manglecp.store.opening import open_store
-from manglecp.wire.errors import WireError
+from manglecp.intent import Identity
+from manglecp.store import open_store
+from manglecp.wire import WireError, receive
 from manglecp.wire.messages import InvokeRequest
-from manglecp.wire.receiving import receive
 from tests.intent.packs import NOW, NOW_TEXT, action, request
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import ME, SECRETS, Fails, Shop, invocation, shop, token_for

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.invoke.confirmation import LIFETIME_MS, AutoConfirm, Secrets, sign
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import ME, SECRETS, Shop, invocation, shop, token_for

@@ -7,16 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.manifest import manifest
+from manglecp.intent import Domain, manifest
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.run_rules import AFTER
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.values import TRUE, Float, List, Time
-from manglecp.wire.messages.invocation import InvokeResult, StateDelta
+from manglecp.mangle import TRUE, Fact, Float, List, Time
+from manglecp.wire.messages import InvokeResult, StateDelta
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import shop

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.store.opening import open_store
+from manglecp.store import open_store
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.test_resuming import answer, begun, gone_on, names, the_run
 from tests.invoke.workshop import ME, Fails, Work, shop

@@ -8,8 +8,7 @@ import logging
 import pytest
 
 from manglecp.invoke.housekeeping import Housekeeping, tidy
-from manglecp.store.opening import Store, open_store
-from manglecp.store.registry import Kept
+from manglecp.store import Kept, Store, open_store
 
 DAY_MS = 86_400_000
 

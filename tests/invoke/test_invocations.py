@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from manglecp.invoke.invocations import Outcome
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import InvokeResponse
+from manglecp.wire import WireError
+from manglecp.wire.messages import InvokeResponse
 from tests.invoke.chains import chain, steps
 from tests.invoke.test_request_keys import Held
 from tests.invoke.workshop import ME, Shop, invocation, shop

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.invoke.confirmation import AutoConfirm
-from manglecp.pack.model import Pack
+from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.chains import effect
 from tests.invoke.workshop import ME, Fails, Shop, shop

@@ -10,7 +10,7 @@ import pytest
 
 from manglecp.invoke import dispatching, invocations, run_rules, running
 from manglecp.invoke.checking import Checks
-from manglecp.pack.model import Pack
+from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import shop
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from manglecp.invoke.settings import InvokeSettings
-from manglecp.store.opening import Store, open_store
-from manglecp.store.runs.model import Run, RunState
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import InvokeResult
+from manglecp.store import Run, RunState, Store, open_store
+from manglecp.wire import WireError
+from manglecp.wire.messages import InvokeResult
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import ME, Shop, shop
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.invoke.local import SECRET_FILE, local_secrets, open_packs
-from manglecp.pack.problems import PackError
-from manglecp.store.errors import Unusable
+from manglecp.pack import PackError
+from manglecp.store import Unusable
 from tests.intent.packs import request
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

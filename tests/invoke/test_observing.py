@@ -9,7 +9,7 @@ import pytest
 
 from manglecp.invoke.model import Outcome
 from manglecp.invoke.observing import events_of, summary_of
-from manglecp.wire.messages.invocation import InvokeResult
+from manglecp.wire.messages import InvokeResult
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Fails, shop
 

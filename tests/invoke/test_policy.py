@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import ANONYMOUS, Identity
-from manglecp.intent.manifest import manifest
+from manglecp.intent import ANONYMOUS, Identity, manifest
 from manglecp.pack.model import Limits
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError
 from tests.intent.packs import request
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import ME, Shop, shop

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.wire.messages.invocation import ProgressPayload
+from manglecp.wire.messages import ProgressPayload
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Fails, shop
 

@@ -11,8 +11,8 @@ import pytest
 from manglecp.invoke.arguments import secret_names
 from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.invoke.documents import Documents, Proven
-from manglecp.store.opening import open_store
-from manglecp.wire.errors import WireError
+from manglecp.store import open_store
+from manglecp.wire import WireError
 from tests.invoke.chains import chain, effect
 from tests.invoke.workshop import ME, Fails, Shop, shop
 

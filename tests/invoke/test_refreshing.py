@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.domain import Domain
+from manglecp.intent import Domain
 from manglecp.invoke import refreshing
 from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.invoke.refreshing import kept_up_to_date
-from manglecp.pack.model import GeneratorDescription, Pack
-from manglecp.toolhost.dispatch import Answer
-from manglecp.toolhost.dispatch.errors import failure
+from manglecp.pack import GeneratorDescription, Pack
+from manglecp.toolhost import Answer, failure
 from manglecp.toolhost.passes import Generated
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import ME, Shop, shop

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
-from manglecp.store.opening import Store, open_store
-from manglecp.store.runs.model import Run
-from manglecp.wire.errors import WireError
+from manglecp.intent import Identity
+from manglecp.store import Run, Store, open_store
+from manglecp.wire import WireError
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import ME, Fails, shop

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.classes import State
+from manglecp.harness import State
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.turns import GateRefused, Resumption, Turn, Turns
-from manglecp.pack.model import Pack
-from manglecp.store.opening import Store, open_store
-from manglecp.store.runs.model import Decision, Run, RunState
-from manglecp.wire.errors import WireError
+from manglecp.pack import Pack
+from manglecp.store import Decision, Run, RunState, Store, open_store
+from manglecp.wire import WireError
 from tests.invoke.test_chains import chain, effect, steps
 from tests.invoke.workshop import ME, Fails, Shop, Work, shop
 

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS
+from manglecp.intent import ANONYMOUS, Domain
 from manglecp.invoke.invoker import Invoker
-from manglecp.pack.reading import read_pack
-from manglecp.store.opening import open_store
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.pack import read_pack
+from manglecp.store import open_store
+from manglecp.toolhost import Dispatcher
+from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.wire import receive
 from manglecp.wire.messages import IntentRequest, InvokeRequest
-from manglecp.wire.receiving import receive
 
 FOLDER = Path(__file__).parent / "seed_pack"
 

@@ -15,10 +15,7 @@ import pytest
 from manglecp.invoke.journal import appending
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
-from manglecp.store.database import Place, Transaction
-from manglecp.store.errors import Busy, Invalid, StoreError
-from manglecp.store.ledger import Note
-from manglecp.store.opening import Store, open_database, open_store
+from manglecp.store import Busy, Invalid, Note, Place, Store, StoreError, Transaction, open_database, open_store
 
 PATIENCE = 30.0
 DATABASE = open_database(":memory:")

@@ -14,12 +14,10 @@ from click.testing import CliRunner
 from manglecp.cli import cli
 from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.invoke.local import open_packs
-from manglecp.invoke.trial import trial
-from manglecp.pack.default_governance import default_governance
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError
-from manglecp.toolhost.packs import profile_of
-from manglecp.wire.errors import WireError
+from manglecp.invoke.trial_run import trial
+from manglecp.pack import Pack, PackError, default_governance
+from manglecp.toolhost import profile_of
+from manglecp.wire import WireError
 from tests.intent.packs import pack
 from tests.invoke.test_chains import chain, steps
 from tests.invoke.turns import action, changed

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from manglecp.base.digest import digest
+from manglecp.harness import Forged, MutationReady, ToolRequests
 from manglecp.harness.call_spec import CallSpec
-from manglecp.harness.states import Forged, MutationReady, ToolRequests, redeem_call
+from manglecp.harness.states import redeem_call
 from manglecp.invoke.model import Call
 from manglecp.invoke.turns import Reads, Turns
-from manglecp.pack.default_governance import default_governance
+from manglecp.pack import default_governance
 from tests.invoke.turns import (
     ADMISSION,
     RUN,

@@ -8,16 +8,15 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace as replaced
 
 from manglecp.base.digest import digest, digest_text
-from manglecp.harness.witness import Witness
+from manglecp.harness import Witness
 from manglecp.invoke.forms import Forms
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.turns import GateRefused, Reads, Turns
-from manglecp.pack.default_governance import default_governance
+from manglecp.pack import default_governance
 from tests.invoke.turns import ACTIONS, call, changed, check_witnesses, claims, event, outcome, rows, terms
 
 NAMES = [name for name, action in ACTIONS.items() if action.tier < 3]

@@ -10,12 +10,11 @@ import msgspec
 from manglecp.base.digest import digest_bytes
 from manglecp.harness import verify
 from manglecp.harness.policy import PolicyPackage, package_of
-from manglecp.intent.definition import Step, Undo
+from manglecp.intent import Step, Undo
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.turns import ChainTerms, RunTerms, Turns
-from manglecp.pack.default_governance import default_governance
-from manglecp.pack.model import ActionDescription
+from manglecp.pack import ActionDescription, default_governance
 
 MARKER = "zq-secret-words"
 """Stands in every argument, output and message. A witness never holds it."""

@@ -15,19 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manglecp.base.digest import digest_text
-from manglecp.harness.states import MutationReady, ToolRequests, redeem_call
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
+from manglecp.harness import MutationReady, ToolRequests
+from manglecp.harness.states import redeem_call
+from manglecp.intent import Domain, Identity
 from manglecp.invoke.confirmation import AutoConfirm, Secrets, sign
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.settings import InvokeSettings
-from manglecp.pack.model import Pack
-from manglecp.store.opening import Store, open_store
-from manglecp.toolhost.dispatch import Answer, DispatchError
-from manglecp.toolhost.dispatch.errors import failure
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import InvokeRequest, InvokeResult, ProgressPayload
-from manglecp.wire.receiving import receive
+from manglecp.pack import Pack
+from manglecp.store import Store, open_store
+from manglecp.toolhost import Answer, DispatchError, failure
+from manglecp.wire import WireError, receive
+from manglecp.wire.messages import InvokeRequest, InvokeResult, ProgressPayload
 from tests.intent.packs import NOW, request
 
 ME = Identity("me", frozenset({"explain_policy"}), "local")

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from manglecp.mangle.errors import AnalysisError, EvalError, StratificationError
 from manglecp.mangle.limits import Limits

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.mangle.declarations import FunctionalDependency
-from manglecp.mangle.declarations import Predicate as Known
+from manglecp.mangle.declarations import FunctionalDependency, Predicate as Known
 from manglecp.mangle.types import ANY, NUMBER, STRING
 from manglecp.mangle.values import Name
 from tests.mangle.loading import complaints, facts, load, refusal

@@ -5,8 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer

@@ -6,8 +6,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.mangle.intervals import Interval, clamp, coalesce, holds_somewhere
 from manglecp.mangle.naive import evaluate

@@ -7,12 +7,11 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.mangle import printer
 from manglecp.mangle.errors import ParseError
-from manglecp.mangle.layout import WIDTH, layout
+from manglecp.mangle.formatter import WIDTH, layout
 from manglecp.mangle.lexer import comments
 from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.source import Source

@@ -8,8 +8,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, TypeAlias
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.mangle import printer
 from manglecp.mangle.errors import AnalysisError

@@ -7,8 +7,7 @@ import struct
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.naive import evaluate

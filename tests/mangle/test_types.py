@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from manglecp.mangle.parser import parse
 from manglecp.mangle.source import Source

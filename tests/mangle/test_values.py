@@ -17,8 +17,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.text import value_text

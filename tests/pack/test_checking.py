@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.intent.survey import survey
+from manglecp.intent import survey
 from manglecp.pack.problems import Problem
 from tests.base.test_text import PROSE
 from tests.pack.folders import ACTIONS, EXTERNALS, RULES, SMALL, write

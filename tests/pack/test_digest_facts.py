@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.intent.domain import Domain
+from manglecp.intent import Domain
 from manglecp.pack.problems import PackError, Problem
 from manglecp.pack.reading import read_pack
 from tests.pack.folders import problem, read, write

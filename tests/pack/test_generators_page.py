@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.intent.domain import Domain
+from manglecp.intent import Domain
 from manglecp.invoke.refreshing import PATIENCE
 from manglecp.toolhost.generator import facts
 from manglecp.toolhost.passes import MOST_BYTES

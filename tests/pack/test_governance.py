@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from manglecp.harness.policy import package_of
-from manglecp.pack.default_governance import default_governance
+from manglecp.pack.governance_defaults import default_governance
 from manglecp.pack.reading import read_pack
 from tests.pack.folders import RULES, problem, problems, read, write
 

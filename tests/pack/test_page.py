@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.mangle.model import Result
+from manglecp.mangle import Result
 from manglecp.pack import asking, folder, governance, reading, skills
 from manglecp.pack.model import AuthSettings, Disclosure, Invocation, Limits, Settings
 from manglecp.toolhost.externals import BATCH
-from manglecp.wire.vocabulary import CATEGORIES
+from manglecp.wire import CATEGORIES
 from tests.pack.folders import RULES, problems, read, write
 
 PAGE = Path(__file__).resolve().parents[2].joinpath("docs/reference/packs.md").read_text(encoding="utf-8")

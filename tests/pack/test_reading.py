@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.mangle.source import Trust
+from manglecp.mangle import Trust
 from manglecp.pack import folder
 from manglecp.pack.problems import PackError
 from manglecp.pack.reading import read_pack

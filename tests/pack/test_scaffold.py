@@ -9,11 +9,9 @@ from subprocess import run
 import msgspec
 import pytest
 
-from manglecp.intent.domain import Domain
+from manglecp.intent import Domain, Identity
 from manglecp.intent.evaluation import evaluate
-from manglecp.intent.identity import Identity
-from manglecp.mangle.layout import layout
-from manglecp.mangle.source import Trust
+from manglecp.mangle import Trust, layout
 from manglecp.pack.problems import PackError
 from manglecp.pack.reading import read_pack
 from manglecp.pack.scaffold import INTENT, write_scaffold

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.pack.toml_places import Path, Places
 

@@ -25,10 +25,8 @@ from typing import Any, Final
 
 import httpx
 
-from manglecp.client import Client
-from manglecp.client.consent import Signer
-from manglecp.store.opening import Store, open_store
-from manglecp.store.runs.model import Run, RunState
+from manglecp.client import Client, Signer
+from manglecp.store import Run, RunState, Store, open_store
 from tests.processes import Logging
 from tests.replicas.pack import write_pack
 from tests.replicas.proxies import PATIENCE, proxy

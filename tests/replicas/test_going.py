@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from manglecp.client import ServerError
-from manglecp.store.runs.model import RunState
+from manglecp.store import RunState
 from tests.replicas.proxies import PATIENCE
 from tests.replicas.site import JSON, TOKENS, Site
 from tests.server.desk import encoded, intent

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from manglecp.cli import cli
-from manglecp.pack.problems import Problems
+from manglecp.pack import Problems
+from manglecp.server import ServerSettings
 from manglecp.server.configuration import read_server_settings
-from manglecp.server.settings import ServerSettings
-from manglecp.store.opening import open_store
+from manglecp.store import open_store
 from tests.replicas.proxies import PAGE, PATIENCE
 from tests.store.postgres import server_programs
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from manglecp.invoke.confirmation import sign
+from manglecp.invoke import sign
 from tests.replicas.proxies import PATIENCE, has_nginx
 from tests.replicas.site import JSON, SECRETS, TOKENS, Replica, Site
 from tests.server.desk import encoded, intent, invoke

@@ -13,11 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from manglecp.intent.identity import Identity
-from manglecp.invoke.confirmation import AutoConfirm
-from manglecp.invoke.settings import InvokeSettings
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError
+from manglecp.intent import Identity
+from manglecp.invoke import AutoConfirm, InvokeSettings
+from manglecp.pack import Pack, PackError
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth
 from manglecp.server.core import Core, Handled
@@ -26,7 +24,7 @@ from manglecp.server.replies import Reply
 from manglecp.server.serving import Serving
 from manglecp.server.sessions import Session, Transport
 from manglecp.server.settings import ServerSettings
-from manglecp.store.opening import open_store
+from manglecp.store import open_store
 from tests.intent.packs import NOW, action, pack
 from tests.invoke.workshop import Shop, Work, shop
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.admission import Admission, Buckets
 from manglecp.server.auth import LOCAL
 from manglecp.server.settings import Rate, ServerSettings
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError
 from tests.server.desk import PATIENCE, Tokens, desk, intent, invoke
 from tests.server.slow import slow_evaluations
 

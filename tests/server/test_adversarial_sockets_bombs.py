@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from manglecp.pack.model import Limits, Pack
+from manglecp.pack import Pack
+from manglecp.pack.model import Limits
 from manglecp.server.settings import ServerSettings
 from tests.adversarial.reaching_out import asked
 from tests.adversarial.test_09_parser_bombs import BOMBS, around

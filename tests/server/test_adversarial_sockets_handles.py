@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
-from manglecp.invoke.confirmation import sign
+from manglecp.intent import Identity
+from manglecp.invoke import sign
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect
 from tests.invoke.workshop import token_for

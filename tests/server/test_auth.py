@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.server.auth import tokens as tokens_module
 from manglecp.server.auth.jwt import JwtAuth, JwtSettings
 from manglecp.server.auth.several import Several

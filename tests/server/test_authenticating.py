@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from manglecp.intent.identity import Identity
-from manglecp.invoke.confirmation import AutoConfirm
+from manglecp.intent import Identity
+from manglecp.invoke import AutoConfirm
 from manglecp.server.settings import Rate, ServerSettings
 from tests.server.desk import RULES, Client, Tokens, authenticate, desk, encoded, intent, invoke, plain_pack
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.server import listening, protocols
 from tests.server.desk import PATIENCE, Tokens, encoded, intent, invoke
 from tests.server.house import JSON, House, house

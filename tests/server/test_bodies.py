@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manglecp.server.bodies import Gone, read_body
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError
 
 MOST = 1 << 20
 PART = 1 << 16

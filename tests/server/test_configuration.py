@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.pack.problems import PackError
+from manglecp.pack import PackError
 from manglecp.server.configuration import load_server_settings
 from manglecp.server.settings import Rate, ServerSettings
 

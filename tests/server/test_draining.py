@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from manglecp.invoke.settings import InvokeSettings
+from manglecp.invoke import InvokeSettings
 from manglecp.server.settings import ServerSettings
-from manglecp.store.runs.model import Run, RunState
+from manglecp.store import Run, RunState
 from tests.invoke.test_leaving import Slow
 from tests.invoke.workshop import shop
 from tests.server.desk import PATIENCE, Desk, desk, encoded, intent, invoke, plain_pack

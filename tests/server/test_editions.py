@@ -12,16 +12,15 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from manglecp.intent.tokens import counter
-from manglecp.invoke.settings import InvokeSettings
-from manglecp.pack.problems import PackError
-from manglecp.pack.watching import Change, Watched
+from manglecp.invoke import InvokeSettings
+from manglecp.pack import PackError, Watched
+from manglecp.pack.watching import Change
 from manglecp.server.core import Core
 from manglecp.server.edition import Edition, open_edition
 from manglecp.server.reloading import reload_on_change
 from manglecp.server.serving import Reloaded, Serving
 from manglecp.server.settings import ServerSettings
-from manglecp.store.opening import open_store
-from manglecp.store.runs.model import RunState
+from manglecp.store import RunState, open_store
 from tests.invoke.test_resuming import begun, the_run
 from tests.invoke.workshop import shop
 from tests.server.desk import PATIENCE, Client, intent, invoke, plain_pack

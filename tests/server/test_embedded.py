@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from manglecp import Client, Server
-from manglecp.client.errors import ServerError
-from manglecp.pack.problems import PackError
+from manglecp.client import ServerError
+from manglecp.pack import PackError
 from tests.server.desk import encoded, intent
 from tests.server.house import JSON
 

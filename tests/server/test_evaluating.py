@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from manglecp.intent.identity import ANONYMOUS
-from manglecp.invoke.invoker import Invoker
+from manglecp.intent import ANONYMOUS
+from manglecp.invoke import Invoker
 from manglecp.server.evaluating import Evaluating, Turn
 from manglecp.server.settings import ServerSettings
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.intent import IntentRequest
+from manglecp.wire import WireError
+from manglecp.wire.messages import IntentRequest
 from tests.server import desk as server
 
 PATIENCE = 60.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.invoke import invoker
-from manglecp.store.errors import Busy, StoreError, Unusable
+from manglecp.store import Busy, StoreError, Unusable
 from tests.server.desk import Tokens, desk, encoded, intent
 from tests.server.slow import slow_evaluations
 

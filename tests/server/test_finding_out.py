@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from manglecp.invoke.confirmation import AutoConfirm
+from manglecp.invoke import AutoConfirm
 from manglecp.server.assembly import Source, open_core
 from manglecp.server.core import Core
 from tests.pack.folders import write

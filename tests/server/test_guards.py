@@ -7,7 +7,7 @@ from websockets.exceptions import InvalidStatus
 
 from manglecp.server.binding import is_loopback
 from manglecp.server.guards import Guards
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError
 from tests.server.desk import Tokens, encoded, intent
 from tests.server.house import JSON, house
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import Identity
-from manglecp.pack.model import SkillText
+from manglecp.intent import Identity
+from manglecp.pack import SkillText
 from manglecp.server.app import App
 from manglecp.server.metrics import Metrics
 from manglecp.server.settings import Rate, ServerSettings
 from manglecp.server.tls import Tls
-from manglecp.wire.errors import CODES
+from manglecp.wire import CODES
 from tests.invoke.test_request_keys import Held
 from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, Tokens, cancel, desk, encoded, intent, invoke, plain_pack

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply
 from manglecp.server.settings import ServerSettings
-from manglecp.wire.messages import InvokeRequest
-from manglecp.wire.messages.invocation import ProgressPayload
-from manglecp.wire.receiving import receive
+from manglecp.wire import receive
+from manglecp.wire.messages import InvokeRequest, ProgressPayload
 from tests.server.desk import PATIENCE, Tokens, cancel, desk, encoded, intent, invoke, plain_pack
 from tests.server.slow import slow_evaluations
 

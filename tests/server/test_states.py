@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manglecp.server.settings import ServerSettings
-from manglecp.store.errors import Unusable
+from manglecp.store import Unusable
 from tests.server.desk import PATIENCE, RULES, authenticate, desk, intent, invoke, plain_pack
 from tests.server.slow import slow_evaluations
 

@@ -11,8 +11,8 @@ import pytest
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply
 from manglecp.server.steps import Steps, go, run
+from manglecp.wire import receive
 from manglecp.wire.messages import InvokeRequest
-from manglecp.wire.receiving import receive
 from tests.server.desk import encoded, invoke
 
 

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.server.logs import configure
 from manglecp.server.metrics import Metrics
 from manglecp.server.tracing import Tracing, tracing

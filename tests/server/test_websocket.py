@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.server import websocket
 from manglecp.server.listening import PING_SECONDS
 from manglecp.server.settings import ServerSettings

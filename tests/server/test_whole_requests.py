@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.server.guards import Guards
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply

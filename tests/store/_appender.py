@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from hashlib import sha256
 
-from manglecp.harness.shapes import Filled, Template
+from manglecp.harness import Filled
+from manglecp.harness.shapes import Template
 from manglecp.store.opening import open_store
 
 

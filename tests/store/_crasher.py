@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from manglecp.harness.replay import ready_from
+from manglecp.harness import ready_from
 from manglecp.store.database import Rows
 from manglecp.store.instants import system_clock
 from manglecp.store.issues import IssueMemory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from manglecp.harness.replay import ready_from
+from manglecp.harness import ready_from
 from manglecp.store.instants import system_clock
 from manglecp.store.issues import IssueMemory
 from manglecp.store.issues.events import Add, Close, Discover

@@ -8,8 +8,7 @@ from io import BytesIO
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.base.hash_chain import EMPTY
 from manglecp.store.issues import View

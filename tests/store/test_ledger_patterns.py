@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.base.hash_chain import GENESIS, Head
 from manglecp.base.json import canonical
+from manglecp.harness import Filled
 from manglecp.harness.patterns import write_pattern
-from manglecp.harness.shapes import Filled, Template
+from manglecp.harness.shapes import Template
 from manglecp.store.database import Rows, Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
 from manglecp.store.ledger import LEDGER, Body, Note, verify_export

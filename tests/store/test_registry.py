@@ -7,8 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.store.opening import Store, open_store
 from manglecp.store.registry import RETENTION_MS, Kept, Swept

@@ -12,8 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from manglecp.harness.replay import ready_from
-from manglecp.harness.states import Blocked, CallSpec, Forged, JoinClosed, MutationReady, redeem
+from manglecp.harness import Blocked, CallSpec, Forged, JoinClosed, MutationReady, ready_from, redeem
 from manglecp.store.errors import Refused
 from manglecp.store.issues import IssueMemory, Status
 from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update

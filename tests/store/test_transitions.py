@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from manglecp.harness.states import MutationReady
+from manglecp.harness import MutationReady
 from manglecp.store.errors import Invalid, Refused
 from manglecp.store.issues import Status
 from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update

@@ -6,8 +6,7 @@ import itertools
 from typing import Any
 
 from manglecp.base.digest import digest
-from manglecp.harness.replay import ready_from
-from manglecp.harness.states import MutationReady
+from manglecp.harness import MutationReady, ready_from
 
 __all__ = ["POLICY", "ready", "ready_for", "turn"]
 

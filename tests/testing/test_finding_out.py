@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.testing import load_pack
 from manglecp.testing.watching import PackCoverage
-from manglecp.toolhost.generators import NoFacts
+from manglecp.toolhost import NoFacts
 from tests.pack.folders import ACTIONS, write
 from tests.testing.test_plugin import run_pytest
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.domain import Domain
-from manglecp.mangle.errors import ParseError
+from manglecp.intent import Domain
+from manglecp.mangle import ParseError
 from manglecp.testing import Pack, Refused, load_pack
 from manglecp.testing.watching import PackCoverage, watched
 from tests.intent.packs import action

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from manglecp.base.digest import digest, digest_bytes
-from manglecp.harness.states import CallSpec, JoinClosed, MutationReady, ToolRequests
+from manglecp.harness import CallSpec, JoinClosed, MutationReady, ToolRequests
 from manglecp.toolhost.dispatch import Call
 
 _BASE = "capabilities.change_morphisms"

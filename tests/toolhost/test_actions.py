@@ -12,7 +12,7 @@ import pytest
 
 import manglecp
 from manglecp import Context, Limits, action
-from manglecp.toolhost.action import Declaration, declaration
+from manglecp.toolhost.action_decorator import Declaration, declaration
 from manglecp.toolhost.plugin import PluginError, action_id, load
 from manglecp.toolhost.shapes import HintError
 from manglecp.toolhost.tool import Tool

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError
-from manglecp.toolhost.dispatch import keys as module
+from manglecp.toolhost.dispatch import Answer, Call, DispatchError, keys as module
 from manglecp.toolhost.dispatch.errors import failure
 from manglecp.toolhost.dispatch.keys import Keys
 from manglecp.toolhost.state import Artifact

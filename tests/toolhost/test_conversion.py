@@ -7,8 +7,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, NotRequired, Typed
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.toolhost.conversion import ConversionError, converter
 from manglecp.toolhost.schema import schema

@@ -10,15 +10,9 @@ from pathlib import Path
 import pytest
 
 from manglecp import external
-from manglecp.mangle import Program
-from manglecp.mangle.errors import EvalError, ValueFault
-from manglecp.mangle.externals import External
-from manglecp.mangle.source import Source
-from manglecp.mangle.values import Float, List, Name, Time
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError
-from manglecp.pack.reading import read_pack
-from manglecp.toolhost.action import serving
+from manglecp.mangle import EvalError, External, Float, List, Name, Program, Source, Time, ValueFault
+from manglecp.pack import Pack, PackError, read_pack
+from manglecp.toolhost.action_decorator import serving
 from manglecp.toolhost.externals import BATCH, serve_externals
 
 DECL = """Decl similar(Text, Count, Id) descr [external(), mode("+", "+", "-")] bound [/string, /number, /string].

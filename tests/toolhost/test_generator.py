@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manglecp import Part, Progress, facts
-from manglecp.toolhost.action import serving
+from manglecp.toolhost.action_decorator import serving
 from manglecp.toolhost.plain import encode_value
 
 Take = Callable[..., dict[str, Any]]

@@ -12,11 +12,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.mangle import Fact, Program
-from manglecp.mangle.source import Source
-from manglecp.mangle.values import Name
-from manglecp.pack.problems import PackError
-from manglecp.pack.reading import read_pack
+from manglecp.mangle import Fact, Name, Program, Source
+from manglecp.pack import PackError, read_pack
 from manglecp.toolhost import passes
 from manglecp.toolhost.dispatch import Answer
 from manglecp.toolhost.generators import Generated, Looking, NoFacts, serve_facts

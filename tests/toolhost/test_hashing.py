@@ -7,8 +7,7 @@ import sys
 from types import ModuleType
 from unittest.mock import patch
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.toolhost import hashing
 

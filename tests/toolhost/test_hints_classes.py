@@ -11,7 +11,7 @@ import pytest
 import typing_extensions
 
 from manglecp import action
-from manglecp.toolhost.action import declaration
+from manglecp.toolhost.action_decorator import declaration
 from manglecp.toolhost.context import Reports
 from manglecp.toolhost.conversion import ConversionError, converter
 from manglecp.toolhost.host.execution import InvalidInput, Worker

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, NewType
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.toolhost.conversion import ConversionError, converter
 from manglecp.toolhost.schema import schema

@@ -2,8 +2,7 @@
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.toolhost.patterns import matcher
 

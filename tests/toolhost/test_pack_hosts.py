@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.pack.problems import PackError
-from manglecp.pack.reading import read_pack
+from manglecp.pack import PackError, read_pack
 from manglecp.toolhost.dispatch import Answer
 from manglecp.toolhost.dispatch.programs import Places, read_by
 from manglecp.toolhost.packs import profile_of, serve_actions

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError
-from manglecp.pack.reading import read_pack
+from manglecp.pack import Pack, PackError, read_pack
 from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
 from manglecp.toolhost.packs import serve_actions
 from tests.toolhost.dispatch.hosts import error, nothing_left

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
+from manglecp.mangle import INT_MAX, INT_MIN, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
 from manglecp.mangle.types import (
     ANY,
     BASES,
@@ -19,7 +20,6 @@ from manglecp.mangle.types import (
     Type,
     Union,
 )
-from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
 from manglecp.wire.values import SAFE_INTEGER
 from tests.mangle.strategies import names, strings
 

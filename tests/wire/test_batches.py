@@ -9,11 +9,9 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from manglecp.mangle import Program, Source
-from manglecp.mangle.builtins.calendar import parse_rfc3339
+from manglecp.mangle import Program, Source, parse_rfc3339
 from manglecp.wire import batches
 from manglecp.wire.checking import Checking
 from manglecp.wire.errors import WireError

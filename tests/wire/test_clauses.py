@@ -9,14 +9,10 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from manglecp.mangle import Program, printer
-from manglecp.mangle.parser import parse
-from manglecp.mangle.source import Source
+from manglecp.mangle import Float, Name, Program, Source, parse, printer
 from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
-from manglecp.mangle.values import Float, Name
 from manglecp.wire.clauses import fact_object, read_clause, write_clause
 from manglecp.wire.decoding import decode
 from manglecp.wire.errors import WireError

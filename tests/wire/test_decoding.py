@@ -5,8 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.wire.decoding import brackets, decode, deeper_than
 from manglecp.wire.faults import Fault

@@ -12,13 +12,9 @@ from typing import Any, Final
 import jsonschema_rs
 import pytest
 
-from manglecp.intent import responding
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent import ANONYMOUS, Domain, Identity, responding
 from manglecp.intent.responding import answer_bytes
-from manglecp.mangle.errors import MangleError
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
+from manglecp.mangle import MangleError, Program, Source
 from manglecp.pack.model import Limits
 from manglecp.wire.errors import CODES
 from manglecp.wire.json_schemas import schema

@@ -4,13 +4,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from manglecp.mangle import Program, Source
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import holds_somewhere
-from manglecp.mangle.values import INT_MAX, INT_MIN, Name, Value
+from manglecp.mangle import INT_MAX, INT_MIN, Fact, Name, Program, Source, Value, holds_somewhere
 from manglecp.wire.facts import WILDCARD, read_fact, write_fact
 from manglecp.wire.faults import Fault
 from manglecp.wire.schemas import Schemas, snake_case

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from manglecp.pack.problems import Problems
+from manglecp.pack import Problems
 from manglecp.pack.settings import read_settings
 from manglecp.wire.json_schemas import DIALECT, TYPES, all_schemas, schema
 from manglecp.wire.messages import CLIENT_TYPES, Message

@@ -9,11 +9,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.intent.manifest import manifest
+from manglecp.intent import Domain, Identity, manifest
 from manglecp.intent.responding import answer_bytes
-from manglecp.pack.reading import read_pack
+from manglecp.pack import read_pack
 from manglecp.wire.json_schemas import schema
 from manglecp.wire.messages import IntentResponse
 from manglecp.wire.receiving import receive_from_server

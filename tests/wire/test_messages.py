@@ -18,8 +18,7 @@ from manglecp.wire.messages import (
     IntentRequest,
     InvokeResponse,
 )
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.envelope import given as is_given
+from manglecp.wire.messages.envelope import UNSET, given as is_given
 from manglecp.wire.messages.intent import Intent, IntentPayload
 from manglecp.wire.messages.invocation import InvokeResult
 from manglecp.wire.messages.session import AuthenticatePayload, CancelPayload

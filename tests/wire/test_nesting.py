@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from manglecp.mangle import Fact, Program, Source
+from manglecp.mangle import Fact, List, Map, Name, Pair, Program, Source, Struct, Value
 from manglecp.mangle.syntax import Apply, Atom, Clause, Term
-from manglecp.mangle.values import List, Map, Name, Pair, Struct, Value
 from manglecp.wire.clauses import read_clause, write_clause
 from manglecp.wire.errors import WireError
 from manglecp.wire.faults import Fault

@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from manglecp.mangle import Fact, Program, Source
-from manglecp.mangle.values import FALSE, INT_MAX, INT_MIN, TRUE, Float, List, Map, Name, Time
+from manglecp.mangle import FALSE, INT_MAX, INT_MIN, TRUE, Fact, Float, List, Map, Name, Program, Source, Time
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages.manifest import TIME_FORMATS
 from manglecp.wire.profile import Profile

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.mangle import Program, Source
 from manglecp.wire.errors import WireError

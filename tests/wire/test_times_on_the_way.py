@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.manifest import manifest
-from manglecp.mangle import Fact, Program, Source
-from manglecp.mangle.intervals import holds_somewhere
-from manglecp.mangle.values import INT_MAX, INT_MIN
+from manglecp.intent import Domain, manifest
+from manglecp.mangle import INT_MAX, INT_MIN, Fact, Program, Source, holds_somewhere
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages import IntentRequest, InvokeResponse
 from manglecp.wire.messages.intent import Intent, IntentPayload

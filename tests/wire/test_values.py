@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from manglecp.mangle.generic_types import row_accepts
+from manglecp.mangle import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value, row_accepts
 from manglecp.mangle.types import (
     BYTES,
     DURATION,
@@ -28,7 +27,6 @@ from manglecp.mangle.types import (
     Vocabulary,
     parts,
 )
-from manglecp.mangle.values import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
 from manglecp.wire.decoding import decode
 from manglecp.wire.faults import Fault
 from manglecp.wire.shapes import ANYTHING, Shape

@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.pack.reading import read_pack
+from manglecp.pack import read_pack
+from manglecp.toolhost import Answer, Dispatcher, serve_actions
 from manglecp.toolhost.context import Context, Reports
-from manglecp.toolhost.dispatch import Answer, Dispatcher
-from manglecp.toolhost.packs import serve_actions
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import asking
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from examples.workspace.repository.actions import swapping
 from examples.workspace.repository.actions.diffs import applied, read_diff, reversed_diff, written

@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from examples.workspace.repository.actions.patching import Edit, apply_patch, check_patch, make_patch
 from examples.workspace.repository.actions.reading import read_range

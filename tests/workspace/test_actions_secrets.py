@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from examples.workspace.repository.actions.committing import commit
 from examples.workspace.repository.actions.history import git_diff

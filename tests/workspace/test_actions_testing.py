@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from examples.workspace.repository.actions.failures import parse_failures
-from examples.workspace.repository.actions.testing import TestRun as Run
-from examples.workspace.repository.actions.testing import compare_runs, run_tests
+from examples.workspace.repository.actions.testing import TestRun as Run, compare_runs, run_tests
 from examples.workspace.repository.refusal import Refused
 from tests.workspace.acting import context
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.intent.domain import Domain
-from manglecp.pack.problems import PackError
-from manglecp.pack.reading import read_pack
-from manglecp.toolhost.generators import Generated, Looking, serve_facts
+from manglecp.intent import Domain
+from manglecp.pack import PackError, read_pack
+from manglecp.toolhost import Generated, Looking, serve_facts
 from tests.toolhost.sandbox.confined import require
 from tests.workspace.repositories import Repository, layered, messy
 from tests.workspace.scans import scanned

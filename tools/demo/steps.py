@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from manglecp.client import Client, Evaluation, Outcome, Question, ServerError, Signer, Tool, WorkingState
-from manglecp.client.consent import OnConfirm
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import Options
-from manglecp.wire.messages.invocation import ProgressPayload
-from manglecp.wire.messages.tools import MacroTool
-from manglecp.wire.telling import derivation_lines, fact_text, why_not_lines
+from manglecp.client import Client, Evaluation, OnConfirm, Outcome, Question, ServerError, Signer, Tool, WorkingState
+from manglecp.wire import derivation_lines, fact_text, why_not_lines
+from manglecp.wire.messages import UNSET, MacroTool, Options, ProgressPayload
 from tools.demo.place import Place, Server
 from tools.demo.showing import Unexpected, expect, say, table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from manglecp.wire.errors import CODES
+from manglecp.wire import CODES
 from tools.reference.tables import cell, table
 
 __all__ = ["blocks"]

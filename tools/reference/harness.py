@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from manglecp.harness.classes import CLASSES, Retry, State, diagram
+from manglecp.harness import State
+from manglecp.harness.classes import CLASSES, Retry, diagram
 from tools.reference.tables import table
 
 __all__ = ["blocks"]

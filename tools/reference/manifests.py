@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.wire.json_schemas import TYPES, all_schemas
+from manglecp.wire import TYPES, all_schemas
 from manglecp.wire.messages import CLIENT_TYPES
 from tools.reference.tables import cell, table
 

@@ -10,10 +10,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 from unittest import mock
 
-from manglecp.pack import settings
-from manglecp.pack.problems import Problems
-from manglecp.pack.sections import Section, read_toml
-from manglecp.wire.vocabulary import CATEGORIES
+from manglecp.pack import Problems, Section, read_toml, settings
+from manglecp.wire import CATEGORIES
 from tools.reference.tables import cell, table
 
 __all__ = ["blocks"]

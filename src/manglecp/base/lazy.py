@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
-__all__ = ["attach"]
+__all__ = ["attach", "exported_names"]
 
 
 def attach(package: str, init_file: str) -> Callable[[str], object]:
@@ -19,10 +19,12 @@ def attach(package: str, init_file: str) -> Callable[[str], object]:
     modules: dict[str, str] = {}
 
     def __getattr__(name: str) -> object:
-        if name.startswith("__"):  # the import system probes for some of these on every import
+        if name.startswith("__") and name != "__all__":  # the import system probes for some of these on every import
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if not modules:
-            modules.update(_exports(init_file))
+            modules.update(exported_names(init_file))
+        if name == "__all__":
+            return list(modules)
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(modules[name], package), name)
@@ -32,8 +34,8 @@ def attach(package: str, init_file: str) -> Callable[[str], object]:
     return __getattr__
 
 
-def _exports(init_file: str) -> dict[str, str]:
-    """Return the module of each name that the stub exports, in order."""
+def exported_names(init_file: str) -> dict[str, str]:
+    """Return the names that a package's stub exports, each with its module."""
     with open(init_file + "i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib would slow the start of a host
         text = stub.read()
     exports: dict[str, str] = {}

@@ -11,12 +11,17 @@ import click
 
 from manglecp.cli import inputs
 from manglecp.cli.outputs import Progress, refuse
-from manglecp.mangle import naive
-from manglecp.mangle.engine import CompiledProgram, evaluate
-from manglecp.mangle.errors import Diagnostic, MangleError
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.model import Result, Statistics
-from manglecp.mangle.program import Program
+from manglecp.mangle import (
+    CompiledProgram,
+    Diagnostic,
+    Limits,
+    MangleError,
+    Program,
+    Result,
+    Statistics,
+    evaluate,
+    naive,
+)
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile

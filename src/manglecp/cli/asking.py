@@ -19,10 +19,9 @@ from manglecp.cli.outputs import json_text, write_text
 from manglecp.cli.packs import PACK
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
-    from manglecp.intent.identity import Identity
-    from manglecp.pack.model import Pack
-    from manglecp.pack.problems import PackError
-    from manglecp.wire.errors import WireError
+    from manglecp.intent import Identity
+    from manglecp.pack import Pack, PackError
+    from manglecp.wire import WireError
 
 __all__ = [
     "LOCAL",
@@ -153,7 +152,7 @@ def _cache(given: str | None) -> Path | bool:
 
 def identity_of(who: str | None, permissions: tuple[str, ...]) -> Identity:
     """The owner of the machine may see everything; somebody else is tried out with exactly what is given."""
-    from manglecp.intent.identity import ANONYMOUS, Identity
+    from manglecp.intent import ANONYMOUS, Identity
 
     if who is None:
         return Identity(LOCAL, frozenset({_EXPLAIN_POLICY, *permissions}), LOCAL)
@@ -166,8 +165,8 @@ def identity_of(who: str | None, permissions: tuple[str, ...]) -> Identity:
 
 def message_of(kind: str, payload: dict[str, Any], pack: Pack) -> Any:
     """Through the same door as everybody else."""
+    from manglecp.wire import receive
     from manglecp.wire.messages import VERSION
-    from manglecp.wire.receiving import receive
 
     envelope = {"type": kind, "id": "shell", "manglecp": VERSION, "payload": payload}
     settings = pack.settings
@@ -196,8 +195,8 @@ def refuse_pack(error: PackError) -> NoReturn:
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
     """Tell why the request is refused, as an error message or for people, and end the verb with status 1."""
     from manglecp.cli.intent_text import refusal, what_to_state
-    from manglecp.mangle.errors import MangleError
-    from manglecp.wire.sending import encode
+    from manglecp.mangle import MangleError
+    from manglecp.wire import encode
 
     if identity.trust == LOCAL and isinstance(error.__cause__, MangleError):
         click.echo(error.__cause__.render(), err=True)  # whoever owns the machine may know which rule it was

@@ -88,7 +88,7 @@ def command(
     """
     from manglecp.cli.calling import Asked, call
     from manglecp.cli.intent_request import given_facts, value_of
-    from manglecp.pack.problems import PackError
+    from manglecp.pack import PackError
 
     server = Server(token, secret_file)
     if isinstance(target, str):

@@ -29,21 +29,11 @@ from manglecp.cli.intent_text import what_to_state
 from manglecp.cli.invocation_text import answer_lines, failure_lines
 from manglecp.cli.outputs import Progress, write_lines, write_text
 from manglecp.cli.places import Place
-from manglecp.intent.identity import Identity
-from manglecp.invoke.answers import Answer
-from manglecp.invoke.confirmation import sign
-from manglecp.invoke.invoker import Invoker
-from manglecp.invoke.local import Opened, open_packs
-from manglecp.store.errors import StoreError
-from manglecp.store.runs.model import RunState
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import IntentResponse
-from manglecp.wire.messages.invocation import InvokeResponse, InvokeResult, ProgressPayload
-from manglecp.wire.messages.tools import MacroTool
-from manglecp.wire.sending import encode
-from manglecp.wire.telling import why_not_lines
-from manglecp.wire.texts import read_instant
+from manglecp.intent import Identity
+from manglecp.invoke import Answer, Invoker, Opened, open_packs, sign
+from manglecp.store import RunState, StoreError
+from manglecp.wire import WireError, encode, read_instant, why_not_lines
+from manglecp.wire.messages import UNSET, IntentResponse, InvokeResponse, InvokeResult, MacroTool, ProgressPayload
 
 __all__ = [
     "Asked",

@@ -11,16 +11,10 @@ from manglecp.base.text import escape_invisible
 from manglecp.cli.calling import NotProven, arguments, print_answer, showing, status_of
 from manglecp.cli.outputs import Progress
 from manglecp.cli.servers import Person, Server, asked_at_terminal, talk
-from manglecp.client.answers import Tool
-from manglecp.client.client import Client
-from manglecp.client.consent import Question
-from manglecp.invoke.answers import Answer
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import Options
-from manglecp.wire.messages.invocation import InvokeResult
-from manglecp.wire.telling import why_not_lines
-from manglecp.wire.texts import read_instant
+from manglecp.client import Client, Question, Tool
+from manglecp.invoke import Answer
+from manglecp.wire import WireError, read_instant, why_not_lines
+from manglecp.wire.messages import UNSET, InvokeResult, Options
 
 __all__ = ["call_server"]
 

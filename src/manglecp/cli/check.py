@@ -15,13 +15,11 @@ from manglecp.cli import inputs
 from manglecp.cli.asking import cache_option, degrade_option, program_option
 from manglecp.cli.looking import ShownLooking
 from manglecp.cli.outputs import Progress, count, report, write_lines
-from manglecp.mangle.errors import Diagnostic, MangleError
-from manglecp.mangle.program import Program
+from manglecp.mangle import Diagnostic, MangleError, Program
 
 if TYPE_CHECKING:  # rule files are checked without what knows packs
-    from manglecp.pack.model import Pack
-    from manglecp.pack.problems import Problem
-    from manglecp.toolhost.generators import Generated
+    from manglecp.pack import Pack, Problem
+    from manglecp.toolhost import Generated
 
 __all__ = ["command"]
 
@@ -83,8 +81,8 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
 
 
 def _check_pack(folder: str, params: Sequence[str], finding: dict[str, Any], as_json: bool) -> int:
-    from manglecp.intent.survey import survey
-    from manglecp.invoke.trial import trial
+    from manglecp.intent import survey
+    from manglecp.invoke import trial
 
     checked = Path(folder).resolve().name
     about: dict[str, Any] = {}
@@ -116,7 +114,7 @@ def _check_pack(folder: str, params: Sequence[str], finding: dict[str, Any], as_
 def _serve(finding: dict[str, Any], pack: Pack) -> AbstractContextManager[Generated | None]:
     if not pack.generators:
         return nullcontext()
-    from manglecp.toolhost.generators import serve_facts
+    from manglecp.toolhost import serve_facts
 
     return serve_facts(pack, told=ShownLooking(), **finding)
 

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from manglecp.cli import VERBS
 
 if TYPE_CHECKING:
-    from manglecp.pack.stated import Settings
+    from manglecp.pack import Settings
 
 __all__ = ["intents", "packs", "verbs"]
 
@@ -45,8 +45,7 @@ def intents(context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def _settings(target: object) -> Settings | None:
-    from manglecp.pack.outline import read_outline
-    from manglecp.pack.problems import PackError
+    from manglecp.pack import PackError, read_outline
 
     if not isinstance(target, str | Path):
         return None

@@ -12,7 +12,7 @@ from manglecp.cli import Trouble
 from manglecp.cli.outputs import Progress, json_text, write_lines, write_text
 
 if TYPE_CHECKING:
-    from manglecp.conformance.report import Report
+    from manglecp.conformance import Report
 
 __all__ = ["command"]
 
@@ -71,8 +71,7 @@ def command(
     import asyncio
 
     try:
-        from manglecp.conformance.plan import PlanError, read_plan
-        from manglecp.conformance.running import run
+        from manglecp.conformance import PlanError, read_plan, run
     except ModuleNotFoundError as error:
         raise Trouble(f"{error.name} is not installed; the extra manglecp[client] brings it") from None
     try:

@@ -11,11 +11,10 @@ import click
 from manglecp.cli.asking import pack_argument
 from manglecp.cli.places import Place, place_options
 from manglecp.cli.serving_options import DEFAULT, address, answering, bound_at, not_here, source_of, started
-from manglecp.server.binding import Listening, Refused, is_loopback
-from manglecp.server.logs import configure
+from manglecp.server import Listening, Refused, configure, is_loopback
 
 if TYPE_CHECKING:
-    from manglecp.server.core import Core
+    from manglecp.server import Core
 
 __all__ = ["command"]
 
@@ -48,10 +47,8 @@ def _serve(folder: Path, at: tuple[str, int], place: Place) -> None:
 
     import uvloop
 
-    from manglecp.pack.problems import PackError
-    from manglecp.server.reloading import reload_on_change
-    from manglecp.server.running import serve_http
-    from manglecp.server.who import Who
+    from manglecp.pack import PackError
+    from manglecp.server import Who, reload_on_change, serve_http
 
     listening = Listening(host=at[0], port=at[1])
 

@@ -11,8 +11,7 @@ from manglecp.cli import inputs
 from manglecp.cli.answering import Answer, Bounds, Engine, answer
 from manglecp.cli.explaining import Reply, choose, facts
 from manglecp.cli.outputs import report, write_text
-from manglecp.mangle.engine import show_plan as plan_text
-from manglecp.mangle.program import Program
+from manglecp.mangle import Program, show_plan as plan_text
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile

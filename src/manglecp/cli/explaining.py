@@ -11,10 +11,8 @@ import click
 from manglecp.base.suggestions import closest_match
 from manglecp.cli.json_facts import json_facts
 from manglecp.cli.outputs import json_text, report
-from manglecp.mangle.errors import MangleError
+from manglecp.mangle import MangleError, Program, Result
 from manglecp.mangle.explain import read_fact
-from manglecp.mangle.model import Result
-from manglecp.mangle.program import Program
 
 __all__ = ["Question", "Reply", "choose", "facts"]
 

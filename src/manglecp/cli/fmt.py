@@ -12,9 +12,7 @@ import click
 
 from manglecp.cli import inputs
 from manglecp.cli.outputs import Progress, report, write_lines, write_text
-from manglecp.mangle.errors import Diagnostic, ParseError
-from manglecp.mangle.layout import layout
-from manglecp.mangle.parser import decode
+from manglecp.mangle import Diagnostic, ParseError, decode, layout
 
 __all__ = ["command"]
 

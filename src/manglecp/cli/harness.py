@@ -16,7 +16,7 @@ from manglecp.cli.harness_files import INVALID, Unreadable, documents, judged, r
 from manglecp.cli.outputs import Progress, count, json_text, write_lines
 
 if TYPE_CHECKING:  # what judges is loaded by the verbs that judge
-    from manglecp.harness.judging import Judgement
+    from manglecp.harness import Judgement
 
 __all__ = ["command"]
 
@@ -126,7 +126,7 @@ def check(
 def _check_turn(file: str, witness: Path | None, as_json: bool) -> None:
     judgement = judged(read_object(file), source_name(file))
     if witness is not None:
-        from manglecp.harness.witness import witness_of
+        from manglecp.harness import witness_of
 
         write_file(witness, [json_text(witness_of(judgement))])
     write_lines([json_text(judgement.as_json())] if as_json else _lines(judgement))
@@ -187,8 +187,7 @@ def verify(file: str, as_json: bool) -> None:
 
     Exit status: 0 nothing differs, 1 something does, 2 FILE is no witness.
     """
-    from manglecp.harness.errors import InvalidEvidence
-    from manglecp.harness.witness import verify as verified
+    from manglecp.harness import InvalidEvidence, verify as verified
 
     try:
         try:

@@ -14,7 +14,7 @@ from manglecp.cli.files import STDIN, read, source_name
 from manglecp.cli.outputs import json_text, write_lines
 
 if TYPE_CHECKING:  # what judges is loaded by the verbs that judge
-    from manglecp.harness.judging import Judgement
+    from manglecp.harness import Judgement
 
 __all__ = ["INVALID", "Unreadable", "documents", "judged", "read_object", "write_file"]
 
@@ -47,8 +47,7 @@ class Unreadable(Exception):
 
 def judged(document: Mapping[str, Any], name: str) -> Judgement:
     """The judgement about this evidence. Raises :class:`Unreadable` where it is no evidence."""
-    from manglecp.harness.errors import InvalidEvidence
-    from manglecp.harness.judging import judge
+    from manglecp.harness import InvalidEvidence, judge
 
     try:
         return judge(document)
@@ -58,8 +57,7 @@ def judged(document: Mapping[str, Any], name: str) -> Judgement:
 
 def read_object(file: str) -> dict[str, Any]:
     """The JSON object in a file. Raises :class:`Unreadable` where there is something else in it."""
-    from manglecp.wire.decoding import decode
-    from manglecp.wire.faults import Fault
+    from manglecp.wire import Fault, decode
 
     try:
         value = decode(read(file, LARGEST_TURN))
@@ -72,8 +70,7 @@ def read_object(file: str) -> dict[str, Any]:
 
 def documents(log: str, source: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
     """The turns of a log, read as they are asked for."""
-    from manglecp.harness.adapters import LogError, LogLimits
-    from manglecp.harness.adapters import ingest as turns_of
+    from manglecp.harness.adapters import LogError, LogLimits, ingest as turns_of
 
     limits = LogLimits()
     bound, pinned = _policy(policy)
@@ -98,7 +95,7 @@ def _policy(name: str | None) -> tuple[Any, str | None]:
     if name is None:
         return None, None
     if Path(name).is_file() or name == STDIN:
-        from manglecp.harness.adapters.policies import CONSTRAINTS
+        from manglecp.harness.adapters import CONSTRAINTS
 
         given = read_object(name)
         for member, value in given.items():

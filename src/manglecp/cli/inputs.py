@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from manglecp.cli.files import FILE, STDIN, read, source_name
-from manglecp.mangle.builtins.calendar import parse_rfc3339
-from manglecp.mangle.errors import Diagnostic, ParseError
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.parser import decode, parse
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
-from manglecp.mangle.values import INT_MAX, INT_MIN
+from manglecp.mangle import (
+    INT_MAX,
+    INT_MIN,
+    Diagnostic,
+    Fact,
+    ParseError,
+    Program,
+    Source,
+    decode,
+    parse,
+    parse_rfc3339,
+)
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile

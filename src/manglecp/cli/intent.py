@@ -26,11 +26,10 @@ from manglecp.cli.outputs import Progress, write_lines, write_text
 from manglecp.cli.servers import Server, talk, target_argument, token_option
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
-    from manglecp.intent.domain import Domain
-    from manglecp.intent.identity import Identity
-    from manglecp.mangle.externals import External
-    from manglecp.pack.model import Pack
-    from manglecp.toolhost.generators import Generated
+    from manglecp.intent import Domain, Identity
+    from manglecp.mangle import External
+    from manglecp.pack import Pack
+    from manglecp.toolhost import Generated
 
 __all__ = ["command"]
 
@@ -120,12 +119,10 @@ def command(
 def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: bool) -> None:
     import msgspec
 
-    from manglecp.client.answers import Evaluation
-    from manglecp.client.client import Client
-    from manglecp.intent.identity import ANONYMOUS
-    from manglecp.wire.errors import WireError
-    from manglecp.wire.messages.intent import Constraints, IntentResponse, Options
-    from manglecp.wire.sending import encode
+    from manglecp.client import Client, Evaluation
+    from manglecp.intent import ANONYMOUS
+    from manglecp.wire import WireError, encode
+    from manglecp.wire.messages import Constraints, IntentResponse, Options
 
     async def ask(client: Client) -> Evaluation:
         intent = payload["intent"]
@@ -172,12 +169,9 @@ def _answer(
     *,
     as_json: bool,
 ) -> None:
-    from manglecp.intent.domain import Domain
-    from manglecp.intent.responding import respond
-    from manglecp.pack.problems import PackError
-    from manglecp.pack.reading import read_pack
-    from manglecp.wire.errors import WireError
-    from manglecp.wire.sending import encode
+    from manglecp.intent import Domain, respond
+    from manglecp.pack import PackError, read_pack
+    from manglecp.wire import WireError, encode
 
     try:
         with Progress("loading") as progress, ExitStack() as hosts:
@@ -227,7 +221,7 @@ def _externals(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Mapping
     """What answers external predicates, if there are any, until the answer is there."""
     if not pack.externals:
         return {}
-    from manglecp.toolhost.externals import serve_externals
+    from manglecp.toolhost import serve_externals
 
     served = serve_externals(pack, degrade=finding["degrade"], allow_weaker=finding["allow_weaker"])
     return hosts.enter_context(served)
@@ -237,6 +231,6 @@ def _generated(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Generat
     """What finds facts out, if the pack has any."""
     if not pack.generators:
         return None
-    from manglecp.toolhost.generators import serve_facts
+    from manglecp.toolhost import serve_facts
 
     return hosts.enter_context(serve_facts(pack, told=ShownLooking(), **finding))

@@ -14,13 +14,8 @@ import click
 
 from manglecp.cli.files import read, source_name
 from manglecp.cli.outputs import report
-from manglecp.mangle.errors import MangleError
-from manglecp.mangle.parser import decode
-from manglecp.mangle.text import instant_text
-from manglecp.wire.decoding import decode as decode_json
-from manglecp.wire.faults import Fault
-from manglecp.wire.stated import one_fact, stated
-from manglecp.wire.texts import instant_of_milliseconds, read_instant
+from manglecp.mangle import MangleError, decode, instant_text
+from manglecp.wire import Fault, decode as decode_json, instant_of_milliseconds, one_fact, read_instant, stated
 
 __all__ = ["given_facts", "value_of"]
 

@@ -8,12 +8,9 @@ from typing import Any, Final
 from manglecp.base.text import escape_invisible
 from manglecp.cli.outputs import count
 from manglecp.cli.shown_tools import ShownTool
-from manglecp.intent.responding import Answer
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import IntentResult, ProofHints
-from manglecp.wire.messages.tools import MacroTool
-from manglecp.wire.telling import Heading, coverage_lines, derivation_lines, error_lines, why_not_lines
+from manglecp.intent import Answer
+from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, error_lines, why_not_lines
+from manglecp.wire.messages import UNSET, IntentResult, MacroTool, ProofHints
 
 __all__ = ["lines", "refusal", "result_lines", "tool_lines", "what_to_state"]
 

@@ -12,10 +12,8 @@ import msgspec
 from manglecp.base.text import escape_invisible
 from manglecp.cli.intent_request import value_of
 from manglecp.cli.intent_text import refusal
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.invocation import InvokeResult
-from manglecp.wire.telling import fact_text
+from manglecp.wire import WireError, fact_text
+from manglecp.wire.messages import UNSET, InvokeResult
 
 __all__ = ["answer_lines", "assignment", "failure_lines", "what_to_decide"]
 

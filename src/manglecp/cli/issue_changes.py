@@ -9,9 +9,7 @@ import msgspec
 
 from manglecp.cli import issue_options as options
 from manglecp.cli.issue_gate import Gate, gated
-from manglecp.store.issues import Issue
-from manglecp.store.issues.events import AddDependency, Close, Discover, RemoveDependency, Update
-from manglecp.store.issues.model import EDGE_TYPES
+from manglecp.store.issues import EDGE_TYPES, AddDependency, Close, Discover, Issue, RemoveDependency, Update
 
 __all__ = ["close", "dep", "discover", "update"]
 

@@ -18,7 +18,7 @@ from manglecp.cli.issue_memory import opened, refusal
 from manglecp.cli.issue_options import actor, as_json, database
 
 if TYPE_CHECKING:
-    from manglecp.harness.states import MutationReady
+    from manglecp.harness import MutationReady
     from manglecp.store.issues import Issue, IssueMemory
 
 __all__ = ["Gate", "gated"]
@@ -106,11 +106,8 @@ def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
 def _right(file: str, active_policy: str) -> MutationReady:
     """The right that a turn's evidence carries, or the end of the command with everything that it lacks."""
     from manglecp.cli import files
-    from manglecp.harness.errors import InvalidEvidence
-    from manglecp.harness.replay import ready_from
-    from manglecp.harness.states import Blocked
-    from manglecp.wire.decoding import decode
-    from manglecp.wire.faults import Fault
+    from manglecp.harness import Blocked, InvalidEvidence, ready_from
+    from manglecp.wire import Fault, decode
 
     try:
         return ready_from(decode(files.read(file)), active_policy)

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from manglecp.base.hash_chain import Head
-from manglecp.cli import files
-from manglecp.cli import issue_text as text
+from manglecp.cli import files, issue_text as text
 from manglecp.cli.issue_memory import opened_store
 from manglecp.cli.issue_options import as_json, database
 from manglecp.cli.outputs import Progress, count, write_lines
@@ -22,7 +21,7 @@ __all__ = ["export", "import_", "verify"]
 @database
 def export(file: str, db: str | None) -> None:
     """Write the events to FILE, one per line; - is standard output."""
-    from manglecp.store.issues.jsonl import export_log
+    from manglecp.store.issues import export_log
 
     with opened_store(db) as store:
         lines = export_log(store)
@@ -41,7 +40,7 @@ def import_(file: str, as_json: bool, db: str | None) -> None:
 
     All of them, or none: then everything that is wrong with the file is said.
     """
-    from manglecp.store.issues.jsonl import BadLog, import_log
+    from manglecp.store.issues import BadLog, import_log
 
     lines = BytesIO(files.read(file))
     with opened_store(db, create=True) as store, Progress("importing"):
@@ -66,7 +65,7 @@ def verify(head: str | None, as_json: bool, db: str | None) -> None:
 
     Rows that were cut off at the end are found with --head only.
     """
-    from manglecp.store.issues.audit import audit
+    from manglecp.store.issues import audit
 
     with opened_store(db) as store, Progress("verifying"):
         result = audit(store, None if head is None else _read_head(head))

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from manglecp.store.errors import Invalid, Refused, StoreError
-from manglecp.store.instants import system_clock
-from manglecp.store.issues.stored import StoredIssues
-from manglecp.store.opening import open_database, place_of
+from manglecp.store import Invalid, Refused, StoreError, open_database, place_of, system_clock
+from manglecp.store.issues import StoredIssues
 
 if TYPE_CHECKING:
     from manglecp.store.issues import IssueMemory

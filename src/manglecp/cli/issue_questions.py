@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from manglecp.cli import issue_options as options
-from manglecp.cli import issue_text as text
+from manglecp.cli import issue_options as options, issue_text as text
 from manglecp.cli.issue_memory import opened
 from manglecp.cli.issue_options import as_json, database
 from manglecp.cli.outputs import write_lines

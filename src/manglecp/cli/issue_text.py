@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from manglecp.cli.outputs import json_text, write_lines
-from manglecp.store.issues import Blocked, Event, Issue, Lease
-from manglecp.store.issues.view import Detail
+from manglecp.store.issues import Blocked, Detail, Event, Issue, Lease
 
 __all__ = [
     "blocked_document",

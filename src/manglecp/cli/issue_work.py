@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from manglecp.cli import issue_options as options
-from manglecp.cli import issue_text as text
+from manglecp.cli import issue_options as options, issue_text as text
 from manglecp.cli.issue_memory import opened
 from manglecp.cli.issue_options import actor, as_json, database
-from manglecp.store.issues.events import Add
+from manglecp.store.issues import Add
 
 __all__ = ["add", "claim", "release", "renew"]
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from manglecp.cli.outputs import json_text
-from manglecp.mangle.fact_parser import parse_facts
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
+from manglecp.mangle import Program, Source, parse_facts
 
 __all__ = ["json_facts"]
 
 
 def json_facts(texts: Iterable[str], program: Program) -> Iterator[str]:
     """Canonical text says everything about a fact, so it is all that is needed."""
-    from manglecp.wire.facts import write_fact
-    from manglecp.wire.schemas import Schemas
+    from manglecp.wire import Schemas, write_fact
 
     schemas = Schemas(program.predicates)
     read = parse_facts(Source("facts", "".join(f"{text}.\n" for text in texts))).facts

@@ -16,9 +16,7 @@ from manglecp.cli.stores import as_json, opened, store_option
 
 if TYPE_CHECKING:
     from manglecp.base.hash_chain import Head
-    from manglecp.store.database import Transaction
-    from manglecp.store.ledger import Entry
-    from manglecp.store.opening import Store
+    from manglecp.store import Entry, Store, Transaction
 
 __all__ = ["command"]
 
@@ -51,7 +49,7 @@ def list_(
     where: str | None,
 ) -> None:
     """List entries in their order: by default the newest, with --since the first after a number."""
-    from manglecp.store.ledger import KINDS
+    from manglecp.store import KINDS
 
     if kind is not None and kind not in KINDS:
         raise click.BadParameter(f"it is one of {', '.join(sorted(KINDS))}.", param_hint="'--kind'")
@@ -109,7 +107,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
     Whoever can write to the database can write a whole new chain. That shows with --expect: note the head that is
     printed somewhere else, and ask for it later. The exit status is 1 if anything differs.
     """
-    from manglecp.store.ledger import verify_export
+    from manglecp.store import verify_export
 
     head = None if expect is None else _read_head(expect)
     if file is not None:
@@ -180,7 +178,7 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 def _line(entry: Entry) -> str:
     from manglecp.base.text import escape_invisible
-    from manglecp.mangle.text import instant_text
+    from manglecp.mangle import instant_text
 
     about = [part for part in (entry.run, entry.identity, _gist(entry.body)) if part]
     return escape_invisible(

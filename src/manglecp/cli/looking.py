@@ -16,7 +16,7 @@ import click
 from manglecp.cli.outputs import Progress
 
 if TYPE_CHECKING:  # most packs find nothing out
-    from manglecp.toolhost.generators import Looking
+    from manglecp.toolhost import Looking
 
 __all__ = ["ShownLooking", "looking_text"]
 

@@ -19,8 +19,7 @@ def command(pack: Path) -> None:
 
     It has settings, one rule file for each level of trust, a skill and an action: change what is there.
     """
-    from manglecp.pack.problems import PackError
-    from manglecp.pack.scaffold import INTENT, write_scaffold
+    from manglecp.pack import INTENT, PackError, write_scaffold
 
     try:
         files = write_scaffold(pack)

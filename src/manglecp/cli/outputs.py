@@ -15,7 +15,7 @@ import click
 from manglecp.cli import Trouble
 
 if TYPE_CHECKING:  # verbs that do not evaluate start without the language
-    from manglecp.mangle.errors import Diagnostic, MangleError
+    from manglecp.mangle import Diagnostic, MangleError
 
 __all__ = ["Progress", "count", "json_text", "refuse", "report", "write_lines", "write_text"]
 

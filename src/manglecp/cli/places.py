@@ -18,7 +18,7 @@ from manglecp.cli.looking import ShownLooking
 from manglecp.cli.stores import store_key, store_options
 
 if TYPE_CHECKING:
-    from manglecp.toolhost.generators import Looking
+    from manglecp.toolhost import Looking
 
 __all__ = ["Place", "place_options"]
 

@@ -13,11 +13,18 @@ import click
 from manglecp.cli.files import FILE, read, source_name
 from manglecp.cli.outputs import count, json_text, write_lines
 from manglecp.cli.policy_files import default_pin, load_package, load_pin, locked, write_pin
-from manglecp.harness.policy import Difference, Pin, PolicyError, PolicyPackage, differences
-from manglecp.harness.policy.doubts import doubts
-from manglecp.harness.policy.promotion import Unchanged, promote
-from manglecp.harness.policy.reports import read_reports
-from manglecp.harness.states import Blocked
+from manglecp.harness import Blocked
+from manglecp.harness.policy import (
+    Difference,
+    Pin,
+    PolicyError,
+    PolicyPackage,
+    Unchanged,
+    differences,
+    doubts,
+    promote,
+    read_reports,
+)
 
 __all__ = ["command"]
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import click
 
 from manglecp.cli.files import read
-from manglecp.harness.policy import Pin, PolicyPackage, observe, read_package, read_pin
-from manglecp.harness.policy.reading import ENDINGS
+from manglecp.harness.policy import ENDINGS, Pin, PolicyPackage, observe, read_package, read_pin
 
 __all__ = ["default_pin", "load_package", "load_pin", "locked", "write_pin"]
 

@@ -11,8 +11,7 @@ from manglecp.cli import inputs
 from manglecp.cli.answering import Bounds, answer
 from manglecp.cli.json_facts import json_facts
 from manglecp.cli.outputs import report, write_lines
-from manglecp.mangle.model import Result, read_query
-from manglecp.mangle.program import Program
+from manglecp.mangle import Program, Result, read_query
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile

@@ -13,7 +13,7 @@ from manglecp.cli.runs_resume import resume
 from manglecp.cli.stores import as_json, opened, operator_option, store_option, store_options
 
 if TYPE_CHECKING:
-    from manglecp.store.runs.model import Verdict
+    from manglecp.store import Verdict
 
 __all__ = ["command"]
 
@@ -36,7 +36,7 @@ def command() -> None:
 def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> None:
     """List runs, the newest first."""
     from manglecp.cli.runs_text import run_document, table
-    from manglecp.store.runs.model import RunState
+    from manglecp.store import RunState
 
     with opened(where) as store, store.reading() as tx:
         found = store.runs.list(tx, None if state is None else RunState(state), limit)
@@ -54,7 +54,7 @@ def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> No
 def show(run: str, as_json: bool, where: str | None) -> None:
     """Show one run: its steps, how each of them ended, and what to decide."""
     from manglecp.cli.runs_text import detail, run_document
-    from manglecp.store.runs.errors import NoRun
+    from manglecp.store import NoRun
 
     with opened(where) as store, store.reading() as tx:
         found = store.runs.show(tx, run)
@@ -93,7 +93,7 @@ def decide(
     Say of the step in doubt whether it happened, or end the run. The decision is an entry in the ledger under your
     name. Afterwards a worker takes the run up, or `manglecp runs resume` does.
     """
-    from manglecp.invoke.deciding import decide as decide_run
+    from manglecp.invoke import decide as decide_run
 
     verdict = _verdict(happened, did_not, abort)
     if verdict == "abort" and step is not None:
@@ -129,8 +129,7 @@ def _output(file: str) -> bytes:
     """In the form in which outputs are kept."""
     import msgspec
 
-    from manglecp.wire.decoding import decode
-    from manglecp.wire.faults import Fault
+    from manglecp.wire import Fault, decode
 
     try:
         return msgspec.json.encode(decode(read(file)))

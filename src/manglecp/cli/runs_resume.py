@@ -14,7 +14,7 @@ from manglecp.cli.places import Place, place_options
 from manglecp.cli.stores import operator_option, refusing
 
 if TYPE_CHECKING:
-    from manglecp.store.opening import Store
+    from manglecp.store import Store
 
 __all__ = ["resume"]
 
@@ -38,7 +38,7 @@ def resume(
     ledger under your name. Ctrl-C cancels between two steps. The exit status is 0 if the run succeeded, 130 if it was
     cancelled, else 1.
     """
-    from manglecp.pack.problems import PackError
+    from manglecp.pack import PackError
 
     with refusing():
         try:
@@ -51,8 +51,7 @@ def resume(
 async def _resume(run: str, folder: Path, by: str, place: Place, *, as_json: bool) -> int:
     from manglecp.cli.calling import hearing, interruptible, print_answer, status_of
     from manglecp.cli.outputs import Progress
-    from manglecp.invoke.answers import decoded
-    from manglecp.invoke.local import open_packs
+    from manglecp.invoke import decoded, open_packs
 
     overheard: list[str] = []
     with Progress("loading") as progress:
@@ -87,9 +86,8 @@ async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity
 
 def _ready(store: Store, run: str, digest: str, by: str) -> str:
     """Can it be claimed here? Then whose it is; if not, say why, and what to do."""
-    from manglecp.invoke.deciding import decide, doubted_step
-    from manglecp.store.runs.errors import NoRun, NotOpen
-    from manglecp.store.runs.model import RunState
+    from manglecp.invoke import decide, doubted_step
+    from manglecp.store import NoRun, NotOpen, RunState
 
     with store.reading() as tx:
         shown = store.runs.show(tx, run)

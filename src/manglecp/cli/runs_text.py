@@ -11,9 +11,9 @@ import msgspec
 from manglecp.base.text import escape_invisible as visible
 from manglecp.cli.invocation_text import what_to_decide
 from manglecp.cli.outputs import count
-from manglecp.invoke.deciding import doubted_step
-from manglecp.mangle.text import instant_text
-from manglecp.store.runs.model import RunState, Shown, Step
+from manglecp.invoke import doubted_step
+from manglecp.mangle import instant_text
+from manglecp.store import RunState, Shown, Step
 
 __all__ = ["detail", "run_document", "table"]
 

@@ -7,8 +7,7 @@ import json
 import click
 
 from manglecp.cli.outputs import write_lines
-from manglecp.wire.errors import did_you_mean
-from manglecp.wire.json_schemas import TYPES, all_schemas, schema
+from manglecp.wire import TYPES, all_schemas, did_you_mean, schema
 from manglecp.wire.messages import CLIENT_TYPES
 
 __all__ = ["command"]

@@ -29,7 +29,7 @@ from manglecp.cli.serving_options import (
     status_of,
     who_of,
 )
-from manglecp.server.binding import Listening, refuse_open
+from manglecp.server import Listening, refuse_open
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -108,7 +108,7 @@ def command(
     if stdio:
         answering(lambda: _streams(folder, place, tokens, jwt, limits, log_level, log_format))
     else:
-        from manglecp.server.logs import configure
+        from manglecp.server import configure
 
         configure(log_level, as_json=log_format == "json")
         answering(lambda: _listen(folder, place, listening, workers, tokens, jwt, limits, log_format))
@@ -137,7 +137,7 @@ def _listen(
 ) -> None:
     refuse_open(listening, auth=tokens is not None or jwt is not None)
     if listening.certificate is not None:
-        from manglecp.server.tls import Tls
+        from manglecp.server import Tls
 
         Tls(listening.certificate, listening.key or listening.certificate).context()  # or it says what is wrong
     bound = bound_at(listening.host, listening.port)
@@ -145,7 +145,7 @@ def _listen(
     def serve() -> None:
         import uvloop
 
-        from manglecp.server.running import serve_http
+        from manglecp.server import serve_http
 
         source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(limits, processes=workers)
         uvloop.run(serve_http(source, listening, who, bound, settings=settings, started=started_in(log_format)))
@@ -154,7 +154,7 @@ def _listen(
         with bound:
             serve()
         return
-    from manglecp.server.workers import run_workers
+    from manglecp.server import run_workers
 
     with bound, shared_figures() as forget:
         raise click.exceptions.Exit(run_workers(workers, lambda: status_of(lambda: answering(serve)), forget))
@@ -170,10 +170,9 @@ def _streams(
     form: str,
 ) -> None:
     """The manifest goes out before the engine is loaded."""
-    from manglecp.pack.outline import outlined, read_outline
-    from manglecp.server.streams import Streams
-    from manglecp.server.who import described
-    from manglecp.wire.sending import encode
+    from manglecp.pack import outlined, read_outline
+    from manglecp.server import Streams, described
+    from manglecp.wire import encode
 
     if sys.stdin is None or sys.stdout is None:  # closed by whoever started us
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
@@ -187,13 +186,13 @@ def _streams(
     except OSError as error:
         raise Trouble(f"cannot write the manifest: {error.strerror}") from None
 
-    from manglecp.server.logs import configure
+    from manglecp.server import configure
 
     configure(level, as_json=form == "json")
 
     import asyncio
 
-    from manglecp.server.running import serve_streams
+    from manglecp.server import serve_streams
 
     source, settings = source_of(folder, place), settings_of(limits)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -23,9 +23,8 @@ from manglecp.cli.consenting import agreed
 from manglecp.cli.packs import PackFolder
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
-    from manglecp.client.client import Client
-    from manglecp.client.consent import OnConfirm, Question
-    from manglecp.wire.errors import WireError
+    from manglecp.client import Client, OnConfirm, Question
+    from manglecp.wire import WireError
 
 __all__ = [
     "Person",
@@ -117,7 +116,7 @@ class Person:
 
     def on_confirm(self) -> OnConfirm:
         """For one invocation, about which nobody is asked twice."""
-        from manglecp.client.errors import Refused
+        from manglecp.client import Refused
 
         asked: list[Question] = []
 
@@ -140,7 +139,7 @@ class Person:
         return agree
 
     def _signed(self, secret: bytes, name: str, question: Question) -> str:
-        from manglecp.client.consent import Signer
+        from manglecp.client import Signer
 
         signer = Signer(secret, name, ask=lambda _: True, clock_ms=lambda: self.clock() // 1_000_000)
         return signer.token(question)
@@ -148,8 +147,8 @@ class Person:
     def _secret(self, name: str) -> bytes | None:
         if self.server.secret_file is not None:
             return _read_secret(self.server.secret_file)
-        from manglecp.invoke.local import SECRET_FILE, local_secrets
-        from manglecp.store.opening import state_directory
+        from manglecp.invoke import SECRET_FILE, local_secrets
+        from manglecp.store import state_directory
 
         here = self.url is None or urlsplit(self.url).hostname in _HERE
         return local_secrets().of(name) if here and (state_directory() / SECRET_FILE).exists() else None
@@ -193,8 +192,7 @@ def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, 
     """What ``work`` gives, connected to the server; a ``WireError`` if it refuses or cannot be reached."""
     import asyncio  # only who talks to a server pays for it
 
-    from manglecp.client.client import Client
-    from manglecp.client.errors import ClientError
+    from manglecp.client import Client, ClientError
 
     async def connected() -> T:
         async with Client(url, token=server.token) as client:
@@ -208,8 +206,8 @@ def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, 
 
 def as_wire_error(error: Exception) -> WireError:
     """The server's own error, or one of ours for what kept it from answering."""
-    from manglecp.client.errors import Refused, ServerError
-    from manglecp.wire.errors import CODES, WireError
+    from manglecp.client import Refused, ServerError
+    from manglecp.wire import CODES, WireError
 
     if not isinstance(error, ServerError | Refused):
         return WireError("x-no_answer", str(error) or "there is no answer")

@@ -16,15 +16,12 @@ import click
 from manglecp.cli.asking import refuse_pack
 from manglecp.cli.places import Place
 from manglecp.cli.stores import refusing
-from manglecp.server.binding import Refused
+from manglecp.server import Refused
 
 if TYPE_CHECKING:
     import socket
 
-    from manglecp.server.assembly import Source
-    from manglecp.server.proxies import Network
-    from manglecp.server.settings import ServerSettings
-    from manglecp.server.who import Who
+    from manglecp.server import Network, ServerSettings, Source, Who
 
 __all__ = [
     "DEFAULT",
@@ -78,7 +75,7 @@ def bound_at(host: str, port: int) -> socket.socket:
     """A socket that listens there; if it cannot, whoever reads why knows what to do."""
     import socket
 
-    from manglecp.server.binding import bind
+    from manglecp.server import bind
 
     try:
         return bind(host, port)
@@ -115,18 +112,18 @@ def log_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def source_of(folder: Path, place: Place) -> Source:
     """What a server is made of: the folder of the pack, and the options of :func:`place_options`."""
-    from manglecp.server.assembly import Source
+    from manglecp.server import Source
 
     return Source(folder=folder, **place)
 
 
 def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
     """Who may ask: anybody where neither is given. Bad tokens or keys are an error of usage."""
-    from manglecp.server.who import Who
+    from manglecp.server import Who
 
     if tokens is None and jwt is None:
         return Who()
-    from manglecp.server.auth.tokens import TokensError
+    from manglecp.server import TokensError
 
     try:
         return Who.of(tokens, jwt)
@@ -173,7 +170,7 @@ def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def _networks(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[Network, ...]:
     if not given:
         return ()
-    from manglecp.server.proxies import network_of
+    from manglecp.server import network_of
 
     try:
         return tuple(map(network_of, given))
@@ -185,11 +182,11 @@ def settings_of(limits: Limits, *, processes: int = 1) -> ServerSettings:
     """What holds for each of so many processes."""
     from dataclasses import replace
 
-    from manglecp.server.settings import ServerSettings
+    from manglecp.server import ServerSettings
 
     settings = ServerSettings()
     if limits["config"] is not None:
-        from manglecp.server.configuration import load_server_settings
+        from manglecp.server import load_server_settings
 
         settings = load_server_settings(limits["config"])
     if limits["drain_seconds"] is not None:
@@ -221,7 +218,7 @@ def _logged(url: str) -> None:
 
 def answering(work: Callable[[], None]) -> None:
     """Whatever keeps the server from serving is told to whoever started it."""
-    from manglecp.pack.problems import PackError
+    from manglecp.pack import PackError
 
     with refusing():
         try:

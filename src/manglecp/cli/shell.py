@@ -18,9 +18,8 @@ from manglecp.cli.stores import refusing
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.cli.looping import Beside
     from manglecp.cli.shell_commands import Shell
-    from manglecp.client.client import Client
-    from manglecp.client.consent import Question
-    from manglecp.intent.identity import Identity
+    from manglecp.client import Client, Question
+    from manglecp.intent import Identity
 
 __all__ = ["command"]
 
@@ -57,7 +56,7 @@ def command(
         server.refuse_others(context, *others, "allow_weaker")
     else:
         server.refuse_for_pack(context)
-    from manglecp.pack.problems import PackError
+    from manglecp.pack import PackError
 
     with refusing():
         try:
@@ -81,7 +80,7 @@ def _talk(
     from manglecp.cli.outputs import Progress
     from manglecp.cli.servers import Person
     from manglecp.cli.shell_commands import Shell
-    from manglecp.client.errors import ClientError
+    from manglecp.client import ClientError
 
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     clock = _clock(now)
@@ -123,7 +122,7 @@ def _clock(now: str | None) -> Callable[[], int]:
     if now is None:
         return time.time_ns
     from manglecp.cli.intent_request import given_facts
-    from manglecp.wire.texts import read_instant
+    from manglecp.wire import read_instant
 
     start, begun = read_instant(given_facts((), (), now)[0]), time.monotonic_ns()
     return lambda: start + time.monotonic_ns() - begun
@@ -133,7 +132,7 @@ def _clock(now: str | None) -> Callable[[], int]:
 
 
 def _remote(url: str, server: Server) -> Any:
-    from manglecp.client.client import Client
+    from manglecp.client import Client
 
     return Client(url, token=server.token)
 
@@ -142,8 +141,8 @@ def _local(folder: Path, place: Place, identity: Identity, clock: Callable[[], i
     """A client of a server that is made of the pack, in this process, for whoever sits here."""
     from contextlib import asynccontextmanager
 
-    from manglecp.client.client import Client
-    from manglecp.server.assembly import Source, open_core
+    from manglecp.client import Client
+    from manglecp.server import Source, open_core
 
     @asynccontextmanager
     async def opened() -> Any:
@@ -177,7 +176,7 @@ def _interact(shell: Shell) -> int:
     from manglecp.base.text import escape_invisible
     from manglecp.cli.shell_commands import Leave
     from manglecp.cli.shell_completion import typing
-    from manglecp.store.opening import state_directory
+    from manglecp.store import state_directory
 
     name = escape_invisible(shell.client.manifest.domain.id)[:40]
     click.echo(f"{name}: `help` lists the commands, Ctrl-D leaves")
@@ -217,8 +216,8 @@ def _do(shell: Shell, line: str) -> bool:
     """Did it go well?"""
     from manglecp.cli.outputs import report, write_lines
     from manglecp.cli.shell_commands import Mistake
-    from manglecp.client.errors import ClientError
-    from manglecp.mangle.errors import MangleError
+    from manglecp.client import ClientError
+    from manglecp.mangle import MangleError
 
     try:
         write_lines(shell.run(line))

@@ -23,13 +23,10 @@ from manglecp.cli.looping import Beside
 from manglecp.cli.outputs import Progress, count
 from manglecp.cli.servers import Person
 from manglecp.cli.shown_tools import ShownTool
-from manglecp.client.answers import Evaluation, Outcome
-from manglecp.client.client import Client
-from manglecp.client.consent import Question
-from manglecp.mangle.text import instant_text
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.stated import one_fact, patterns
-from manglecp.wire.telling import coverage_lines, derivation_lines, fact_text, why_not_lines
+from manglecp.client import Client, Evaluation, Outcome, Question
+from manglecp.mangle import instant_text
+from manglecp.wire import coverage_lines, derivation_lines, fact_text, one_fact, patterns, why_not_lines
+from manglecp.wire.messages import UNSET
 
 __all__ = ["COMMANDS", "Leave", "Mistake", "Shell"]
 

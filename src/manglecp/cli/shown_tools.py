@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from manglecp.intent.definition import Definition
-from manglecp.mangle.text import instant_text
-from manglecp.wire.messages.envelope import UNSET, UnsetType
-from manglecp.wire.messages.tools import MacroTool
+from manglecp.intent import Definition
+from manglecp.mangle import instant_text
+from manglecp.wire.messages import UNSET, MacroTool, UnsetType
 
 __all__ = ["ShownTool"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
-    from manglecp.store.opening import Store
+    from manglecp.store import Store
 
 __all__ = [
     "as_json",
@@ -89,7 +89,7 @@ def store_key(file: Path | None) -> bytes | None:
 @contextmanager
 def refusing() -> Iterator[None]:
     """Whatever the store refuses ends the verb with status 1, and a wrong value with status 2."""
-    from manglecp.store.errors import Invalid, Refused, StoreError
+    from manglecp.store import Invalid, Refused, StoreError
 
     try:
         yield
@@ -108,7 +108,7 @@ def refusing() -> Iterator[None]:
 @contextmanager
 def opened(where: str | None, key_file: Path | None = None) -> Iterator[Store]:
     """A store that is there already: to look at one does not make one."""
-    from manglecp.store.opening import open_store
+    from manglecp.store import open_store
 
     key = store_key(key_file)
     with refusing():
@@ -121,8 +121,7 @@ def opened(where: str | None, key_file: Path | None = None) -> Iterator[Store]:
 
 
 def _has_to_exist(where: str | None) -> None:
-    from manglecp.store.errors import Unusable
-    from manglecp.store.opening import place_of
+    from manglecp.store import Unusable, place_of
 
     path = place_of(where)
     if isinstance(path, Path) and not path.exists():

@@ -18,8 +18,8 @@ from manglecp.cli.places import Place, place_options
 from manglecp.cli.stores import refusing
 
 if TYPE_CHECKING:
-    from manglecp.invoke.local import Opened
-    from manglecp.store.opening import Store
+    from manglecp.invoke import Opened
+    from manglecp.store import Store
 
 __all__ = ["command"]
 
@@ -47,7 +47,7 @@ def command(
     A worker takes up runs of exactly the editions of the packs that it has loaded. SIGTERM and Ctrl-C end it when the
     runs under way are over; a second one ends it at once, and another worker goes on.
     """
-    from manglecp.pack.problems import PackError
+    from manglecp.pack import PackError
 
     with _logged(), refusing():
         try:
@@ -78,8 +78,7 @@ def _logged() -> Iterator[None]:
 
 async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: bool) -> None:
     from manglecp.cli.outputs import Progress, count
-    from manglecp.invoke.local import open_packs
-    from manglecp.invoke.worker import Worker
+    from manglecp.invoke import Worker, open_packs
 
     async with contextlib.AsyncExitStack() as stack:
         with Progress("loading"):
@@ -111,7 +110,7 @@ def _tell(action: str, detail: str) -> None:
 
 
 def _undecided(store: Store, runs: Collection[str]) -> set[str]:
-    from manglecp.store.runs.model import RunState
+    from manglecp.store import RunState
 
     with store.reading() as tx:
         found = [store.runs.show(tx, run) for run in runs]
@@ -120,7 +119,7 @@ def _undecided(store: Store, runs: Collection[str]) -> set[str]:
 
 def _claimed(opened: Opened) -> int:
     """How many runs of these packs belong to somebody, who may be gone."""
-    from manglecp.store.runs.model import RunState
+    from manglecp.store import RunState
 
     digests = {one.domain.digest for one in opened.invokers}
     with opened.store.reading() as tx:

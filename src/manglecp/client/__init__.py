@@ -16,28 +16,6 @@ transports     how messages reach a server
 plain          plain JSON out of what callers give
 """
 
-from __future__ import annotations
+from manglecp.base.lazy import attach
 
-from manglecp.client.answers import Evaluation, Outcome, Tool
-from manglecp.client.client import Client
-from manglecp.client.consent import Question, Signer
-from manglecp.client.errors import ClientError, ConnectionLost, NoAnswer, Refused, ServerError, Unreadable
-from manglecp.client.retrying import Retrying
-from manglecp.client.working_state import WorkingState
-
-__all__ = [
-    "Client",
-    "ClientError",
-    "ConnectionLost",
-    "Evaluation",
-    "NoAnswer",
-    "Outcome",
-    "Question",
-    "Refused",
-    "Retrying",
-    "ServerError",
-    "Signer",
-    "Tool",
-    "Unreadable",
-    "WorkingState",
-]
+__getattr__ = attach(__name__, __file__)

@@ -8,11 +8,18 @@ from typing import Any
 
 from manglecp.client.errors import Refused
 from manglecp.client.working_state import Applied, FactObject
-from manglecp.wire.errors import Violation
-from manglecp.wire.messages.envelope import UNSET, Level, Time
-from manglecp.wire.messages.intent import Constraints, IntentResult, Options
-from manglecp.wire.messages.invocation import InvokeResult, SuggestedIntent
-from manglecp.wire.messages.tools import MacroTool
+from manglecp.wire import Violation
+from manglecp.wire.messages import (
+    UNSET,
+    Constraints,
+    IntentResult,
+    InvokeResult,
+    Level,
+    MacroTool,
+    Options,
+    SuggestedIntent,
+    Time,
+)
 
 __all__ = ["Asked", "Evaluation", "Outcome", "Tool", "unproven"]
 

@@ -20,9 +20,7 @@ from manglecp.client.client import Client
 from manglecp.client.errors import Refused
 from manglecp.client.targets import Target
 from manglecp.client.working_state import WorkingState
-from manglecp.wire.messages.invocation import SuggestedIntent
-from manglecp.wire.messages.manifest import ManifestPayload
-from manglecp.wire.messages.session import Authenticated
+from manglecp.wire.messages import Authenticated, ManifestPayload, SuggestedIntent
 
 __all__ = ["BlockingClient"]
 

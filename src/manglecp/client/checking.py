@@ -16,17 +16,24 @@ from typing import Any, Final
 from manglecp.client.errors import Refused, Unreadable
 from manglecp.client.plain import NotPlain, plain
 from manglecp.client.working_state import FactObject
-from manglecp.invoke.schema_errors import schema_errors
+from manglecp.invoke import schema_errors
+from manglecp.mangle import FALSE, TRUE
 from manglecp.mangle.types import BYTES, DURATION, FLOAT, NAME, NUMBER, STRING, TIME, Singleton, union
-from manglecp.mangle.values import FALSE, TRUE
-from manglecp.wire.checking import Checking
-from manglecp.wire.errors import Violation, refused_arguments, refused_facts, too_large, too_many_facts
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import ArgType, IntentDescription, ManifestPayload, PredicateSchema
-from manglecp.wire.profile import MOST_VIOLATIONS
-from manglecp.wire.publishing import UPGRADE, Published
-from manglecp.wire.schemas import Schema
-from manglecp.wire.shapes import ANYTHING, Shape
+from manglecp.wire import (
+    ANYTHING,
+    MOST_VIOLATIONS,
+    UPGRADE,
+    Checking,
+    Published,
+    Schema,
+    Shape,
+    Violation,
+    refused_arguments,
+    refused_facts,
+    too_large,
+    too_many_facts,
+)
+from manglecp.wire.messages import UNSET, ArgType, IntentDescription, ManifestPayload, PredicateSchema
 
 __all__ = ["Checked", "FactChecks", "check_arguments", "check_size"]
 

@@ -30,13 +30,23 @@ from manglecp.client.retrying import Retrying
 from manglecp.client.targets import Target, transport_to
 from manglecp.client.transports.protocol import OnProgress
 from manglecp.client.working_state import Applied, FactObject, WorkingState, restated
-from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
-from manglecp.wire.messages.envelope import UNSET, Time
-from manglecp.wire.messages.intent import Constraints, Intent, IntentPayload, Options
-from manglecp.wire.messages.invocation import InvokePayload, SuggestedIntent
-from manglecp.wire.messages.manifest import ManifestPayload
-from manglecp.wire.messages.session import Authenticated
-from manglecp.wire.publishing import UPGRADE
+from manglecp.wire import UPGRADE
+from manglecp.wire.messages import (
+    UNSET,
+    Authenticated,
+    Constraints,
+    Intent,
+    IntentPayload,
+    IntentRequest,
+    IntentResponse,
+    InvokePayload,
+    InvokeRequest,
+    InvokeResponse,
+    ManifestPayload,
+    Options,
+    SuggestedIntent,
+    Time,
+)
 
 __all__ = ["Client", "FromState"]
 

@@ -20,11 +20,18 @@ from manglecp.client.credential import Credential
 from manglecp.client.errors import ClientError, ConnectionLost, NoAnswer, Refused, ServerError
 from manglecp.client.retrying import Retrying, repeatable
 from manglecp.client.transports.protocol import OnProgress, Request, Transport
-from manglecp.wire.messages import Authenticate, AuthenticateResponse, ErrorMessage, Manifest, ServerMessage
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import ManifestPayload
-from manglecp.wire.messages.session import Authenticated, AuthenticatePayload
-from manglecp.wire.sending import encode
+from manglecp.wire import encode
+from manglecp.wire.messages import (
+    UNSET,
+    Authenticate,
+    Authenticated,
+    AuthenticatePayload,
+    AuthenticateResponse,
+    ErrorMessage,
+    Manifest,
+    ManifestPayload,
+    ServerMessage,
+)
 
 __all__ = ["Connection"]
 

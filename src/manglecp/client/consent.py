@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from manglecp.base.digest import digest
 from manglecp.client.answers import Tool
 from manglecp.client.errors import ServerError
-from manglecp.invoke.confirmation import sign
+from manglecp.invoke import sign
 
 __all__ = ["OnConfirm", "Question", "Signer", "consent"]
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeAlias, cast
 
 from manglecp.client.errors import Refused
-from manglecp.wire.vocabulary import API_KEY_HEADER, SCHEMES
+from manglecp.wire import API_KEY_HEADER, SCHEMES
 
 __all__ = ["Credential", "Scheme", "TokenSource"]
 

@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from manglecp.base.text import truncate
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.session import ErrorPayload
+from manglecp.wire import WireError
+from manglecp.wire.messages import UNSET, ErrorPayload
 
 __all__ = ["ClientError", "ConnectionLost", "NoAnswer", "Refused", "ServerError", "Unreadable"]
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from manglecp.wire.receiving import MAX_DEPTH
+from manglecp.wire import MAX_DEPTH
 
 __all__ = ["NotPlain", "plain"]
 

@@ -18,7 +18,7 @@ from typing import Any
 from manglecp.client.answers import Evaluation, Outcome, Tool, unproven
 from manglecp.client.client import Client
 from manglecp.client.errors import ClientError, Refused
-from manglecp.wire.messages.envelope import UNSET
+from manglecp.wire.messages import UNSET
 
 __all__ = ["Routed", "RoutedTool", "Router"]
 

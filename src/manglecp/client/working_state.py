@@ -20,11 +20,9 @@ import msgspec
 
 from manglecp.client.errors import Refused
 from manglecp.client.plain import NotPlain, plain
-from manglecp.mangle.intervals import Interval
-from manglecp.wire.facts import interval
-from manglecp.wire.faults import Fault
-from manglecp.wire.messages.invocation import StateDelta
-from manglecp.wire.schemas import Schema
+from manglecp.mangle import Interval
+from manglecp.wire import Fault, Schema, interval
+from manglecp.wire.messages import StateDelta
 
 __all__ = ["Applied", "FactObject", "WorkingState", "restated"]
 

@@ -4,4 +4,6 @@ report = await run("http://127.0.0.1:8000", level=2, plan=read_plan(Path("plan.t
 report.conforms, report.of("failed")
 """
 
-from __future__ import annotations
+from manglecp.base.lazy import attach
+
+__getattr__ = attach(__name__, __file__)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
-from manglecp.wire.json_schemas import schema
+from manglecp.wire import schema
 
 __all__ = ["ROWS", "Misfit", "misfits", "present"]
 

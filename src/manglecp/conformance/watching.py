@@ -13,7 +13,7 @@ from typing import Any, Final
 from manglecp.conformance.lines.line import Answer
 from manglecp.conformance.report import Report
 from manglecp.conformance.shapes import ROWS, misfits, present
-from manglecp.wire.errors import CODES
+from manglecp.wire import CODES
 from manglecp.wire.messages import SERVER_TYPES, VERSION
 
 __all__ = ["CODE_ROWS", "WATCHED", "Watcher"]

@@ -30,3 +30,7 @@ Data meets the modules in this order:
 
 `definition` is a macro-tool as it was proven; `contracts` checks answers independently of the rules.
 """
+
+from manglecp.base.lazy import attach
+
+__getattr__ = attach(__name__, __file__)

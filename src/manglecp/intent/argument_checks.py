@@ -20,12 +20,9 @@ from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.intent.secret_settings import hiding
-from manglecp.mangle.engine import Base
-from manglecp.mangle.packages import Key
+from manglecp.mangle import Base, Key, Value
 from manglecp.mangle.syntax import Apply, Clause, Variable
-from manglecp.mangle.values import Value
-from manglecp.pack.model import ActionDescription, Pack
-from manglecp.pack.problems import Problem
+from manglecp.pack import ActionDescription, Pack, Problem
 
 __all__ = ["check_arguments", "check_settled"]
 

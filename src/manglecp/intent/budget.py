@@ -27,8 +27,7 @@ from manglecp.intent.definition import Definition
 from manglecp.intent.disclosure import DEMOTED
 from manglecp.intent.rendering import Shown, Skills, render, required_skills, skill
 from manglecp.intent.tokens import Counter
-from manglecp.wire.messages.envelope import Level
-from manglecp.wire.messages.tools import MacroTool, Skill
+from manglecp.wire.messages import Level, MacroTool, Skill
 
 __all__ = ["Fitted", "at_first", "fit", "whole"]
 

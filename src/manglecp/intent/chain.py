@@ -16,8 +16,8 @@ from manglecp.intent.macro_id import macro_id
 from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.intent.safety import side_effects
 from manglecp.intent.tool_names import name_problem
-from manglecp.mangle.values import Value
-from manglecp.pack.model import ActionDescription
+from manglecp.mangle import Value
+from manglecp.pack import ActionDescription
 
 __all__ = ["PREDICATES", "Chain", "Rows", "chain"]
 

@@ -21,9 +21,7 @@ from manglecp.intent.safety import safety
 from manglecp.intent.secret_settings import hiding
 from manglecp.intent.tokens import counter
 from manglecp.intent.validity import validity
-from manglecp.mangle.engine.base import Base
-from manglecp.mangle.engine.rows import changed, finder
-from manglecp.mangle.values import part_size
+from manglecp.mangle import Base, changed, finder, part_size
 
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Selected

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from manglecp.intent.evaluation import Evaluation
-from manglecp.mangle.engine.rows import all_rows
+from manglecp.mangle import all_rows
 
 __all__ = ["ContractBroken", "Said", "broken_contracts", "verify"]
 

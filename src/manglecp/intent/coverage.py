@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from manglecp.intent.redaction import Sight, trust_of
+from manglecp.mangle import Trust
 from manglecp.mangle.explain import RuleCoverage as Covered
-from manglecp.mangle.source import Trust
-from manglecp.wire.messages.intent import DormantRule, RuleCoverage
+from manglecp.wire.messages import DormantRule, RuleCoverage
 
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation

@@ -18,10 +18,9 @@ from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.intent.reference_checks import check_references, may_have_step
 from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.intent.tool_names import name_problem
+from manglecp.mangle import Duration
 from manglecp.mangle.syntax import Clause, Literal, Premise, Term, Variable
-from manglecp.mangle.values import Duration
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import Problem
+from manglecp.pack import Pack, Problem
 
 __all__ = ["cross_check"]
 

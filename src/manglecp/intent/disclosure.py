@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
-from manglecp.pack.model import Disclosure
-from manglecp.wire.messages.envelope import Level
+from manglecp.pack import Disclosure
+from manglecp.wire.messages import Level
 
 __all__ = ["DEMOTED", "Preference", "Ranked", "capped", "closed", "level_of", "levels"]
 

@@ -25,23 +25,31 @@ from manglecp.intent.ownership import owners, published_above
 from manglecp.intent.rule_texts import hidden_texts
 from manglecp.intent.said import Statements
 from manglecp.intent.settled import changing, flawed_tools
-from manglecp.mangle.declarations import collect
-from manglecp.mangle.engine import Base
-from manglecp.mangle.errors import Diagnostic, LimitError, MangleError, ParseError
-from manglecp.mangle.externals import External
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.packages import Key, resolve
-from manglecp.mangle.parser import parse
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source, Span, Trust
+from manglecp.mangle import (
+    FALSE,
+    TRUE,
+    Base,
+    Diagnostic,
+    External,
+    Fact,
+    Key,
+    LimitError,
+    Limits,
+    MangleError,
+    ParseError,
+    Program,
+    Source,
+    Span,
+    Trust,
+    Value,
+    collect,
+    parse,
+    resolve,
+)
 from manglecp.mangle.syntax import Decl, Unit
-from manglecp.mangle.values import FALSE, TRUE, Value
+from manglecp.pack import Pack, PackError, Problem
 from manglecp.pack.factfiles import FactFile, read_facts
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError, Problem
-from manglecp.wire import publishing
-from manglecp.wire.profile import Profile
+from manglecp.wire import Profile, publishing
 
 __all__ = ["Domain"]
 

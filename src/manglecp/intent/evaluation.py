@@ -19,19 +19,31 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.lookup import Lookup
 from manglecp.intent.why_not import MOST_NAMES
-from manglecp.mangle.engine.fired import rules_fired
-from manglecp.mangle.errors import Diagnostic, LimitError, MangleError
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.model import Result
-from manglecp.mangle.text import instant_text
-from manglecp.mangle.values import INT_MAX, INT_MIN
-from manglecp.wire.errors import Violation, WireError, budget_exceeded, malformed, refused_facts
-from manglecp.wire.faults import Fault
-from manglecp.wire.messages.intent import Diagnostics, IntentRequest, Options
-from manglecp.wire.publishing import UPGRADE
-from manglecp.wire.texts import instant_of_milliseconds, read_instant
-from manglecp.wire.values import to_value
+from manglecp.mangle import (
+    INT_MAX,
+    INT_MIN,
+    Diagnostic,
+    Fact,
+    LimitError,
+    Limits,
+    MangleError,
+    Result,
+    instant_text,
+    rules_fired,
+)
+from manglecp.wire import (
+    UPGRADE,
+    Fault,
+    Violation,
+    WireError,
+    budget_exceeded,
+    instant_of_milliseconds,
+    malformed,
+    read_instant,
+    refused_facts,
+    to_value,
+)
+from manglecp.wire.messages import Diagnostics, IntentRequest, Options
 
 __all__ = ["Evaluation", "Selected", "evaluate"]
 

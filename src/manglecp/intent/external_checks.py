@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from manglecp.base.suggestions import did_you_mean
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.source import Source, Trust
+from manglecp.mangle import Diagnostic, Source, Trust
 from manglecp.mangle.syntax import Clause, Decl, Literal
-from manglecp.pack.model import ExternalDescription, Pack
-from manglecp.pack.problems import Problem
+from manglecp.pack import ExternalDescription, Pack, Problem
 
 __all__ = ["answered", "declarations", "descriptor", "external_problems"]
 

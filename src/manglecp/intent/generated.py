@@ -11,14 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.mangle.source import Trust
+from manglecp.mangle import Diagnostic, Fact, Key, Predicate, Trust
 from manglecp.mangle.syntax import Clause, Decl
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import Problem
+from manglecp.pack import Pack, Problem
 
 __all__ = ["Generated", "generator_problems", "given_elsewhere"]
 

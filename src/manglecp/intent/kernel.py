@@ -11,8 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from manglecp.mangle.parser import parse
-from manglecp.mangle.source import Source, Trust
+from manglecp.mangle import Source, Trust, parse
 from manglecp.mangle.syntax import Unit
 
 __all__ = [

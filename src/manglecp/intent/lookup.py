@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from manglecp.mangle.engine.rows import all_rows, finder
-from manglecp.mangle.model import Result
-from manglecp.mangle.values import Value, order_key
+from manglecp.mangle import Result, Value, all_rows, finder, order_key
 
 __all__ = ["Lookup", "Row"]
 

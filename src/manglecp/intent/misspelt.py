@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.source import Trust
+from manglecp.mangle import Diagnostic, Trust
 from manglecp.mangle.syntax import Clause, Decl, Literal
-from manglecp.pack.problems import Problem
+from manglecp.pack import Problem
 
 __all__ = ["misspelt"]
 

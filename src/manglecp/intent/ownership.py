@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from manglecp.intent.kernel import OWNERS, PREDICATES
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Trust
-from manglecp.wire.publishing import direction_of
+from manglecp.mangle import Diagnostic, Key, Program, Trust
+from manglecp.wire import direction_of
 
 __all__ = ["owners", "published_above"]
 

@@ -11,8 +11,22 @@ import base64
 import math
 from typing import Any, Final
 
-from manglecp.mangle.text import duration_text, instant_text
-from manglecp.mangle.values import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
+from manglecp.mangle import (
+    FALSE,
+    TRUE,
+    Bytes,
+    Duration,
+    Float,
+    List,
+    Map,
+    Name,
+    Pair,
+    Struct,
+    Time,
+    Value,
+    duration_text,
+    instant_text,
+)
 
 __all__ = ["NotPlain", "plain"]
 

@@ -19,13 +19,9 @@ from manglecp.intent.definition import Definition
 from manglecp.intent.exclusions import Exclusions
 from manglecp.intent.redaction import CUT, SELECTION, Sight, trust_of
 from manglecp.intent.why_not import WhyNots
-from manglecp.mangle import syntax
+from manglecp.mangle import Fact, Key, Trust, syntax
 from manglecp.mangle.explain import Node
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.mangle.source import Trust
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.intent import Derivation, Exclusion, Options, ProofHints, ProofTree, UnmatchedFact
+from manglecp.wire.messages import UNSET, Derivation, Exclusion, Options, ProofHints, ProofTree, UnmatchedFact
 
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Selected

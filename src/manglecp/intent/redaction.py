@@ -18,17 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from manglecp.intent.identity import Identity
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Trust
+from manglecp.mangle import Fact, Key, Program, Trust, fact_text
 from manglecp.mangle.syntax import Clause, Variable
-from manglecp.mangle.text import fact_text
-from manglecp.wire.schemas import snake_case
+from manglecp.wire import snake_case
 
 if TYPE_CHECKING:
     from manglecp.intent.domain import Domain
-    from manglecp.pack.model import Pack
+    from manglecp.pack import Pack
 
 __all__ = [
     "EXPLAIN_POLICY",

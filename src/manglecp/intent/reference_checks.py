@@ -14,7 +14,7 @@ from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.context import uri
 from manglecp.intent.result_checks import check_results
 from manglecp.intent.said import Complaints, Said, Statements
-from manglecp.pack.model import Pack
+from manglecp.pack import Pack
 
 __all__ = ["check_references", "may_have_step"]
 

@@ -20,18 +20,20 @@ from functools import lru_cache
 from manglecp.base.text import escape_invisible
 from manglecp.intent.context import summary, uri
 from manglecp.intent.definition import Definition
-from manglecp.mangle.text import instant_text
-from manglecp.pack.model import SkillText
-from manglecp.wire.messages.envelope import UNSET, Level, UnsetType
-from manglecp.wire.messages.tools import (
+from manglecp.mangle import instant_text
+from manglecp.pack import SkillText
+from manglecp.wire.messages import (
+    UNSET,
     ContextInjection,
     ContextResource,
+    Level,
     MacroTool,
     Metadata,
     Safety,
     Skill,
     SkillReference,
     SkillResource,
+    UnsetType,
     Validity,
 )
 

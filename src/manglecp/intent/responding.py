@@ -26,13 +26,18 @@ from manglecp.intent.identity import Identity
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.proof_hints import Hints, hints_wanted
 from manglecp.intent.tokens import counter
-from manglecp.mangle.errors import LimitError
-from manglecp.wire.errors import WireError, budget_exceeded, invalid_type
-from manglecp.wire.messages import Message
-from manglecp.wire.messages.envelope import UNSET, Level
-from manglecp.wire.messages.intent import Derivation, Diagnostics, IntentRequest, IntentResponse, IntentResult
-from manglecp.wire.receiving import receive
-from manglecp.wire.sending import encode
+from manglecp.mangle import LimitError
+from manglecp.wire import WireError, budget_exceeded, encode, invalid_type, receive
+from manglecp.wire.messages import (
+    UNSET,
+    Derivation,
+    Diagnostics,
+    IntentRequest,
+    IntentResponse,
+    IntentResult,
+    Level,
+    Message,
+)
 
 __all__ = ["Answer", "answer_bytes", "respond"]
 

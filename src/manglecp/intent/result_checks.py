@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.said import Complaints, Said, Statements
-from manglecp.pack.model import ActionDescription, Pack
+from manglecp.pack import ActionDescription, Pack
 
 __all__ = ["check_results"]
 

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from manglecp.base.text import find_invisible
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.parser import argument_span
+from manglecp.mangle import Diagnostic, List, Map, Pair, Struct, argument_span
 from manglecp.mangle.syntax import Apply, Atom, Term, Unit
-from manglecp.mangle.values import List, Map, Pair, Struct
-from manglecp.pack.problems import Problem
+from manglecp.pack import Problem
 
 __all__ = ["hidden_texts"]
 

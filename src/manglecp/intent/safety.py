@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from manglecp.intent.definition import SafetyData
-from manglecp.pack.model import ActionDescription
-from manglecp.wire.messages.tools import SIDE_EFFECTS
+from manglecp.pack import ActionDescription
+from manglecp.wire.messages import SIDE_EFFECTS
 
 __all__ = ["safety", "side_effects"]
 

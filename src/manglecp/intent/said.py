@@ -12,14 +12,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle.errors import Diagnostic, ValueFault
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.mangle.parser import argument_span
+from manglecp.mangle import Diagnostic, Fact, Key, Value, ValueFault, argument_span, evaluate_term, mentions_now
 from manglecp.mangle.syntax import Apply, Clause, Premise, Term, Variable
-from manglecp.mangle.terms import evaluate, mentions_now
-from manglecp.mangle.values import Value
-from manglecp.pack.problems import Problem
+from manglecp.pack import Problem
 
 __all__ = ["Complaints", "Said", "Statements"]
 
@@ -122,5 +117,5 @@ def _constant(term: Term) -> Value | None:
     if not isinstance(term, Apply):
         return term
     with suppress(ValueFault):  # a variable somewhere inside, or a mistake that the language reports
-        return evaluate(term, {}, 0)
+        return evaluate_term(term, {}, 0)
     return None

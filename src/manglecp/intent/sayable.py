@@ -13,15 +13,10 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from manglecp.mangle.explain.candidates import Candidates
-from manglecp.mangle.explain.prover import Prover
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval
-from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Rule
+from manglecp.mangle import Fact, Float, Interval, Key, Name, Rule, Time, Value, order_key
+from manglecp.mangle.explain import Candidates, Prover
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Term, Variable
 from manglecp.mangle.types import ANY, conforms
-from manglecp.mangle.values import Float, Name, Time, Value, order_key
 
 __all__ = ["ANYTHING", "ANY_NAME", "Readable", "Sayable"]
 

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from manglecp.intent.redaction import REDACTED, is_secret_setting, secret_values
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.packages import Key
+from manglecp.mangle import Diagnostic, Key
 from manglecp.mangle.syntax import Clause, Literal, Variable, term_variables
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import Problem
+from manglecp.pack import Pack, Problem
 
 __all__ = ["hiding", "told_secrets"]
 

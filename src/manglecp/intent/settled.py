@@ -11,16 +11,10 @@ from typing import Final
 
 from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Flaw
-from manglecp.mangle.engine import Base
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.explain.dependence import Dependence
-from manglecp.mangle.packages import Key
-from manglecp.mangle.parser import argument_span
-from manglecp.mangle.program import Program
+from manglecp.mangle import Base, Diagnostic, Key, Program, Value, argument_span, order_key
+from manglecp.mangle.explain import Dependence
 from manglecp.mangle.syntax import Clause, Variable
-from manglecp.mangle.values import Value, order_key
-from manglecp.pack.model import Pack
-from manglecp.pack.problems import Problem
+from manglecp.pack import Pack, Problem
 
 __all__ = ["changing", "flawed_tools"]
 

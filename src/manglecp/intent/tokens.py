@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from manglecp.pack.model import TokenCounting
+from manglecp.pack import TokenCounting
 
 __all__ = ["ESTIMATE", "Counter", "Estimate", "Vocabulary", "counter"]
 

@@ -18,13 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manglecp.intent.redaction import Sight
 from manglecp.intent.sayable import ANY_NAME, ANYTHING, Readable, Sayable
-from manglecp.mangle.errors import EvalError
-from manglecp.mangle.explain.hypotheses import Assumed, Effort, Exhausted
-from manglecp.mangle.explain.prover import Prover
-from manglecp.mangle.explain.solver import Finished
-from manglecp.mangle.explain.unlock import Unlock, Unlocked
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
+from manglecp.mangle import EvalError, Fact, Key
+from manglecp.mangle.explain import Assumed, Effort, Exhausted, Finished, Prover, Unlock, Unlocked
 from manglecp.mangle.syntax import Literal
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from manglecp.mangle.explain.expiry import may_expire
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.values import INT_MAX, Duration, Time
+from manglecp.mangle import INT_MAX, Duration, Fact, Time
+from manglecp.mangle.explain import may_expire
 
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation

@@ -19,7 +19,7 @@ import msgspec
 from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responding import answer_bytes
 from manglecp.intent.tokens import counter
-from manglecp.mangle.builtins.calendar import zone
+from manglecp.mangle import zone
 from manglecp.mangle.syntax import Apply, Clause, Equality, Term
 from manglecp.wire.messages import VERSION
 

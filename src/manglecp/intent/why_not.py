@@ -19,14 +19,10 @@ from manglecp.intent.exclusions import Exclusions
 from manglecp.intent.redaction import Sight
 from manglecp.intent.settled import changing
 from manglecp.intent.unlocking import Unlocking, Ways
-from manglecp.mangle.engine.rows import rows_with
-from manglecp.mangle.explain.prover import Prover
-from manglecp.mangle.explain.reach import furthest, satisfying
-from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.matching import Row
-from manglecp.mangle.packages import Key
+from manglecp.mangle import Key, Row, rows_with
+from manglecp.mangle.explain import Prover, Shape, furthest, satisfying
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
-from manglecp.wire.messages.intent import WhyNot
+from manglecp.wire.messages import WhyNot
 
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation

@@ -9,3 +9,7 @@ Three ideas:
 * **Rules say what it meant.** What a run changed, what to do next and how to sum it up is derived by the pack's own
   rules from what its extractors found. Text that an action returned is never taken for anything else.
 """
+
+from manglecp.base.lazy import attach
+
+__getattr__ = attach(__name__, __file__)

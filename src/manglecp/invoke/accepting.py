@@ -15,8 +15,8 @@ import msgspec
 
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
-from manglecp.harness.policy.package import PolicyPackage
-from manglecp.intent.identity import Identity
+from manglecp.harness.policy import PolicyPackage
+from manglecp.intent import Identity
 from manglecp.invoke.admission import Admission
 from manglecp.invoke.checking import Checked, invalid_confirmation
 from manglecp.invoke.claims import Claims
@@ -27,11 +27,8 @@ from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
-from manglecp.pack.model import ActionDescription
-from manglecp.store.ledger import Kind, Note
-from manglecp.store.opening import Store
-from manglecp.store.runs.errors import KeyTaken
-from manglecp.store.runs.model import Claimed, NewRun, RunState, Values
+from manglecp.pack import ActionDescription
+from manglecp.store import Claimed, EntryKind, KeyTaken, NewRun, Note, RunState, Store, Values
 
 __all__ = ["Accepted", "Accepting", "Asked"]
 
@@ -151,7 +148,7 @@ class Accepting:
             consent = checked.consent
             if consent and not self.store.nonces.burn(tx, admission.identity, consent.nonce, consent.expires_ms):
                 raise invalid_confirmation()
-            kind: Kind = "admission" if new is not None else "confirmation"
+            kind: EntryKind = "admission" if new is not None else "confirmation"
             self.store.ledger.append(tx, kind, admission.record(), run=admission.run, identity=admission.identity)
 
     def _keeping(self, new: NewRun, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from manglecp.base.digest import digest
-from manglecp.intent.definition import Definition
+from manglecp.intent import Definition
 
 __all__ = ["Admission", "chain_digest"]
 

@@ -23,13 +23,10 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.intent.definition import Definition
-from manglecp.intent.identity import Identity
+from manglecp.intent import Definition, Identity
 from manglecp.invoke.documents import Documents, Proven, question_digest
-from manglecp.store.errors import Busy
-from manglecp.store.opening import Store
-from manglecp.store.registry import Kept
-from manglecp.wire.messages.intent import IntentRequest
+from manglecp.store import Busy, Kept, Store
+from manglecp.wire.messages import IntentRequest
 
 __all__ = ["Announced", "Announcing"]
 

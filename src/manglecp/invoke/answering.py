@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from manglecp.intent.definition import Definition
-from manglecp.intent.domain import Domain
+from manglecp.intent import Definition, Domain
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.model import Outcome
 from manglecp.invoke.observing import event_rows, events_of, summary_of
@@ -22,10 +21,10 @@ from manglecp.invoke.plan import Plan
 from manglecp.invoke.refusals import Told, cancelled, failed, needs_decision, result_refused
 from manglecp.invoke.results import hiding, result_errors, result_of, scrubbed, unchanged
 from manglecp.invoke.run_rules import NOTHING_SAID, RunRules
-from manglecp.mangle.errors import MangleError
-from manglecp.pack.model import Invocation
-from manglecp.wire.errors import SchemaError, WireError
-from manglecp.wire.messages.invocation import Event, InvokeResult, Next, Observability, StateDelta
+from manglecp.mangle import MangleError
+from manglecp.pack import Invocation
+from manglecp.wire import SchemaError, WireError
+from manglecp.wire.messages import Event, InvokeResult, Next, Observability, StateDelta
 
 __all__ = ["Answering"]
 

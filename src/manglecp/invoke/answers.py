@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import InvokeResult
+from manglecp.wire import WireError
+from manglecp.wire.messages import InvokeResult
 
 __all__ = ["Answer", "decoded", "encoded"]
 

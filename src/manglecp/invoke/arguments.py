@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.intent.definition import Argument, Step, Undo
+from manglecp.intent import Argument, Step, Undo
 from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call
 from manglecp.invoke.pointers import Missing, resolve
-from manglecp.pack.model import ActionDescription
+from manglecp.pack import ActionDescription
 
 __all__ = ["ArgumentMissing", "NoCall", "call_of", "defaults_of", "secret_names", "undo_of", "with_defaults"]
 

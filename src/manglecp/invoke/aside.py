@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from manglecp.harness.schema_breadth import size
+from manglecp.harness import size
 
 __all__ = ["LARGE_TEXT", "aside", "is_large"]
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.text import escape_invisible
-from manglecp.intent.definition import Argument, Definition, Step
+from manglecp.intent import Argument, Definition, Step
 
 __all__ = ["consent_text"]
 

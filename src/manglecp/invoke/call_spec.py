@@ -19,10 +19,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from manglecp.base.digest import digest
-from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.states import CallSpec, Unopened
+from manglecp.harness import CallSpec, Unopened
+from manglecp.harness.policy import PolicyPackage
 from manglecp.invoke.forms import Forms
-from manglecp.pack.model import ActionDescription
+from manglecp.pack import ActionDescription
 
 __all__ = [
     "ADMIT",

@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.witness import Witness
-from manglecp.intent.domain import Domain
-from manglecp.intent.redaction import secret_values
+from manglecp.harness import Witness
+from manglecp.harness.policy import PolicyPackage
+from manglecp.intent import Domain, secret_values
 from manglecp.invoke.accepting import Accepted
 from manglecp.invoke.answering import Answering
 from manglecp.invoke.answers import Answer, encoded
@@ -32,11 +31,11 @@ from manglecp.invoke.refusals import Told, gate_refused
 from manglecp.invoke.run_rules import RunRules, Spoken
 from manglecp.invoke.running import Execution
 from manglecp.invoke.turns import ChainTerms, GateRefused, Reads, RunTerms, Turns
-from manglecp.mangle.errors import MangleError
-from manglecp.pack.model import Profile
-from manglecp.toolhost.dispatch import Dispatcher
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.invocation import Event, InvokeResult, StateDelta
+from manglecp.mangle import MangleError
+from manglecp.pack import Profile
+from manglecp.toolhost import Dispatcher
+from manglecp.wire import WireError
+from manglecp.wire.messages import Event, InvokeResult, StateDelta
 
 __all__ = ["CarryingOut"]
 

@@ -15,19 +15,18 @@ import msgspec
 
 from manglecp.base.digest import digest
 from manglecp.base.json import Uncanonical
-from manglecp.intent.definition import Definition
-from manglecp.intent.identity import Identity
+from manglecp.intent import Definition, Identity
+from manglecp.invoke.argument_errors import schema_errors
 from manglecp.invoke.arguments import secret_names, with_defaults
 from manglecp.invoke.asking import consent_text
 from manglecp.invoke.confirmation import AutoConfirm, Consent, Secrets, challenge, verify
 from manglecp.invoke.documents import Documents, Proven
 from manglecp.invoke.plan import Plan, Unplannable
-from manglecp.invoke.schema_errors import schema_errors
-from manglecp.mangle.text import instant_text
-from manglecp.pack.model import ActionDescription
-from manglecp.store.registry import Kept
-from manglecp.wire.errors import WireError, malformed, refused_arguments
-from manglecp.wire.messages.invocation import InvokePayload
+from manglecp.mangle import instant_text
+from manglecp.pack import ActionDescription
+from manglecp.store import Kept
+from manglecp.wire import WireError, malformed, refused_arguments
+from manglecp.wire.messages import InvokePayload
 
 __all__ = ["Checked", "Checks", "args_digest", "not_found"]
 

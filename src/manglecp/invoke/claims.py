@@ -20,10 +20,7 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from manglecp.store.errors import StoreError
-from manglecp.store.opening import Store
-from manglecp.store.runs.errors import Fenced
-from manglecp.store.runs.model import Claimed, Run
+from manglecp.store import Claimed, Fenced, Run, Store, StoreError
 
 __all__ = ["Claim", "Claims"]
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from manglecp.base.digest import digest
-from manglecp.intent.definition import Definition
-from manglecp.mangle.text import instant_text
+from manglecp.intent import Definition
+from manglecp.mangle import instant_text
 
 __all__ = ["LIFETIME_MS", "AutoConfirm", "Consent", "Secrets", "challenge", "sign", "verify"]
 

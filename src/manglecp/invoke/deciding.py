@@ -11,12 +11,20 @@ from typing import Any, Final
 
 from manglecp.base.digest import digest_bytes
 from manglecp.invoke.answers import decoded, encoded
-from manglecp.store.database import Transaction
-from manglecp.store.errors import Invalid
-from manglecp.store.opening import Store
-from manglecp.store.runs.errors import NoRun, NotOpen
-from manglecp.store.runs.model import Decision, Kind, RunState, Shown, StepState, Verdict
-from manglecp.wire.errors import WireError
+from manglecp.store import (
+    Decision,
+    Invalid,
+    NoRun,
+    NotOpen,
+    RunState,
+    Shown,
+    StepKind,
+    StepState,
+    Store,
+    Transaction,
+    Verdict,
+)
+from manglecp.wire import WireError
 
 __all__ = ["decide", "doubted_step"]
 
@@ -66,11 +74,11 @@ def doubted_step(shown: Shown) -> int | None:
     return next(doubted, None)
 
 
-def _kind(shown: Shown, step: int | None) -> Kind:
+def _kind(shown: Shown, step: int | None) -> StepKind:
     """Whether the step was done or undone when its outcome was lost."""
     if step is None:
         return "do"
-    kinds: list[Kind] = [one.kind for one in shown.steps if one.number == step and one.state == StepState.UNKNOWN]
+    kinds: list[StepKind] = [one.kind for one in shown.steps if one.number == step and one.state == StepState.UNKNOWN]
     if not kinds:
         raise NotOpen(f"the outcome of step {step} of run {shown.run.run_id} is not unknown")
     return kinds[-1]

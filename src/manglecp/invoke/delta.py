@@ -16,19 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.plain_json import NotPlain, plain
+from manglecp.intent import Domain, NotPlain, plain
 from manglecp.invoke.observing import clean
-from manglecp.mangle.acceptance import Acceptance
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.generic_types import row_accepts
-from manglecp.mangle.program import Program
-from manglecp.mangle.values import List, Time, Value
-from manglecp.wire.facts import WILDCARD
-from manglecp.wire.faults import Fault
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.invocation import Next, StateDelta, SuggestedIntent
-from manglecp.wire.provenance import CATEGORIES, Category
+from manglecp.mangle import Acceptance, Fact, List, Program, Time, Value, row_accepts
+from manglecp.wire import PROVENANCE_CATEGORIES, WILDCARD, Category, Fault
+from manglecp.wire.messages import UNSET, Next, StateDelta, SuggestedIntent
 
 __all__ = ["next_of", "state_delta"]
 
@@ -92,7 +84,7 @@ def _asserted(said: Said, domain: Domain) -> Iterator[dict[str, Any]]:
 def _stated(
     domain: Domain, predicate: str, args: Value, category: str, between: tuple[int, int] | None
 ) -> Iterator[dict[str, Any]]:
-    kind = cast(Category, category if category in CATEGORIES else _SERVER)
+    kind = cast(Category, category if category in PROVENANCE_CATEGORIES else _SERVER)
     source = {"source_type": "derived" if kind == "derived" else _SERVER}
     written = _written(domain, predicate, args, between, category=kind, source=source)
     if written is not None:

@@ -20,8 +20,7 @@ from manglecp.invoke.claims import Claim
 from manglecp.invoke.fitting import fits
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.parties import Permit
-from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
-from manglecp.toolhost.state import Slots
+from manglecp.toolhost import Answer, Dispatcher, DispatchError, Slots
 
 __all__ = ["Dispatched"]
 

@@ -16,13 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.digest import digest
-from manglecp.intent.definition import Definition
-from manglecp.intent.identity import Identity
-from manglecp.intent.redaction import is_secret_setting, secret_values
+from manglecp.intent import Definition, Identity, is_secret_setting, secret_values
 from manglecp.invoke.admission import chain_digest
 from manglecp.invoke.plan import Plan
-from manglecp.pack.model import ActionDescription, Pack
-from manglecp.wire.messages.intent import IntentRequest
+from manglecp.pack import ActionDescription, Pack
+from manglecp.wire.messages import IntentRequest
 
 __all__ = ["Documents", "Proven", "question_digest"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from manglecp.harness.schemas import fitting
+from manglecp.harness import fitting
 
 __all__ = ["fits"]
 

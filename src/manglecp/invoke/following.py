@@ -8,17 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.invoke.accepting import Accepting
 from manglecp.invoke.answers import Answer, decoded
 from manglecp.invoke.carrying import CarryingOut
 from manglecp.invoke.parties import Watch
 from manglecp.invoke.refusals import left_behind
 from manglecp.invoke.threads import Threads
-from manglecp.store.opening import Store
-from manglecp.store.runs.model import Claimed, Run, RunState
-from manglecp.store.runs.waiting import pauses
-from manglecp.wire.errors import WireError
+from manglecp.store import Claimed, Run, RunState, Store, pauses
+from manglecp.wire import WireError
 
 __all__ = ["Following"]
 

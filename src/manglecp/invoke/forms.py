@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Final, Literal
 
-from manglecp.harness.forms import Form, Make
-from manglecp.harness.shapes import Unclear
+from manglecp.harness import Form, Make, Unclear
 
 __all__ = ["Forms"]
 

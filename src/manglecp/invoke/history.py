@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.intent.definition import Step as ChainStep
+from manglecp.intent import Step as ChainStep
 from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.turns import Resumption
-from manglecp.store.runs.model import Claimed, Step, StepState
-from manglecp.toolhost import state
-from manglecp.toolhost.state import Slots
+from manglecp.store import Claimed, Step, StepState
+from manglecp.toolhost import Slots, state
 
 __all__ = ["history_of"]
 

@@ -12,8 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from manglecp.store.errors import StoreError
-from manglecp.store.opening import Store
+from manglecp.store import Store, StoreError
 
 __all__ = ["Housekeeping", "Tidied", "tidy"]
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.invoke.accepting import Asked
 from manglecp.invoke.answers import Answer
 from manglecp.invoke.aside import aside, is_large
@@ -20,7 +20,7 @@ from manglecp.invoke.checking import args_digest, not_found
 from manglecp.invoke.parties import Watch
 from manglecp.invoke.progress import OnProgress, telling
 from manglecp.invoke.requests import UNKEEPABLE, checked_key, conflict, eval_time
-from manglecp.wire.messages.invocation import InvokeRequest, InvokeResponse, InvokeResult
+from manglecp.wire.messages import InvokeRequest, InvokeResponse, InvokeResult
 
 __all__ = ["Invocations", "Outcome"]
 

@@ -21,11 +21,8 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
-from manglecp.harness.policy.package import PolicyPackage
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.intent.responding import respond
-from manglecp.intent.secret_settings import hiding
+from manglecp.harness.policy import PolicyPackage
+from manglecp.intent import Domain, Identity, hiding, respond
 from manglecp.invoke.accepting import Accepted, Accepting, Asked
 from manglecp.invoke.announcing import Announced, Announcing
 from manglecp.invoke.answers import Answer
@@ -45,20 +42,12 @@ from manglecp.invoke.requests import checked_key, conflict
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
-from manglecp.invoke.trial import refuse_unusable
-from manglecp.pack.model import Profile
-from manglecp.store.database import Place
-from manglecp.store.errors import StoreError
-from manglecp.store.opening import Store
-from manglecp.store.registry import Kept
-from manglecp.store.runs.errors import Fenced, KeyTaken
-from manglecp.toolhost.dispatch import Dispatcher
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.intent import IntentRequest, IntentResponse
-from manglecp.wire.messages.invocation import (
-    InvokeRequest,
-    InvokeResponse,
-)
+from manglecp.invoke.trial_run import refuse_unusable
+from manglecp.pack import Profile
+from manglecp.store import Fenced, Kept, KeyTaken, Place, Store, StoreError
+from manglecp.toolhost import Dispatcher
+from manglecp.wire import WireError
+from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
 
 __all__ = ["Invoker"]
 

@@ -17,18 +17,28 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.harness.witness import Witness
+from manglecp.harness import Witness
 from manglecp.invoke.admission import Admission
 from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
-from manglecp.store.database import Place, Transaction
-from manglecp.store.errors import Busy, Invalid, StoreError
-from manglecp.store.ledger import Body, Kind, Note
-from manglecp.store.opening import Store
-from manglecp.store.runs.model import RunState, StepEnd, StepSettled, StepStart, StepState
-from manglecp.toolhost import state
-from manglecp.toolhost.state import Slots
+from manglecp.store import (
+    Body,
+    Busy,
+    EntryKind,
+    Invalid,
+    Note,
+    Place,
+    RunState,
+    StepEnd,
+    StepSettled,
+    StepStart,
+    StepState,
+    Store,
+    StoreError,
+    Transaction,
+)
+from manglecp.toolhost import Slots, state
 
 __all__ = ["Durable", "EndState", "Journal", "Unrecorded", "appending"]
 
@@ -169,7 +179,7 @@ class Durable:
 
     async def came_to(self, outcomes: Sequence[Outcome], slots: Slots, kept: Mapping[str, Any]) -> None:
         ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
-        entries: list[tuple[Kind, Body]] = [("step", _entry(one)) for one in outcomes]
+        entries: list[tuple[EntryKind, Body]] = [("step", _entry(one)) for one in outcomes]
         left = {name: msgspec.json.encode(value) for name, value in kept.items()}
 
         def write() -> bool:
@@ -215,7 +225,7 @@ class Durable:
 
         await self._in_thread(write)
 
-    def _append(self, tx: Transaction, entries: Sequence[tuple[Kind, Body]]) -> None:
+    def _append(self, tx: Transaction, entries: Sequence[tuple[EntryKind, Body]]) -> None:
         notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
         self._store.ledger.append_all(tx, notes)
 
@@ -223,7 +233,7 @@ class Durable:
         return await self._threads.run(write)
 
 
-def _turn(witness: Witness | None) -> list[tuple[Kind, Body]]:
+def _turn(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
     """The entry of a turn, if there was one."""
     return [] if witness is None else [("turn", witness.kept)]
 

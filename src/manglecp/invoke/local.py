@@ -20,20 +20,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
-from manglecp.intent.domain import Domain
+from manglecp.intent import Domain
 from manglecp.invoke.confirmation import Secrets
 from manglecp.invoke.housekeeping import Housekeeping, tidy
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.refreshing import kept_up_to_date
 from manglecp.invoke.settings import InvokeSettings
-from manglecp.pack.model import Pack
-from manglecp.pack.reading import read_pack
-from manglecp.store.errors import StoreError, Unusable
-from manglecp.store.opening import Store, open_store, state_directory
-from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
-from manglecp.toolhost.externals import serve_externals
-from manglecp.toolhost.generators import Generated, Looking, serve_facts
-from manglecp.toolhost.packs import profile_of, serve_actions
+from manglecp.pack import Pack, read_pack
+from manglecp.store import Store, StoreError, Unusable, open_store, state_directory
+from manglecp.toolhost import (
+    Answer,
+    Dispatcher,
+    DispatchError,
+    Generated,
+    Looking,
+    profile_of,
+    serve_actions,
+    serve_externals,
+    serve_facts,
+)
 
 __all__ = ["SECRET_FILE", "Opened", "local_secrets", "open_packs"]
 

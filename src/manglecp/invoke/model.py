@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from manglecp.intent.definition import Step, Undo
-from manglecp.pack.model import ActionDescription
+from manglecp.intent import Step, Undo
+from manglecp.pack import ActionDescription
 
 __all__ = ["EVENT_STATUS", "Call", "Effect", "EffectStatus", "Outcome", "Status"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from manglecp.harness.judging import Judgement
+from manglecp.harness import Judgement
 from manglecp.invoke.call_spec import BASE_CLAIM, RunTerms, claim_of
 from manglecp.invoke.happened import Happened, Happenings
 from manglecp.invoke.model import Call

@@ -14,10 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.text import escape_invisible
-from manglecp.intent.redaction import scrub
+from manglecp.intent import scrub
 from manglecp.invoke.model import EVENT_STATUS, Outcome
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.invocation import Event
+from manglecp.wire.messages import UNSET, Event
 
 __all__ = ["clean", "event_rows", "events_of", "summary_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from manglecp.intent.definition import Step
+from manglecp.intent import Step
 from manglecp.invoke.arguments import NoCall
 from manglecp.invoke.model import Call, Effect, EffectStatus, Outcome, Status
 from manglecp.invoke.plan import Plan

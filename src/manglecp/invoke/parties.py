@@ -9,11 +9,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from manglecp.harness.states import MutationReady, ToolRequests
+from manglecp.harness import MutationReady, ToolRequests
 from manglecp.invoke import outcomes
 from manglecp.invoke.model import Call, Effect, Outcome
 from manglecp.invoke.turns import GateRefused, Reads, Resumption, Turn
-from manglecp.toolhost.state import Slots
+from manglecp.toolhost import Slots
 
 __all__ = ["Actions", "Ended", "HandedOver", "History", "Permit", "Reason", "Rules", "Watch"]
 

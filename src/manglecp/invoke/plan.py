@@ -13,9 +13,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from manglecp.intent.definition import Definition, Step
+from manglecp.intent import Definition, Step
 from manglecp.invoke.arguments import defaults_of, secret_names
-from manglecp.pack.model import ActionDescription
+from manglecp.pack import ActionDescription
 
 __all__ = ["Plan", "Unplannable"]
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from manglecp.wire.messages.invocation import ProgressPayload
+from manglecp.wire.messages import ProgressPayload
 
 __all__ = ["OnProgress", "telling"]
 

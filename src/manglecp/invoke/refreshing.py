@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from manglecp.invoke.invoker import Invoker
-from manglecp.mangle.errors import MangleError
-from manglecp.toolhost.generators import Generated, NoFacts
+from manglecp.mangle import MangleError
+from manglecp.toolhost import Generated, NoFacts
 
 __all__ = ["Troubled", "kept_up_to_date"]
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from manglecp.harness.classes import State
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.findings import Finding
-from manglecp.harness.states import Blocked
+from manglecp.harness import Blocked, Finding, InvalidEvidence, State
 
 __all__ = ["REFUSED", "GateRefused", "refusal"]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from manglecp.invoke.model import Effect, Outcome
 from manglecp.invoke.turns import GateRefused
-from manglecp.wire.errors import SchemaError, WireError
+from manglecp.wire import SchemaError, WireError
 
 __all__ = [
     "Told",

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from manglecp.wire.errors import WireError, malformed
-from manglecp.wire.faults import Fault
-from manglecp.wire.messages.invocation import InvokeRequest
-from manglecp.wire.texts import instant_of_milliseconds, read_instant
+from manglecp.wire import Fault, WireError, instant_of_milliseconds, malformed, read_instant
+from manglecp.wire.messages import InvokeRequest
 
 __all__ = ["UNKEEPABLE", "checked_key", "conflict", "eval_time"]
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from manglecp.intent.definition import Definition
-from manglecp.intent.redaction import scrub
+from manglecp.intent import Definition, scrub
+from manglecp.invoke.argument_errors import schema_errors
 from manglecp.invoke.model import Outcome
 from manglecp.invoke.pointers import Missing, resolve
-from manglecp.invoke.schema_errors import schema_errors
-from manglecp.wire.errors import SchemaError
+from manglecp.wire import SchemaError
 
 __all__ = ["hiding", "result_errors", "result_of", "scrubbed", "unchanged"]
 

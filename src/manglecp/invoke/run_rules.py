@@ -17,19 +17,13 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.intent.lookup import Lookup
+from manglecp.intent import Domain, Identity, Lookup
 from manglecp.invoke.aside import is_large
 from manglecp.invoke.model import EVENT_STATUS, Outcome
 from manglecp.invoke.pointers import Missing, resolve
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.program import Rule
+from manglecp.mangle import Fact, Limits, Rule, Value
 from manglecp.mangle.syntax import Literal
-from manglecp.mangle.values import Value
-from manglecp.wire.faults import Fault
-from manglecp.wire.values import to_value
+from manglecp.wire import Fault, to_value
 
 __all__ = ["AFTER", "NOTHING_SAID", "RunRules", "Spoken"]
 

@@ -19,8 +19,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from manglecp.harness.policy.package import PolicyPackage
-from manglecp.intent.definition import Step
+from manglecp.harness.policy import PolicyPackage
+from manglecp.intent import Step
 from manglecp.invoke.arguments import NoCall, call_of, undo_of
 from manglecp.invoke.aside import is_large
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
@@ -42,9 +42,8 @@ from manglecp.invoke.outcomes import (
 from manglecp.invoke.parties import Actions, Ended, HandedOver, History, Permit, Reason, Rules, Watch
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.turns import GateRefused, Reads, Turn, Turns
-from manglecp.mangle.errors import MangleError
-from manglecp.toolhost import state
-from manglecp.toolhost.state import Slots
+from manglecp.mangle import MangleError
+from manglecp.toolhost import Slots, state
 
 __all__ = ["Execution"]
 

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from manglecp.invoke.threads import Threads
-from manglecp.store.database import AtOnce, Database, Place
-from manglecp.store.errors import Busy, StoreError
+from manglecp.store import AtOnce, Busy, Database, Place, StoreError
 
 __all__ = ["Together"]
 

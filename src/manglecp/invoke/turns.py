@@ -22,12 +22,20 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
 from manglecp.base.digest import digest
-from manglecp.harness.classes import State
-from manglecp.harness.forms import written
-from manglecp.harness.judging import Judgement, judge
-from manglecp.harness.policy.package import PolicyPackage, call_id
-from manglecp.harness.states import Blocked, CallSpec, JoinClosed, MutationReady, ToolRequests, joined
-from manglecp.harness.witness import Witness
+from manglecp.harness import (
+    Blocked,
+    CallSpec,
+    JoinClosed,
+    Judgement,
+    MutationReady,
+    State,
+    ToolRequests,
+    Witness,
+    joined,
+    judge,
+    written,
+)
+from manglecp.harness.policy import PolicyPackage, call_id
 from manglecp.invoke.call_spec import ChainTerms, Frame, RunTerms, constraints_of, mutation_constraints
 from manglecp.invoke.evidence import Requested, closing_rows, request_rows
 from manglecp.invoke.happened import Events, Happened, Happenings, Reads, States

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from manglecp.invoke.invoker import Invoker
-from manglecp.store.errors import StoreError
+from manglecp.store import StoreError
 
 __all__ = ["Worker"]
 

@@ -18,7 +18,7 @@ from manglecp.mangle.parser import Parser
 from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Annotation, Clause, Constant, Now, Term, term_variables
 from manglecp.mangle.term_parser import TermParser
-from manglecp.mangle.terms import evaluate, mentions_now
+from manglecp.mangle.terms import evaluate_term, mentions_now
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Value
 
 
@@ -53,7 +53,7 @@ def _value(term: Term) -> Value:
         raise ValueFault(f"a fact has no variables, found {variable.name}")
     if mentions_now(term):
         raise ValueFault("the evaluation time is known only when a request is evaluated")
-    return evaluate(term, {}, 0)
+    return evaluate_term(term, {}, 0)
 
 
 class _FactParser(Parser):

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.intervals import Interval, clamp
 from manglecp.mangle.syntax import Annotation, Literal, Now, Operator, Term, TimeBound, Variable
-from manglecp.mangle.terms import evaluate
+from manglecp.mangle.terms import evaluate_term
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
 Args: TypeAlias = tuple[Value, ...]
@@ -29,7 +29,7 @@ def unify(patterns: list[Term], values: Args, row: Row, now: int) -> Row | None:
         if isinstance(pattern, Variable) and pattern.name not in row:
             if not pattern.anonymous:
                 row = {**row, pattern.name: value}
-        elif evaluate(pattern, row, now) != value:
+        elif evaluate_term(pattern, row, now) != value:
             return None
     return row
 
@@ -46,7 +46,7 @@ class Matcher:
 
     def key(self, row: Row) -> Args:
         """What the row says about the positions that are known at this premise."""
-        return tuple(evaluate(arg, row, self.now) for _, arg in self.known)
+        return tuple(evaluate_term(arg, row, self.now) for _, arg in self.known)
 
     def fact_key(self, args: Args) -> Args:
         """What a fact has at the same positions."""

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeAlias
-from typing import Literal as LiteralType
+from typing import TYPE_CHECKING, Literal as LiteralType, Protocol, TypeAlias
 
 from manglecp.mangle import printer
 from manglecp.mangle.clauses import ClauseCheck

@@ -41,7 +41,7 @@ from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.source import Span
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Literal, Premise, Term, Transform, Variable
-from manglecp.mangle.terms import evaluate as value_of
+from manglecp.mangle.terms import evaluate_term as value_of
 from manglecp.mangle.text import fact_text
 from manglecp.mangle.values import order_key
 

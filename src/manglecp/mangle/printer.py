@@ -1,6 +1,6 @@
 """Syntax trees back to text, one clause per line: ``parse(print(x)) == x``.
 
-The layout of whole files, with comments, is the business of :mod:`manglecp.mangle.layout`.
+The layout of whole files, with comments, is the business of :mod:`manglecp.mangle.formatter`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from manglecp.mangle.parser import LONG_TEXT, parse
 from manglecp.mangle.source import Source, Trust
 from manglecp.mangle.stratify import Component, Dependencies
 from manglecp.mangle.syntax import Apply, Atom, Clause, Premise, Unit, Variable, term_variables
-from manglecp.mangle.terms import evaluate, mentions_now
+from manglecp.mangle.terms import evaluate_term, mentions_now
 from manglecp.mangle.values import Value
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class GivenFact:
         """The arguments at this evaluation time."""
         if self.args is not None:
             return self.args
-        return tuple(evaluate(arg, {}, now) for arg in self.clause.head.args)
+        return tuple(evaluate_term(arg, {}, now) for arg in self.clause.head.args)
 
 
 class Program:
@@ -218,7 +218,7 @@ class _Loader:
             self.facts.append(GivenFact(clause, None))
             return
         try:
-            self.facts.append(GivenFact(clause, tuple(evaluate(arg, {}, 0) for arg in clause.head.args)))
+            self.facts.append(GivenFact(clause, tuple(evaluate_term(arg, {}, 0) for arg in clause.head.args)))
         except ValueFault as fault:
             self._refuse(clause, [Diagnostic("analysis", str(fault), clause.head.span, printer.clause(clause))])
 

@@ -13,7 +13,7 @@ from manglecp.mangle.values import Value
 Row: TypeAlias = Mapping[str, Value]
 
 
-def evaluate(term: Term, row: Row, now: int) -> Value:
+def evaluate_term(term: Term, row: Row, now: int) -> Value:
     """Innermost first, left to right. ``now`` is the evaluation time in nanoseconds."""
     if isinstance(term, Variable):
         value = row.get(term.name)
@@ -21,7 +21,7 @@ def evaluate(term: Term, row: Row, now: int) -> Value:
             raise ValueFault(f"variable {term.name} has no value")
         return value
     if isinstance(term, Apply):
-        args = tuple([evaluate(arg, row, now) for arg in term.args])
+        args = tuple([evaluate_term(arg, row, now) for arg in term.args])
         function = FUNCTIONS.get(term.function)
         if function is None:
             raise ValueFault(f"unknown function {term.function}")

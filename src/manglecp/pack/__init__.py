@@ -16,3 +16,7 @@ Data meets the modules in this order:
     scaffold           a pack to begin with
     factfiles          facts in files
 """
+
+from manglecp.base.lazy import attach
+
+__getattr__ = attach(__name__, __file__)

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.pack.problems import Problems
-from manglecp.wire.decoding import decode
-from manglecp.wire.faults import Fault
+from manglecp.wire import Fault, decode
 
 __all__ = ["ask_host"]
 

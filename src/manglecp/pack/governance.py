@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from manglecp.base.text import find_invisible
-from manglecp.harness.policy import PolicyError, PolicyPackage, read_package
-from manglecp.harness.policy.kinds import TIERS
-from manglecp.pack.default_governance import default_governance
+from manglecp.harness.policy import TIERS, PolicyError, PolicyPackage, read_package
+from manglecp.pack.governance_defaults import default_governance
 from manglecp.pack.problems import Problems
 from manglecp.pack.sections import has_too_many_parts
 from manglecp.pack.settings import FILE

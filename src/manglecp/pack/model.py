@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manglecp.harness.policy import PolicyPackage
-from manglecp.mangle.source import Source
-from manglecp.pack.default_governance import default_governance
+from manglecp.mangle import Source
+from manglecp.pack.governance_defaults import default_governance
 from manglecp.pack.problems import Problem
 from manglecp.pack.stated import (
     AuthSettings,

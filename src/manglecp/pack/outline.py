@@ -13,9 +13,10 @@ from manglecp.pack.folder import Folder
 from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.pack.settings import FILE, read_settings
 from manglecp.pack.stated import Settings
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import (
+from manglecp.wire.messages import (
     TIME_FORMATS,
+    UNSET,
+    Auth as AuthDescription,
     Capabilities,
     Domain,
     Endpoints,
@@ -27,7 +28,6 @@ from manglecp.wire.messages.manifest import (
     ServerLimits,
     Status,
 )
-from manglecp.wire.messages.manifest import Auth as AuthDescription
 
 __all__ = ["outlined", "read_outline"]
 

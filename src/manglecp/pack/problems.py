@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from manglecp.mangle.errors import Diagnostic
+from manglecp.mangle import Diagnostic
 
 if TYPE_CHECKING:  # packs hold their warnings
     from manglecp.pack.model import Pack

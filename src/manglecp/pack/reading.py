@@ -13,23 +13,19 @@ from typing import Any, Final
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
-from manglecp.harness.policy import PolicyPackage
-from manglecp.harness.policy.reading import ENDINGS
-from manglecp.mangle.errors import ParseError
-from manglecp.mangle.parser import parse
-from manglecp.mangle.source import Source, Trust
+from manglecp.harness.policy import ENDINGS, PolicyPackage
+from manglecp.mangle import ParseError, Source, Trust, parse
 from manglecp.pack.actions import read_actions
 from manglecp.pack.asking import ask_host
-from manglecp.pack.default_governance import default_governance
 from manglecp.pack.externals import read_externals
 from manglecp.pack.folder import Folder
 from manglecp.pack.generators import read_generators
 from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, governance_of
+from manglecp.pack.governance_defaults import default_governance
 from manglecp.pack.model import Pack, SkillText
 from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.pack.settings import FILE, fill_params, read_settings
-from manglecp.pack.skills import LARGEST as LARGEST_SKILL
-from manglecp.pack.skills import read_skill
+from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
 
 __all__ = ["read_pack"]
 

@@ -28,7 +28,7 @@ from manglecp.pack.stated import (
     Settings,
     TokenCounting,
 )
-from manglecp.wire.vocabulary import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
+from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 
 __all__ = ["FILE", "fill_params", "is_name", "read_settings"]
 

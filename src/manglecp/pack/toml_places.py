@@ -10,7 +10,7 @@ import re
 import tomllib
 from typing import Final, TypeAlias
 
-from manglecp.mangle.source import Source
+from manglecp.mangle import Source
 
 __all__ = ["Path", "Places"]
 

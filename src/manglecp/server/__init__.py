@@ -9,3 +9,7 @@ auth        who asks
 
 Transports own sockets and streams and nothing else: a message comes in as bytes and leaves as bytes.
 """
+
+from manglecp.base.lazy import attach
+
+__getattr__ = attach(__name__, __file__)

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.server.settings import Rate, ServerSettings
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError
 
 __all__ = ["Admission", "Buckets", "limited"]
 

@@ -10,19 +10,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from manglecp.invoke.confirmation import AutoConfirm, Secrets
-from manglecp.invoke.housekeeping import Housekeeping
-from manglecp.invoke.local import local_secrets
-from manglecp.invoke.settings import InvokeSettings
-from manglecp.pack.model import Settings
-from manglecp.pack.outline import read_outline
+from manglecp.invoke import AutoConfirm, Housekeeping, InvokeSettings, Secrets, local_secrets
+from manglecp.pack import Settings, read_outline
 from manglecp.server.auth import Auth
 from manglecp.server.core import Core, Handled
 from manglecp.server.edition import Edition, open_edition
 from manglecp.server.serving import STORE, Serving
 from manglecp.server.settings import ServerSettings
-from manglecp.store.opening import Store, open_store
-from manglecp.toolhost.generators import Looking
+from manglecp.store import Store, open_store
+from manglecp.toolhost import Looking
 
 __all__ = ["Source", "open_core"]
 

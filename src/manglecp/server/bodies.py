@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from manglecp.server.asgi import Connection, Event, Receive
-from manglecp.wire.errors import WireError, malformed, too_large
+from manglecp.wire import WireError, malformed, too_large
 
 __all__ = ["Gone", "read_body", "whole_body"]
 

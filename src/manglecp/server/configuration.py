@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from manglecp.pack.problems import PackError, Problem, Problems
-from manglecp.pack.sections import Section, read_toml
+from manglecp.pack import PackError, Problem, Problems, Section, read_toml
 from manglecp.server.proxies import Network, network_of
 from manglecp.server.settings import Rate, ServerSettings
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from manglecp.invoke.confirmation import AutoConfirm
+from manglecp.invoke import AutoConfirm
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
 from manglecp.server.edition import Edition

@@ -7,7 +7,7 @@ from typing import Final
 
 from manglecp.server.auth import Auth
 from manglecp.server.sessions import Session
-from manglecp.wire.vocabulary import API_KEY_HEADER
+from manglecp.wire import API_KEY_HEADER
 
 __all__ = ["challenge", "present"]
 

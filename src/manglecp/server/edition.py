@@ -13,16 +13,11 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from manglecp.intent.domain import Domain
-from manglecp.invoke.confirmation import AutoConfirm, Secrets
-from manglecp.invoke.invoker import Invoker
-from manglecp.invoke.refreshing import Troubled, kept_up_to_date
-from manglecp.invoke.settings import InvokeSettings
-from manglecp.pack.reading import read_pack
-from manglecp.store.opening import Store
-from manglecp.toolhost.externals import serve_externals
-from manglecp.toolhost.generators import Generated, Looking, serve_facts
-from manglecp.toolhost.packs import profile_of, serve_actions
+from manglecp.intent import Domain
+from manglecp.invoke import AutoConfirm, Invoker, InvokeSettings, Secrets, Troubled, kept_up_to_date
+from manglecp.pack import read_pack
+from manglecp.store import Store
+from manglecp.toolhost import Generated, Looking, profile_of, serve_actions, serve_externals, serve_facts
 
 __all__ = ["Edition", "open_edition"]
 

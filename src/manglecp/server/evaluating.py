@@ -24,14 +24,12 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from manglecp.intent.identity import Identity
-from manglecp.invoke.announcing import Announced
-from manglecp.invoke.invoker import Invoker
-from manglecp.invoke.threads import Threads
+from manglecp.intent import Identity
+from manglecp.invoke import Announced, Invoker, Threads
 from manglecp.server.admission import limited
 from manglecp.server.settings import ServerSettings
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.intent import IntentRequest, IntentResponse
+from manglecp.wire import WireError
+from manglecp.wire.messages import IntentRequest, IntentResponse
 
 __all__ = ["Evaluating", "Outcome", "Turn"]
 

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from manglecp.server.binding import is_loopback
-from manglecp.wire.errors import Code, WireError
+from manglecp.wire import Code, WireError
 
 __all__ = ["Guards"]
 

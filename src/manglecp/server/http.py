@@ -25,8 +25,7 @@ from manglecp.server.replies import Reply, failure
 from manglecp.server.sessions import Session
 from manglecp.server.steps import Steps
 from manglecp.server.tracing import PARENT, joined
-from manglecp.wire.errors import Code, WireError
-from manglecp.wire.vocabulary import MANIFEST_PATH
+from manglecp.wire import MANIFEST_PATH, Code, WireError
 
 if TYPE_CHECKING:
     from manglecp.server.metrics import Metrics

@@ -10,13 +10,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from manglecp.intent.manifest import manifest
-from manglecp.pack.outline import outlined
+from manglecp.intent import manifest
+from manglecp.pack import outlined
 from manglecp.server.auth import Auth
 from manglecp.server.serving import Serving
 from manglecp.server.who import described
-from manglecp.wire.messages.manifest import Endpoints, Status
-from manglecp.wire.sending import encode
+from manglecp.wire import encode
+from manglecp.wire.messages import Endpoints, Status
 
 __all__ = ["Document", "Manifests"]
 

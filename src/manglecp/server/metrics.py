@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, His
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from manglecp.server import names
-from manglecp.wire.errors import CODES
+from manglecp.wire import CODES
 
 if TYPE_CHECKING:
     from manglecp.server.core import Core, Handled

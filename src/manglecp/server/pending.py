@@ -7,10 +7,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from manglecp.server.replies import Reply, failure
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages import IntentRequest, InvokeRequest
-from manglecp.wire.messages.invocation import Progress, ProgressPayload
-from manglecp.wire.sending import encode
+from manglecp.wire import WireError, encode
+from manglecp.wire.messages import IntentRequest, InvokeRequest, Progress, ProgressPayload
 
 __all__ = ["Pending"]
 

@@ -18,7 +18,7 @@ from manglecp.server.asgi import CONNECTION
 from manglecp.server.replies import failure
 from manglecp.server.steps import go
 from manglecp.server.websocket import ABORT, SPLIT
-from manglecp.wire.errors import malformed
+from manglecp.wire import malformed
 
 __all__ = ["HttpProtocol", "WebSocketProtocol"]
 

@@ -10,8 +10,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from manglecp.pack.problems import PackError
-from manglecp.pack.watching import Watched
+from manglecp.pack import PackError, Watched
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.core import Core
 from manglecp.server.serving import Reloaded, Serving

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError, encode
 from manglecp.wire.messages import Message
-from manglecp.wire.sending import encode
 
 __all__ = ["Reply", "failure", "success"]
 

@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from manglecp.invoke.local import local_secrets
-from manglecp.pack.model import Settings
+from manglecp.invoke import local_secrets
+from manglecp.pack import Settings
 from manglecp.server.assembly import Source, open_core
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.binding import Listening, Refused, refuse_open

@@ -17,14 +17,13 @@ from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Final, Literal
 
-from manglecp.invoke.worker import Worker
-from manglecp.pack.model import Settings
-from manglecp.pack.problems import PackError
+from manglecp.invoke import Worker
+from manglecp.pack import PackError, Settings
 from manglecp.server.edition import Edition
 from manglecp.server.settings import ServerSettings
-from manglecp.store.errors import Busy, Invalid, Refused, StoreError
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.manifest import Status
+from manglecp.store import Busy, Invalid, Refused, StoreError
+from manglecp.wire import WireError
+from manglecp.wire.messages import Status
 
 __all__ = ["STORE", "Kept", "Reloaded", "Serving"]
 

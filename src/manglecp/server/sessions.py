@@ -17,20 +17,25 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.auth import LOCAL
 from manglecp.server.outbox import Outbox, Send
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply, failure, success
 from manglecp.server.steps import Steps, run
 from manglecp.server.working import evaluate, internal_error, invoke
-from manglecp.store.errors import StoreError
-from manglecp.wire.errors import WireError, invalid_type, malformed
-from manglecp.wire.messages import Authenticate, AuthenticateResponse, Cancel, ClientMessage, IntentRequest
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.invocation import ProgressPayload
-from manglecp.wire.messages.session import Authenticated
-from manglecp.wire.receiving import receive
+from manglecp.store import StoreError
+from manglecp.wire import WireError, invalid_type, malformed, receive
+from manglecp.wire.messages import (
+    UNSET,
+    Authenticate,
+    Authenticated,
+    AuthenticateResponse,
+    Cancel,
+    ClientMessage,
+    IntentRequest,
+    ProgressPayload,
+)
 
 if TYPE_CHECKING:
     from manglecp.server.core import Core

@@ -18,7 +18,7 @@ from manglecp.server.replies import failure
 from manglecp.server.sessions import Session
 from manglecp.server.steps import run
 from manglecp.server.tracing import joined
-from manglecp.wire.errors import Code, WireError, malformed
+from manglecp.wire import Code, WireError, malformed
 
 __all__ = ["ABORT", "SPLIT", "WebSocket"]
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import Auth as AuthDescription
+from manglecp.wire.messages import UNSET, Auth as AuthDescription
 
 if TYPE_CHECKING:
-    from manglecp.invoke.confirmation import AutoConfirm, Secrets
+    from manglecp.invoke import AutoConfirm, Secrets
     from manglecp.server.auth import Auth
     from manglecp.server.auth.tokens import TokensFile
 
@@ -34,7 +33,7 @@ class Who:
     @classmethod
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> Who:
         """Those with a token of this file, or with an access token as it is said here; one of the two is given."""
-        from manglecp.invoke.confirmation import Secrets
+        from manglecp.invoke import Secrets
         from manglecp.server.auth.several import Several
         from manglecp.server.auth.tokens import TokensFile
 

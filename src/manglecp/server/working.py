@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from manglecp.intent.identity import Identity
-from manglecp.invoke import invocations
-from manglecp.invoke.progress import OnProgress
+from manglecp.intent import Identity
+from manglecp.invoke import OnProgress, invocations
 from manglecp.server.evaluating import Outcome
 from manglecp.server.pending import Pending
 from manglecp.server.replies import Reply, failure, success
-from manglecp.store.errors import Busy, StoreError
-from manglecp.wire.errors import WireError
+from manglecp.store import Busy, StoreError
+from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, InvokeRequest
 
 if TYPE_CHECKING:

@@ -18,3 +18,7 @@ Three ideas:
     issues                      issue memory, which turns may mutate
     opening                     all of it together: ``open_store``
 """
+
+from manglecp.base.lazy import attach
+
+__getattr__ = attach(__name__, __file__)

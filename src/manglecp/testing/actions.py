@@ -16,11 +16,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from manglecp.base.suggestions import did_you_mean
-from manglecp.pack.model import ActionDescription, Pack
-from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, DispatchError
-from manglecp.toolhost.dispatch.errors import ErrorCode, failure
-from manglecp.toolhost.dispatch.line import Refused
-from manglecp.toolhost.dispatch.rights import Right
+from manglecp.pack import ActionDescription, Pack
+from manglecp.toolhost import Answer, Call, Dispatcher, DispatchError, ErrorCode, Refused, Right, failure
 
 __all__ = ["Actions", "Called", "Function", "checked"]
 

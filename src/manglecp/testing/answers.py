@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent.definition import Definition, Flaw, Resource
-from manglecp.mangle.text import instant_text
+from manglecp.intent import Definition, Flaw, Resource
+from manglecp.mangle import instant_text
 from manglecp.testing.messages import Now, instant
 from manglecp.testing.refusal import Refused, explained
 from manglecp.testing.runs import Run
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.envelope import UNSET, Level
-from manglecp.wire.messages.intent import Derivation, IntentRequest, IntentResult, ProofTree, WhyNot
-from manglecp.wire.telling import derivation_lines, fact_text, why_not_lines
+from manglecp.wire import WireError, derivation_lines, fact_text, why_not_lines
+from manglecp.wire.messages import UNSET, Derivation, IntentRequest, IntentResult, Level, ProofTree, WhyNot
 
 if TYPE_CHECKING:
     from manglecp.testing.packs import Pack

@@ -9,13 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from manglecp.mangle.parser import decode
-from manglecp.pack.model import Pack
-from manglecp.wire.decoding import decode as decode_json
+from manglecp.mangle import decode
+from manglecp.pack import Pack
+from manglecp.wire import decode as decode_json, one_fact, read_instant, receive, stated
 from manglecp.wire.messages import VERSION
-from manglecp.wire.receiving import receive
-from manglecp.wire.stated import one_fact, stated
-from manglecp.wire.texts import read_instant
 
 __all__ = ["Fact", "Now", "as_facts", "facts_of_file", "instant", "message"]
 

@@ -11,23 +11,19 @@ from typing import Any, Final, Self
 
 from msgspec.structs import replace as replace_parts
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS, Identity
-from manglecp.intent.redaction import EXPLAIN_POLICY
-from manglecp.intent.responding import respond
+from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, respond
+from manglecp.mangle import instant_text
 from manglecp.mangle.syntax import Apply, Variable
-from manglecp.mangle.text import instant_text
-from manglecp.pack.reading import read_pack
+from manglecp.pack import read_pack
 from manglecp.testing.actions import Function, checked
 from manglecp.testing.answers import Answer
 from manglecp.testing.messages import Fact, Now, as_facts, facts_of_file, instant, message
 from manglecp.testing.refusal import Refused
 from manglecp.testing.stages import Stage
 from manglecp.testing.watching import PackCoverage, watched
-from manglecp.toolhost.externals import serve_externals
-from manglecp.toolhost.generators import Generated, serve_facts
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.intent import IntentRequest, IntentResult
+from manglecp.toolhost import Generated, serve_externals, serve_facts
+from manglecp.wire import WireError
+from manglecp.wire.messages import IntentRequest, IntentResult
 
 __all__ = ["Pack", "load_pack"]
 

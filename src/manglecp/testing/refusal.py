@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from manglecp.base.text import escape_invisible
-from manglecp.wire.errors import WireError
-from manglecp.wire.telling import error_lines
+from manglecp.wire import WireError, error_lines
 
 __all__ = ["Refused", "explained"]
 

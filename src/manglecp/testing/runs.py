@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from manglecp.mangle.text import instant_text
+from manglecp.mangle import instant_text
 from manglecp.testing.actions import Called
 from manglecp.testing.messages import Fact, Now
 from manglecp.testing.refusal import explained
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.invocation import Event, InvokeResult, StateDelta, SuggestedIntent
-from manglecp.wire.telling import fact_text
+from manglecp.wire import fact_text
+from manglecp.wire.messages import UNSET, Event, InvokeResult, StateDelta, SuggestedIntent
 
 if TYPE_CHECKING:
     from manglecp.testing.answers import Answer

@@ -15,18 +15,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from manglecp.base.background_loop import background_loop, runs_here, wait_for
-from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.invoke.confirmation import Secrets, sign
-from manglecp.invoke.invoker import Invoker
-from manglecp.store.opening import open_store
+from manglecp.intent import Domain, Identity
+from manglecp.invoke import Invoker, Secrets, sign
+from manglecp.store import open_store
 from manglecp.testing.actions import Actions, Called, Function
 from manglecp.testing.messages import message
-from manglecp.toolhost.dispatch import Dispatcher
-from manglecp.toolhost.packs import profile_of, serve_actions
-from manglecp.wire.errors import WireError
-from manglecp.wire.messages.intent import IntentRequest
-from manglecp.wire.messages.invocation import InvokeRequest, InvokeResult
+from manglecp.toolhost import Dispatcher, profile_of, serve_actions
+from manglecp.wire import WireError
+from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
 __all__ = ["Stage"]
 

@@ -10,12 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from manglecp.intent.domain import Domain
-from manglecp.intent.redaction import trust_of
-from manglecp.mangle.engine import Base
-from manglecp.mangle.explain.shape import rule_ref
-from manglecp.mangle.model import Result
-from manglecp.mangle.source import Trust
+from manglecp.intent import Domain, trust_of
+from manglecp.mangle import Base, Result, Trust
+from manglecp.mangle.explain import rule_ref
 
 __all__ = ["PackCoverage", "RuleSeen", "watched"]
 

@@ -11,3 +11,7 @@ Three ideas:
 
 This module imports nothing: a host process pays only for what it uses.
 """
+
+from manglecp.base.lazy import attach
+
+__getattr__ = attach(__name__, __file__)

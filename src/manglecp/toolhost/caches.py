@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from manglecp.pack.model import Pack
+from manglecp.pack import Pack
 
 __all__ = ["cache_folder"]
 

@@ -23,20 +23,10 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.background_loop import background_loop, wait_for
-from manglecp.mangle.errors import MangleError, ValueFault
-from manglecp.mangle.externals import External
-from manglecp.mangle.parser import parse
-from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
-from manglecp.mangle.values import Value
-from manglecp.pack.folder import Folder
-from manglecp.pack.model import ExternalDescription, Pack, Profile
-from manglecp.pack.problems import PackError, Problem, Problems
+from manglecp.mangle import External, MangleError, Program, Source, Value, ValueFault, parse
+from manglecp.pack import ExternalDescription, Folder, Pack, PackError, Problem, Problems, Profile
 from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schemas
-from manglecp.wire.shapes import ANYTHING, Shape
-from manglecp.wire.values import to_json, to_value
+from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 __all__ = ["serve_externals"]
 

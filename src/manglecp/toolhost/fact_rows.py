@@ -10,15 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from manglecp.mangle.acceptance import Acceptance
-from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.mangle.values import Value
-from manglecp.wire.facts import read_fact
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schema, Schemas
-from manglecp.wire.values import to_value
+from manglecp.mangle import Acceptance, Fact, Key, Predicate, Value
+from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
 
 __all__ = ["FactRows"]
 

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from manglecp.toolhost.action import Declaration, mark, serve_with
+from manglecp.toolhost.action_decorator import Declaration, mark, serve_with
 from manglecp.toolhost.plain import encode_value
 
 __all__ = ["CACHE", "Part", "Progress", "facts"]

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.base.background_loop import background_loop, wait_for
-from manglecp.pack.folder import Folder
-from manglecp.pack.model import Pack, Profile
-from manglecp.pack.problems import PackError, Problem, Problems
+from manglecp.pack import Folder, Pack, PackError, Problem, Problems, Profile
 from manglecp.toolhost.caches import cache_folder
 from manglecp.toolhost.dispatch import (
     Answer,

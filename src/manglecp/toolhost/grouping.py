@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from manglecp.pack.model import ActionDescription, Pack
+from manglecp.pack import ActionDescription, Pack
 from manglecp.toolhost.dispatch.programs import Places
 
 __all__ = ["Rights", "grouped", "places_of"]

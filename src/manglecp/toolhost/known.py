@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from manglecp.mangle.facts import Fact
+from manglecp.mangle import Fact
 
 __all__ = ["Change", "Known"]
 

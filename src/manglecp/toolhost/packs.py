@@ -24,9 +24,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from manglecp.pack.folder import Folder
-from manglecp.pack.model import ActionDescription, Pack, Profile
-from manglecp.pack.problems import PackError, Problem, Problems
+from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problem, Problems, Profile
 from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin, settings
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.grouping import Rights, grouped, places_of

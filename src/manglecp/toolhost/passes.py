@@ -20,15 +20,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.pack.model import GeneratorDescription, Pack
-from manglecp.pack.problems import PackError, Problem
+from manglecp.mangle import Fact, Key, Predicate
+from manglecp.pack import GeneratorDescription, Pack, PackError, Problem
 from manglecp.toolhost.dispatch import Answer, DispatchError
 from manglecp.toolhost.fact_rows import FactRows
 from manglecp.toolhost.known import Change, Known
-from manglecp.wire.faults import Fault
+from manglecp.wire import Fault
 
 __all__ = ["Generated", "Host", "Looked", "Looking", "NoFacts"]
 

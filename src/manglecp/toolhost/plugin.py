@@ -24,7 +24,7 @@ import sys
 from types import ModuleType
 from typing import Final, NamedTuple
 
-from manglecp.toolhost.action import declaration, serving
+from manglecp.toolhost.action_decorator import declaration, serving
 from manglecp.toolhost.describing import describe
 from manglecp.toolhost.tool import Tool
 

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Final
 
-from manglecp.toolhost.action import Declaration
+from manglecp.toolhost.action_decorator import Declaration
 from manglecp.toolhost.context import Context
 from manglecp.toolhost.conversion import Converter, converter
 from manglecp.toolhost.docstring import Docstring

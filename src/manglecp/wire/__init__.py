@@ -23,3 +23,7 @@ telling       parts of answers as lines for people
 clauses       rules and facts as JSON, an extension
 json_schemas  JSON Schema of every message
 """
+
+from manglecp.base.lazy import attach
+
+__getattr__ = attach(__name__, __file__)

@@ -15,9 +15,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final, cast
 
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval
-from manglecp.mangle.values import Float, Value
+from manglecp.mangle import Fact, Float, Interval, Value
 from manglecp.wire.checking import Accepts
 from manglecp.wire.facts import interval
 from manglecp.wire.faults import Fault

@@ -11,9 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from manglecp.base.suggestions import closest_match
 from manglecp.base.text import quote, truncate
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.mangle.values import Value
+from manglecp.mangle import Fact, Key, Value
 from manglecp.wire.clauses import AsClause, RefusedClause
 from manglecp.wire.errors import Violation
 from manglecp.wire.facts import interval, some, steps

@@ -18,9 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from manglecp.base.text import quote, truncate
-from manglecp.mangle.errors import ValueFault
+from manglecp.mangle import Bytes, Float, List, Map, Name, RepeatedKey, Value, ValueFault
 from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
-from manglecp.mangle.values import Bytes, Float, List, Map, Name, RepeatedKey, Value
 from manglecp.wire.absence import converted
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault

@@ -12,10 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from manglecp.base.text import quote
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval, holds_somewhere
-from manglecp.mangle.text import instant_text
-from manglecp.mangle.values import INT_MAX, INT_MIN, Name, Value
+from manglecp.mangle import INT_MAX, INT_MIN, Fact, Interval, Name, Value, holds_somewhere, instant_text
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault
 from manglecp.wire.schemas import Schema, Schemas

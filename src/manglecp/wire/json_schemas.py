@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.mangle.values import INT_MAX
+from manglecp.mangle import INT_MAX
 from manglecp.wire.clauses import StructuredClause
 from manglecp.wire.errors import SchemaError, Violation
 from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, VERSION, Message
 from manglecp.wire.messages.tools import PRESENCE
-from manglecp.wire.provenance import CATEGORIES, SOURCE_TYPES
+from manglecp.wire.provenance import PROVENANCE_CATEGORIES, SOURCE_TYPES
 from manglecp.wire.texts import MILLISECOND
 
 __all__ = ["DIALECT", "TYPES", "all_schemas", "choices", "schema"]
@@ -71,7 +71,7 @@ _FACT: Final = {
             },
             "required": ["source_type"],
         },
-        "category": {"enum": [*CATEGORIES, None]},
+        "category": {"enum": [*PROVENANCE_CATEGORIES, None]},
     },
     "required": ["pred"],
     "oneOf": [

@@ -10,10 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, cast
 
 from manglecp.base.gc_pause import gc_paused
-from manglecp.mangle.acceptance import Acceptance
-from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
+from manglecp.mangle import Acceptance, Fact, Key, Predicate
 from manglecp.mangle.types import STRING
 from manglecp.wire.batches import read_batch
 from manglecp.wire.checking import Checking

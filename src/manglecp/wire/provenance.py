@@ -14,7 +14,7 @@ from manglecp.wire.faults import Fault
 
 Category: TypeAlias = Literal["server", "session", "derived"]
 
-CATEGORIES: Final = ("server", "session", "derived")
+PROVENANCE_CATEGORIES: Final = ("server", "session", "derived")
 SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")
 """By falling trust; derived facts take theirs from what they rest on (DATA-38)."""
 
@@ -42,6 +42,6 @@ def check_source(data: Any, now: int) -> None:
 
 def check_category(data: Any) -> None:
     """A fault if this is no category. Null says nothing."""
-    if data is not None and (type(data) is not str or data not in CATEGORIES):
+    if data is not None and (type(data) is not str or data not in PROVENANCE_CATEGORIES):
         told = quote(data) if type(data) is str else "that"
-        raise Fault(f"{told} is not a category", f"one of {', '.join(CATEGORIES)}")
+        raise Fault(f"{told} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")

@@ -12,13 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.generic_types import has_variables
-from manglecp.mangle.packages import Key
+from manglecp.mangle import FALSE, TRUE, Diagnostic, Key, Predicate, has_variables
 from manglecp.mangle.syntax import Atom
 from manglecp.mangle.types import Singleton
-from manglecp.mangle.values import FALSE, TRUE
 from manglecp.wire.messages.envelope import UNSET
 from manglecp.wire.messages.manifest import ArgType, Direction, PredicateSchema
 from manglecp.wire.schemas import Schema, schema_of

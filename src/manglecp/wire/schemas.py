@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from manglecp.base.suggestions import closest_match
-from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.packages import Key
+from manglecp.mangle import Key, Predicate, Value
 from manglecp.mangle.syntax import Variable
 from manglecp.mangle.types import ANY, union
-from manglecp.mangle.values import Value
 from manglecp.wire.faults import Fault
 from manglecp.wire.shapes import ANYTHING, Shape
 from manglecp.wire.values import describe

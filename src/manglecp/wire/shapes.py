@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
+from manglecp.mangle import KIND_NAMES, KINDS, Bytes, Duration, Float, Name, Time, Value
 from manglecp.mangle.types import (
     ANY,
     BYTES,
@@ -37,7 +38,6 @@ from manglecp.mangle.types import (
     conforms,
     union,
 )
-from manglecp.mangle.values import KIND_NAMES, KINDS, Bytes, Duration, Float, Name, Time, Value
 
 _KINDS_OF_BASES: Final[dict[Base, type]] = {
     NUMBER: int,

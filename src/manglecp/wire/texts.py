@@ -14,10 +14,21 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from manglecp.base.text import quote
-from manglecp.mangle.builtins.calendar import parse_duration, parse_rfc3339
-from manglecp.mangle.lexer import CONSTANT
-from manglecp.mangle.text import duration_text, instant_text
-from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time, Value
+from manglecp.mangle import (
+    CONSTANT,
+    INT_MAX,
+    INT_MIN,
+    Bytes,
+    Duration,
+    Float,
+    Name,
+    Time,
+    Value,
+    duration_text,
+    instant_text,
+    parse_duration,
+    parse_rfc3339,
+)
 from manglecp.wire.faults import Fault
 
 MILLISECOND: Final = 1_000_000

@@ -20,9 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from manglecp.base.text import quote
-from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.text import value_text
-from manglecp.mangle.values import (
+from manglecp.mangle import (
     FALSE,
     KIND_NAMES,
     TRUE,
@@ -35,6 +33,8 @@ from manglecp.mangle.values import (
     Struct,
     Time,
     Value,
+    ValueFault,
+    value_text,
 )
 from manglecp.wire.decoding import JSON
 from manglecp.wire.faults import Fault

@@ -8,7 +8,7 @@ import pytest
 from manglecp.harness.adapters import LogError, LogLimits
 from manglecp.harness.adapters.anthropic_stream import Stream
 from manglecp.harness.errors import InvalidEvidence
-from manglecp.wire.faults import Fault
+from manglecp.wire import Fault
 from tests.harness.adapters.checking import (
     MODEL,
     classes,

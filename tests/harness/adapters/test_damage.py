@@ -8,8 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.harness.adapters import SOURCES, LogError, ingest
 from manglecp.harness.errors import InvalidEvidence

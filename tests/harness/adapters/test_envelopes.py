@@ -4,7 +4,7 @@ import pytest
 
 from manglecp.harness.adapters.conversation import Failure
 from manglecp.harness.adapters.envelopes import failure_in, reports_failure, retryable
-from manglecp.wire.decoding import JSON
+from manglecp.wire import JSON
 
 
 @pytest.mark.parametrize(

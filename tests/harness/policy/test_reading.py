@@ -8,8 +8,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.base.json import canonical
 from manglecp.harness.policy import PolicyError, package_of, read_package

@@ -3,8 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from manglecp.mangle.builtins import calendar
 from manglecp.mangle.text import duration_text, instant_text

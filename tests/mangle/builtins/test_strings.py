@@ -1,8 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Float, Name, Value
 

@@ -5,8 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.mangle import ParseError
 from manglecp.pack.factfiles import FactFile, cells, csv_table, read_facts

@@ -10,8 +10,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from manglecp.mangle import ParseError
 from manglecp.pack.factfiles import FactFile, FileLimits, read_facts

@@ -12,10 +12,7 @@ from manglecp.cli import cli
 from manglecp.mangle import Program, Source
 from manglecp.pack.factfiles import FileLimits
 from manglecp.pack.factfiles.reading import SUFFIXES
-from manglecp.wire.decoding import decode
-from manglecp.wire.facts import read_fact
-from manglecp.wire.schemas import Schemas
-from manglecp.wire.values import to_json, to_value
+from manglecp.wire import Schemas, decode, read_fact, to_json, to_value
 
 PAGE = Path(__file__).resolve().parents[3].joinpath("docs/reference/fact-files.md").read_text(encoding="utf-8")
 FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

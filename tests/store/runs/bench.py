@@ -11,13 +11,13 @@ from manglecp.store.runs import (
     RUNS,
     Claimed,
     Decision,
-    Kind,
     NewRun,
     Retention,
     Runs,
     RunState,
     Shown,
     StepEnd,
+    StepKind,
     StepSettled,
     StepStart,
     StepState,
@@ -57,7 +57,7 @@ def new_run(
 
 
 def start(
-    number: int = 1, attempt: int = 1, *, kind: Kind = "do", repeatable: bool = False, value: bytes | None = b"in"
+    number: int = 1, attempt: int = 1, *, kind: StepKind = "do", repeatable: bool = False, value: bytes | None = b"in"
 ) -> StepStart:
     return StepStart(
         number=number,
@@ -77,7 +77,7 @@ def ending(
     number: int = 1,
     attempt: int = 1,
     *,
-    kind: Kind = "do",
+    kind: StepKind = "do",
     state: Any = StepState.DONE,
     output: bytes | None = b"out",
     code: str | None = None,
@@ -170,7 +170,7 @@ class Bench:
         with self.database.reading() as tx:
             return self.runs.load(tx, run)
 
-    def states(self, run: str = "r1") -> list[tuple[Kind, int, int, str]]:
+    def states(self, run: str = "r1") -> list[tuple[StepKind, int, int, str]]:
         return [(step.kind, step.number, step.attempt, step.state.value) for step in self.shown(run).steps]
 
     def answer(self, run: str = "r1") -> bytes | None:

@@ -1,8 +1,7 @@
 """Lines: however a stream is cut into pieces, the same lines come out, and never more is kept than a line may have."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.toolhost.dispatch.framing import MAX_OUTPUT, Lines
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.harness.states import MutationReady, ToolRequests
+from manglecp.harness import MutationReady, ToolRequests
 from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
 from manglecp.toolhost.dispatch.line import Refused
@@ -20,7 +20,7 @@ from tests.toolhost.rights import authorised, closed, requested, right_to
 
 REFUSED = ("tool_error", "lease_refused")
 PLUGIN = '''
-from manglecp.toolhost.action import action
+from manglecp.toolhost.action_decorator import action
 
 
 @action(effects=["filesystem"])

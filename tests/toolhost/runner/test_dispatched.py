@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.states import MutationReady
+from manglecp.harness import MutationReady
 from manglecp.toolhost.dispatch import Answer, Catalogue, Dispatcher, HostCommand, Served
 from manglecp.toolhost.runner import (
     ControlMode,

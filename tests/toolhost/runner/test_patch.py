@@ -6,8 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.toolhost.runner import PatchRefused, merge
 from manglecp.toolhost.runner.patch import DEEPEST, LARGEST_INPUTS, LARGEST_PATCH, MOST_BLOCKED

@@ -6,8 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from manglecp.toolhost.runner import Kind, Menu, Offer, Selection, merge, parse
 from manglecp.toolhost.runner.canonical import canonical

@@ -15,8 +15,7 @@ from typing import Final
 
 from ..opening import FOLDER
 from ..refusal import Refused
-from .ignoring import FILE as IGNORED
-from .ignoring import Rules, rules_of
+from .ignoring import FILE as IGNORED, Rules, rules_of
 from .roots import Root, plain, read_at
 from .texts import text_of
 

@@ -12,11 +12,12 @@ import logging
 
 from manglecp.client.errors import ClientError, ConnectionLost, ServerError, Unreadable
 from manglecp.client.transports.protocol import OnManifest, OnProgress, Request
-from manglecp.wire.errors import WireError
+from manglecp.wire import WireError, encode, receive_from_server
 from manglecp.wire.messages import (
     Authenticate,
     AuthenticateResponse,
     Cancel,
+    CancelPayload,
     ErrorMessage,
     IntentRequest,
     IntentResponse,
@@ -25,9 +26,6 @@ from manglecp.wire.messages import (
     Progress,
     ServerMessage,
 )
-from manglecp.wire.messages.session import CancelPayload
-from manglecp.wire.receiving import receive_from_server
-from manglecp.wire.sending import encode
 
 __all__ = ["Conversation", "cancellation", "read", "require_answer"]
 

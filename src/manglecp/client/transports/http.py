@@ -21,10 +21,16 @@ from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerE
 from manglecp.client.transports.addresses import checked, resolved, shown, unreached
 from manglecp.client.transports.conversation import cancellation, read, require_answer
 from manglecp.client.transports.protocol import MAX_ANSWER_BYTES, OnManifest, OnProgress, Request
-from manglecp.wire.messages import ErrorMessage, IntentRequest, InvokeRequest, Manifest, ServerMessage
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.session import ErrorPayload
-from manglecp.wire.vocabulary import MANIFEST_PATH
+from manglecp.wire import MANIFEST_PATH
+from manglecp.wire.messages import (
+    UNSET,
+    ErrorMessage,
+    ErrorPayload,
+    IntentRequest,
+    InvokeRequest,
+    Manifest,
+    ServerMessage,
+)
 
 __all__ = ["HttpTransport"]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from manglecp.wire.messages import Authenticate, IntentRequest, InvokeRequest, Manifest, ServerMessage
-from manglecp.wire.messages.invocation import ProgressPayload
+from manglecp.wire.messages import Authenticate, IntentRequest, InvokeRequest, Manifest, ProgressPayload, ServerMessage
 
 __all__ = ["MAX_ANSWER_BYTES", "OnManifest", "OnProgress", "Request", "Transport"]
 

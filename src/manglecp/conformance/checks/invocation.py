@@ -12,7 +12,7 @@ from manglecp.conformance.bench import Bench, Untested, message
 from manglecp.conformance.lines.line import Answer
 from manglecp.conformance.plan import Invocation
 from manglecp.conformance.registry import check
-from manglecp.invoke.confirmation import sign
+from manglecp.invoke import sign
 
 
 @check("INVK-06", "ERR-23", "INVK-05")

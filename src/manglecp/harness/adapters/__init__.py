@@ -15,6 +15,7 @@ ingesting                  all of it: a log in, documents out
 
 from manglecp.harness.adapters.ingesting import SOURCES, ingest
 from manglecp.harness.adapters.limits import LogLimits
+from manglecp.harness.adapters.policies import CONSTRAINTS
 from manglecp.harness.adapters.records import LogError
 
-__all__ = ["SOURCES", "LogError", "LogLimits", "ingest"]
+__all__ = ["CONSTRAINTS", "SOURCES", "LogError", "LogLimits", "ingest"]

@@ -37,8 +37,7 @@ from manglecp.harness.adapters.fields import (
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.offers import Tool, caller_kind, offer
 from manglecp.harness.adapters.records import stream_records
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["AnthropicLog"]
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from manglecp.harness.adapters.fields import array, entry, kind_of, mapping, optional_text
 from manglecp.harness.adapters.records import parse
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["EVENTS", "Stream"]
 

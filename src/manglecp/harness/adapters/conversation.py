@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from manglecp.wire.decoding import JSON
+from manglecp.wire import JSON
 
 __all__ = ["CODE_EXECUTION", "Call", "Caller", "Event", "Failure", "Offer", "Prompt", "Reply", "Result"]
 

@@ -15,8 +15,7 @@ from manglecp.harness.adapters.conversation import Call, Event, Offer, Prompt, R
 from manglecp.harness.adapters.fields import array, entry, optional_text
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.threads import History, Thread, Threads, reminders, spoken
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["Dialect", "Dialogue", "Message", "Part"]
 

@@ -12,7 +12,7 @@ import json
 
 from manglecp.base.digest import digest_bytes
 from manglecp.base.json import Uncanonical, canonical
-from manglecp.wire.decoding import JSON
+from manglecp.wire import JSON
 
 __all__ = ["RunningDigest", "canonical_bytes", "carried", "digest_bytes", "digest_of"]
 

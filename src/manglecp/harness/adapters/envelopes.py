@@ -13,8 +13,7 @@ from typing import Any, Final
 from manglecp.base.text import normalize_word
 from manglecp.harness.adapters.conversation import Failure
 from manglecp.harness.adapters.records import parse
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["RETRYABLE", "failure_in", "reports_failure", "retryable"]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = [
     "array",

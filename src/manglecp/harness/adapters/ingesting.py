@@ -16,8 +16,7 @@ from manglecp.harness.adapters.policies import Binding, bind
 from manglecp.harness.adapters.records import LogError, records
 from manglecp.harness.adapters.turns import Turns
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["SOURCES", "ingest"]
 

@@ -18,8 +18,7 @@ from manglecp.base.text import quote
 from manglecp.harness.adapters.fields import entry
 from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.policies import CONSTRAINTS, UNRECORDED, Binding
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["NeutralLog"]
 

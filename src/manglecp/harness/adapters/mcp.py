@@ -17,8 +17,7 @@ from manglecp.harness.adapters.conversation import Call, Event, Failure, Offer, 
 from manglecp.harness.adapters.envelopes import failure_in
 from manglecp.harness.adapters.fields import each_object, entry, identifier, mapping, optional_text
 from manglecp.harness.adapters.offers import Tool, offer
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["McpLog"]
 

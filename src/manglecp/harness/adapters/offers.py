@@ -13,7 +13,7 @@ from typing import Any, Final
 from manglecp.base.digest import digest
 from manglecp.harness.adapters.conversation import CODE_EXECUTION, Offer
 from manglecp.harness.adapters.digests import carried, digest_of
-from manglecp.wire.decoding import JSON
+from manglecp.wire import JSON
 
 __all__ = ["DIGEST_FIELDS", "Tool", "caller_kind", "offer"]
 

@@ -34,8 +34,7 @@ from manglecp.harness.adapters.limits import LogLimits
 from manglecp.harness.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice, refuse_calls
 from manglecp.harness.adapters.openai_responses import Items, ItemStream, parts_of_output, stop_of_response
 from manglecp.harness.adapters.records import stream_records
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["OpenAILog"]
 

@@ -11,8 +11,7 @@ from manglecp.harness.adapters.envelopes import failure_in, reports_failure
 from manglecp.harness.adapters.fields import each_object, entry, identifier, kind_of, mapping, optional_text, texts_of
 from manglecp.harness.adapters.offers import Tool, offer
 from manglecp.harness.adapters.records import parse
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = [
     "ChatMessages",

@@ -17,8 +17,7 @@ from manglecp.harness.adapters.envelopes import failure_in
 from manglecp.harness.adapters.fields import each_object, entry, identifier, kind_of, mapping, optional_text
 from manglecp.harness.adapters.offers import Tool, caller_kind, offer
 from manglecp.harness.adapters.openai_chat import arguments, choice_of, failed_result, words
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault
 
 __all__ = ["ItemStream", "Items", "parts_of_output", "stop_of_response"]
 

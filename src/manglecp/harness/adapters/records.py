@@ -16,8 +16,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from manglecp.harness.adapters.limits import NESTING, LogLimits
-from manglecp.wire.decoding import JSON, decode
-from manglecp.wire.faults import Fault
+from manglecp.wire import JSON, Fault, decode
 
 __all__ = ["LogError", "Record", "parse", "records", "stream_records"]
 

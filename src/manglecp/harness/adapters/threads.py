@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from manglecp.harness.adapters.digests import RunningDigest, canonical_bytes
 from manglecp.harness.adapters.fields import texts_of
-from manglecp.wire.decoding import JSON
+from manglecp.wire import JSON
 
 __all__ = ["History", "Thread", "Threads", "reminders", "spoken"]
 

@@ -17,22 +17,31 @@ Pure: files are read by whoever has a folder, and come in as bytes.
 """
 
 from manglecp.harness.policy.builtin import observe
-from manglecp.harness.policy.package import PolicyPackage
+from manglecp.harness.policy.doubts import doubts
+from manglecp.harness.policy.kinds import TIERS
+from manglecp.harness.policy.package import PolicyPackage, call_id
 from manglecp.harness.policy.pins import Difference, Pin, differences, read_pin
 from manglecp.harness.policy.problems import PolicyError, Problem
-from manglecp.harness.policy.promotion import promote
-from manglecp.harness.policy.reading import package_of, read_package
+from manglecp.harness.policy.promotion import Unchanged, promote
+from manglecp.harness.policy.reading import ENDINGS, package_of, read_package
+from manglecp.harness.policy.reports import read_reports
 
 __all__ = [
+    "ENDINGS",
+    "TIERS",
     "Difference",
     "Pin",
     "PolicyError",
     "PolicyPackage",
     "Problem",
+    "Unchanged",
+    "call_id",
     "differences",
+    "doubts",
     "observe",
     "package_of",
     "promote",
     "read_package",
     "read_pin",
+    "read_reports",
 ]

@@ -102,8 +102,10 @@ def _decode(data: bytes, ending: str, place: Place, problems: Problems) -> Any:
 
 def read_json(data: bytes, place: Place, problems: Problems) -> Any:
     """JSON without a key twice; None, and a problem, if it is none."""
-    from manglecp.wire.decoding import decode  # nor has every package JSON
-    from manglecp.wire.faults import Fault
+    from manglecp.wire import (
+        Fault,
+        decode,  # nor has every package JSON
+    )
 
     try:
         found = decode(data)

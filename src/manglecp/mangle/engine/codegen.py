@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, TypeAlias
-from typing import Literal as OneOf
+from typing import Any, Final, Literal as OneOf, TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
 from manglecp.mangle.engine.code import Code, tuple_text

@@ -18,7 +18,7 @@ from manglecp.mangle.errors import Diagnostic, EvalError
 from manglecp.mangle.matching import Row
 from manglecp.mangle.packages import Key
 from manglecp.mangle.syntax import Atom, Variable
-from manglecp.mangle.terms import evaluate
+from manglecp.mangle.terms import evaluate_term
 
 if TYPE_CHECKING:
     from manglecp.mangle.engine.evaluation import Evaluation
@@ -103,7 +103,7 @@ class _Integrity:
         free: dict[str, list[int]] = {}
         for position, arg in enumerate(atom.args):
             if not isinstance(arg, Variable):
-                known.append((position, evaluate(arg, row, self.evaluation.now)))
+                known.append((position, evaluate_term(arg, row, self.evaluation.now)))
             elif not arg.anonymous and arg.name in row:
                 known.append((position, row[arg.name]))
             elif not arg.anonymous:

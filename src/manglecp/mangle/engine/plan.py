@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal as OneOf
-from typing import TypeAlias
+from typing import Literal as OneOf, TypeAlias
 
 from manglecp.mangle.builtins import PREDICATES
 from manglecp.mangle.declarations import Predicate

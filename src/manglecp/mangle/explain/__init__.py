@@ -22,26 +22,48 @@ Everything is found after the fact: an evaluation keeps nothing for it, and expl
 
 from manglecp.mangle.explain.alternatives import Alternatives
 from manglecp.mangle.explain.blocked import Blocked
+from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.coverage import Coverage, RuleCoverage, Unused
+from manglecp.mangle.explain.dependence import Dependence
+from manglecp.mangle.explain.expiry import may_expire
 from manglecp.mangle.explain.explainer import Explainer
+from manglecp.mangle.explain.hypotheses import Assumed, Effort, Exhausted
 from manglecp.mangle.explain.model import Model
 from manglecp.mangle.explain.proof import Node, NodeOrigin, Proof
+from manglecp.mangle.explain.prover import Prover
 from manglecp.mangle.explain.question import read_fact
-from manglecp.mangle.explain.shape import RuleRef
+from manglecp.mangle.explain.reach import furthest, satisfying
+from manglecp.mangle.explain.shape import RuleRef, Shape, rule_ref
+from manglecp.mangle.explain.solver import Finished
+from manglecp.mangle.explain.unlock import Unlock, Unlocked
 from manglecp.mangle.explain.whynot import WhyNot
 
 __all__ = [
     "Alternatives",
+    "Assumed",
     "Blocked",
+    "Candidates",
     "Coverage",
+    "Dependence",
+    "Effort",
+    "Exhausted",
     "Explainer",
+    "Finished",
     "Model",
     "Node",
     "NodeOrigin",
     "Proof",
+    "Prover",
     "RuleCoverage",
     "RuleRef",
+    "Shape",
+    "Unlock",
+    "Unlocked",
     "Unused",
     "WhyNot",
+    "furthest",
+    "may_expire",
     "read_fact",
+    "rule_ref",
+    "satisfying",
 ]

@@ -54,7 +54,7 @@ from manglecp.mangle.syntax import (
     premise_variables,
     term_variables,
 )
-from manglecp.mangle.terms import evaluate
+from manglecp.mangle.terms import evaluate_term
 from manglecp.mangle.values import Value, order_key
 
 AFTERWARDS: Final = 10_000
@@ -346,7 +346,7 @@ class Abduction:
             if not term.anonymous:
                 row[term.name] = value
             return value
-        return evaluate(term, row, self.solver.now)  # type: ignore[arg-type]
+        return evaluate_term(term, row, self.solver.now)  # type: ignore[arg-type]
 
     # --- conclusions from facts that are added ---------------------------------------------------------------------
 

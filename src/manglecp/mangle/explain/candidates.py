@@ -15,7 +15,7 @@ from manglecp.mangle.matching import Args, window
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Apply, Equality, Literal, Term, Variable
-from manglecp.mangle.terms import evaluate
+from manglecp.mangle.terms import evaluate_term
 from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, List, Map, Pair, Struct, Time, Value, order_key
 
@@ -80,7 +80,7 @@ class Candidates:
             if isinstance(one, Apply):
                 stack += one.args
                 with suppress(ValueFault):  # it has variables, or no value
-                    yield evaluate(one, {}, self.solver.now)
+                    yield evaluate_term(one, {}, self.solver.now)
             elif not isinstance(one, Variable):
                 yield one
 

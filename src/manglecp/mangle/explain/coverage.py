@@ -13,9 +13,8 @@ from manglecp.mangle.explain.shape import RuleRef, Shape
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Args, Row
 from manglecp.mangle.packages import Key
-from manglecp.mangle.syntax import Apply, Equality, Variable
-from manglecp.mangle.syntax import Literal as Atomic
-from manglecp.mangle.terms import evaluate
+from manglecp.mangle.syntax import Apply, Equality, Literal as Atomic, Variable
+from manglecp.mangle.terms import evaluate_term
 
 Status: TypeAlias = Literal["fired", "partially_alive", "dead", "inapplicable"]
 Reason: TypeAlias = Literal["no rule mentions it", "nothing joined"]
@@ -215,5 +214,5 @@ class Use:
                 for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
                     if isinstance(side, Variable) and not isinstance(other, Variable):
                         with suppress(ValueFault):  # it is no constant
-                            found[side.name] = evaluate(other, {}, self.solver.now)
+                            found[side.name] = evaluate_term(other, {}, self.solver.now)
         return found

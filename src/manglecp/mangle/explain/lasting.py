@@ -9,8 +9,7 @@ the interval instead of asking about now, is not limited, and neither is a negat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
-from typing import Literal as OneOf
+from typing import Final, Literal as OneOf, TypeAlias
 
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.packages import Key

@@ -14,7 +14,7 @@ from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program
 from manglecp.mangle.source import Source, Span
 from manglecp.mangle.syntax import Clause, Literal
-from manglecp.mangle.terms import evaluate
+from manglecp.mangle.terms import evaluate_term
 
 
 def read_fact(text: str, program: Program, now: int) -> Fact:
@@ -54,7 +54,7 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
     if check.diagnostics:
         raise AnalysisError([Diagnostic("analysis", d.message, d.span, None, d.fix) for d in check.diagnostics])
     try:
-        args = tuple(evaluate(arg, {}, now) for arg in atom.args)
+        args = tuple(evaluate_term(arg, {}, now) for arg in atom.args)
         if not program.predicates[atom.key].temporal:
             return Fact(atom.predicate, args)
         assert literal.annotation is not None  # checked above

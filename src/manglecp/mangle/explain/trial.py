@@ -24,8 +24,7 @@ from manglecp.mangle.naive import NaiveEvaluation, Solving
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Rule
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Annotation, Atom, Premise, Variable
-from manglecp.mangle.syntax import Literal as Literal_
+from manglecp.mangle.syntax import Annotation, Atom, Literal as Literal_, Premise, Variable
 
 ROOM: Final = 20_000
 """So many facts may a trial derive beyond what there was; a question must not take longer than the answer is worth."""

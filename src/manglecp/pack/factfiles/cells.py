@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.fact_parser import read_literal
-from manglecp.mangle.values import FALSE, TRUE, Duration, Name, Time, Value
-from manglecp.wire.faults import Fault
-from manglecp.wire.shapes import Shape
-from manglecp.wire.texts import (
+from manglecp.mangle import FALSE, TRUE, Duration, Name, Time, Value, ValueFault, read_literal
+from manglecp.wire import (
     READERS,
+    Fault,
+    Shape,
     duration_of_milliseconds,
     instant_of_milliseconds,
     read_duration,

@@ -12,12 +12,8 @@ from itertools import repeat
 from typing import Any, Final
 
 from manglecp.base.text import quote
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval
-from manglecp.mangle.values import INT_MAX, INT_MIN, Value
-from manglecp.wire.facts import UNBOUNDED, checked_interval
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schema, Schemas
+from manglecp.mangle import INT_MAX, INT_MIN, Fact, Interval, Value
+from manglecp.wire import UNBOUNDED, Fault, Schema, Schemas, checked_interval
 
 AT: Final = "@at"
 START: Final = "@start"

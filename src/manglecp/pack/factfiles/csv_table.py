@@ -12,17 +12,13 @@ from collections.abc import Iterator
 from itertools import islice, repeat
 from typing import Any, Final
 
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval
-from manglecp.mangle.source import Source
-from manglecp.mangle.values import Value
+from manglecp.mangle import Fact, Interval, Source, Value
 from manglecp.pack.factfiles.cells import Cells, Strings, cell_reader, instant, literal
 from manglecp.pack.factfiles.columns import Layout, interval, layout
 from manglecp.pack.factfiles.limits import FileLimits
 from manglecp.pack.factfiles.opening import lines
 from manglecp.pack.factfiles.problems import Problems
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schemas
+from manglecp.wire import Fault, Schemas
 
 _BLOCK: Final = 10_000
 """Rows taken at once: enough that what is done per block does not count, few enough to stay in the cache."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.source import Source
+from manglecp.mangle import Fact, Source
 from manglecp.pack.factfiles.limits import FileLimits
 from manglecp.pack.factfiles.opening import lines
 from manglecp.pack.factfiles.problems import Problems
-from manglecp.wire.decoding import decode
-from manglecp.wire.facts import read_fact
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schemas
+from manglecp.wire import Fault, Schemas, decode, read_fact
 
 
 def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from manglecp.mangle.fact_parser import FactText, parse_facts
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.source import Source
+from manglecp.mangle import Fact, FactText, Source, parse_facts
 from manglecp.pack.factfiles.limits import FileLimits
 from manglecp.pack.factfiles.problems import Problems
-from manglecp.wire.facts import checked_interval
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schemas
+from manglecp.wire import Fault, Schemas, checked_interval
 
 
 def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from manglecp.mangle.parser import decode
-from manglecp.mangle.source import Source
+from manglecp.mangle import Source, decode
 from manglecp.pack.factfiles.limits import FileLimits
 from manglecp.pack.factfiles.problems import refuse
 

@@ -11,18 +11,12 @@ from itertools import repeat
 from types import ModuleType
 from typing import Any, Final
 
-from manglecp.mangle.errors import Diagnostic
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval
-from manglecp.mangle.source import Source
-from manglecp.mangle.values import Bytes, Duration, Time, Value
+from manglecp.mangle import Bytes, Diagnostic, Duration, Fact, Interval, Source, Time, Value
 from manglecp.pack.factfiles.cells import instant
 from manglecp.pack.factfiles.columns import Layout, interval, layout
 from manglecp.pack.factfiles.limits import FileLimits
 from manglecp.pack.factfiles.problems import Problems, refuse
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schemas
-from manglecp.wire.values import to_value
+from manglecp.wire import Fault, Schemas, to_value
 
 _BATCH: Final = 4_096
 """Rows that are unpacked at once."""

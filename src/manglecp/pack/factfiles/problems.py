@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from manglecp.mangle.errors import Diagnostic, ParseError
-from manglecp.mangle.source import Source, Span
+from manglecp.mangle import Diagnostic, ParseError, Source, Span
 
 
 class Problems:

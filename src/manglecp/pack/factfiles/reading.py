@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from manglecp.base.gc_pause import gc_paused
-from manglecp.mangle.errors import Diagnostic, ParseError
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.program import Program
+from manglecp.mangle import Diagnostic, Fact, ParseError, Program
 from manglecp.pack.factfiles.csv_table import read_csv
 from manglecp.pack.factfiles.jsonl import read_jsonl
 from manglecp.pack.factfiles.limits import FileLimits
@@ -19,7 +17,7 @@ from manglecp.pack.factfiles.opening import contents, source
 from manglecp.pack.factfiles.parquet_table import read_parquet
 from manglecp.pack.factfiles.problems import refuse
 from manglecp.pack.factfiles.simplecolumn import read_simplecolumn
-from manglecp.wire.schemas import Schemas
+from manglecp.wire import Schemas
 
 SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
 _PACKED: Final = ".gz"

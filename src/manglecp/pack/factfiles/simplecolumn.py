@@ -14,16 +14,12 @@ from typing import Final, NoReturn
 from urllib.parse import unquote
 
 from manglecp.base.text import quote
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.source import Source
-from manglecp.mangle.values import Float, Value
+from manglecp.mangle import Fact, Float, Source, Value
 from manglecp.pack.factfiles.cells import Cells, literal
 from manglecp.pack.factfiles.limits import FileLimits
 from manglecp.pack.factfiles.opening import lines
 from manglecp.pack.factfiles.problems import Problems
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schema, Schemas
-from manglecp.wire.texts import read_name
+from manglecp.wire import Fault, Schema, Schemas, read_name
 
 MOST_PREDICATES: Final = 1 << 16
 MOST_ARGUMENTS: Final = 1 << 10

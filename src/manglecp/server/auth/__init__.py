@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 
 __all__ = ["LOCAL", "Auth", "OpenAuth"]
 

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.server.binding import is_loopback
 
 __all__ = ["JwtAuth", "JwtSettings"]

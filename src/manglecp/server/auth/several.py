@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from manglecp.intent.identity import Identity
+from manglecp.intent import Identity
 from manglecp.server.auth import Auth
 
 __all__ = ["Several"]

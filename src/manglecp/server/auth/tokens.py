@@ -31,9 +31,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from manglecp.intent.identity import Identity
-from manglecp.invoke.confirmation import AutoConfirm, Secrets
-from manglecp.wire.messages.tools import SIDE_EFFECTS
+from manglecp.intent import Identity
+from manglecp.invoke import AutoConfirm, Secrets
+from manglecp.wire.messages import SIDE_EFFECTS
 
 __all__ = ["TokensError", "TokensFile"]
 

@@ -21,14 +21,24 @@ Data meets the modules in this order:
     audit, jsonl        is it what the events say; the log as a text file
 """
 
-from manglecp.store.issues.events import Event
+from manglecp.store.issues.audit import audit
+from manglecp.store.issues.events import Add, AddDependency, Close, Discover, Event, RemoveDependency, Update
+from manglecp.store.issues.jsonl import BadLog, export_log, import_log
 from manglecp.store.issues.memory import IssueMemory
-from manglecp.store.issues.model import Edge, Issue, Lease, Mutation, Status
+from manglecp.store.issues.model import EDGE_TYPES, Edge, Issue, Lease, Mutation, Status
+from manglecp.store.issues.stored import StoredIssues
 from manglecp.store.issues.tables import IssueStore, IssueTables
-from manglecp.store.issues.view import Blocked, View
+from manglecp.store.issues.view import Blocked, Detail, View
 
 __all__ = [
+    "EDGE_TYPES",
+    "Add",
+    "AddDependency",
+    "BadLog",
     "Blocked",
+    "Close",
+    "Detail",
+    "Discover",
     "Edge",
     "Event",
     "Issue",
@@ -37,6 +47,12 @@ __all__ = [
     "IssueTables",
     "Lease",
     "Mutation",
+    "RemoveDependency",
     "Status",
+    "StoredIssues",
+    "Update",
     "View",
+    "audit",
+    "export_log",
+    "import_log",
 ]

@@ -19,8 +19,7 @@ from manglecp.base.json import canonical
 from manglecp.store.instants import Instant
 from manglecp.store.issues.limits import DEFAULT_PRIORITY
 from manglecp.store.issues.model import Mutation
-from manglecp.wire.decoding import decode
-from manglecp.wire.faults import Fault
+from manglecp.wire import Fault, decode
 
 __all__ = [
     "Add",

@@ -19,7 +19,7 @@ from manglecp.store.issues.tables import IssueTables
 from manglecp.store.issues.transitions import Step, apply, snapshot
 
 if TYPE_CHECKING:
-    from manglecp.harness.states import MutationReady
+    from manglecp.harness import MutationReady
 
 __all__ = ["events", "mutate", "record", "replay"]
 

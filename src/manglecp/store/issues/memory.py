@@ -36,7 +36,7 @@ from manglecp.store.issues.transitions import found
 from manglecp.store.issues.view import View
 
 if TYPE_CHECKING:
-    from manglecp.harness.states import MutationReady
+    from manglecp.harness import MutationReady
 
 __all__ = ["IssueMemory", "NewId"]
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from manglecp.harness.rows import Mutation as Intent
+from manglecp.harness import Mutation as Intent
 from manglecp.store.instants import Instant
 
 __all__ = ["BLOCKING", "EDGE_TYPES", "Edge", "Issue", "Lease", "Mutation", "Status"]

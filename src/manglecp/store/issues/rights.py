@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from manglecp.harness.rows import Mutation as Intent
+from manglecp.harness import Mutation as Intent
 from manglecp.store.errors import Refused
 from manglecp.store.issues.events import AddDependency, Discover, GatedChange, RemoveDependency, action_of
 from manglecp.store.issues.limits import ID, check_id
@@ -32,7 +32,7 @@ from manglecp.store.issues.tables import IssueTables
 from manglecp.store.issues.transitions import snapshot
 
 if TYPE_CHECKING:
-    from manglecp.harness.states import MutationReady
+    from manglecp.harness import MutationReady
 
 __all__ = ["Evidence", "check_intent", "evidence_of", "spend"]
 
@@ -68,7 +68,7 @@ def subject(issue: str, change: GatedChange) -> str:
 
 def evidence_of(ready: MutationReady) -> Evidence:
     """What a right rests on. The right is not spent."""
-    from manglecp.harness.states import Forged, MutationReady  # who only asks does not load what judges turns
+    from manglecp.harness import Forged, MutationReady  # who only asks does not load what judges turns
 
     if not isinstance(ready, MutationReady):
         raise Forged(f"a {type(ready).__name__} is no MutationReady")
@@ -106,7 +106,7 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
 
 def spend(ready: MutationReady, change: GatedChange) -> None:
     """Use up a right that was examined."""
-    from manglecp.harness.states import redeem  # as above
+    from manglecp.harness import redeem  # as above
 
     redeem(ready, *_demanded(change))
 

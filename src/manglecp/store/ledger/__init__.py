@@ -14,7 +14,7 @@ Bodies hold digests, ids, codes and times. They never hold arguments, outputs or
 """
 
 from manglecp.store.ledger.checking import Verified, verify_export
-from manglecp.store.ledger.entries import KINDS, Body, Entry, Kind, Note
+from manglecp.store.ledger.entries import KINDS, Body, Entry, EntryKind, Note
 from manglecp.store.ledger.log import LEDGER, Ledger
 
-__all__ = ["KINDS", "LEDGER", "Body", "Entry", "Kind", "Ledger", "Note", "Verified", "verify_export"]
+__all__ = ["KINDS", "LEDGER", "Body", "Entry", "EntryKind", "Ledger", "Note", "Verified", "verify_export"]

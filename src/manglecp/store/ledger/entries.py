@@ -12,7 +12,7 @@ import msgspec
 
 from manglecp.base.hash_chain import Head, row_hash
 from manglecp.base.json import Uncanonical, canonical
-from manglecp.harness.shapes import Filled
+from manglecp.harness import Filled
 from manglecp.store.errors import Invalid, Unusable
 from manglecp.store.ledger.patterns import GAP, Kept, Patterns
 
@@ -22,7 +22,7 @@ __all__ = [
     "STORED",
     "Body",
     "Entry",
-    "Kind",
+    "EntryKind",
     "Note",
     "Prepared",
     "following",
@@ -32,9 +32,9 @@ __all__ = [
     "write_line",
 ]
 
-Kind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decision", "confirmation", "policy", "audit"]
+EntryKind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decision", "confirmation", "policy", "audit"]
 
-KINDS: Final[frozenset[str]] = frozenset(get_args(Kind))
+KINDS: Final[frozenset[str]] = frozenset(get_args(EntryKind))
 
 MOST_BYTES: Final = 4_194_304
 """Of a body: it holds digests. The witness of a turn has some for each of its steps, about 1,500 bytes."""
@@ -48,7 +48,7 @@ of all that do the same the pattern is kept once."""
 class Note(NamedTuple):
     """What is to be appended."""
 
-    kind: Kind
+    kind: EntryKind
     body: Body
     run: str | None = None
     identity: str | None = None

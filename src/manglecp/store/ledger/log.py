@@ -12,7 +12,17 @@ from typing import Any, Final
 from manglecp.base.hash_chain import GENESIS, Head
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.ledger.checking import Verified, check
-from manglecp.store.ledger.entries import STORED, Body, Entry, Kind, Note, following, prepared, read_row, write_line
+from manglecp.store.ledger.entries import (
+    STORED,
+    Body,
+    Entry,
+    EntryKind,
+    Note,
+    following,
+    prepared,
+    read_row,
+    write_line,
+)
 from manglecp.store.ledger.patterns import PATTERNS, Patterns
 from manglecp.store.migrations import Part, append_only
 
@@ -93,7 +103,7 @@ class Ledger:
     def append(
         self,
         tx: Transaction,
-        kind: Kind,
+        kind: EntryKind,
         body: Body,
         *,
         run: str | None = None,

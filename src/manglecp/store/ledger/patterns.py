@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from manglecp.harness.patterns import Parts, expanded, read_pattern
+from manglecp.harness import Parts, expanded, read_pattern
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.migrations import Migration, append_only
 

@@ -21,13 +21,13 @@ from manglecp.store.runs.model import (
     ENDS,
     Claimed,
     Decision,
-    Kind,
     NewRun,
     Retention,
     Run,
     RunState,
     Shown,
     StepEnd,
+    StepKind,
     StepSettled,
     StepStart,
     StepState,
@@ -183,7 +183,7 @@ class Runs:
         code: str,
         *,
         step: int | None = None,
-        kind: Kind = "do",
+        kind: StepKind = "do",
         answer: bytes | None = None,
     ) -> None:
         """Only a person can say how the run goes on. ``answer`` is what clients are told until then."""

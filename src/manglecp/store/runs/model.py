@@ -20,7 +20,6 @@ __all__ = [
     "ENDS",
     "Claimed",
     "Decision",
-    "Kind",
     "NewRun",
     "Retention",
     "Run",
@@ -28,6 +27,7 @@ __all__ = [
     "Shown",
     "Step",
     "StepEnd",
+    "StepKind",
     "StepSettled",
     "StepStart",
     "StepState",
@@ -35,7 +35,7 @@ __all__ = [
     "Verdict",
 ]
 
-Kind: TypeAlias = Literal["do", "undo"]
+StepKind: TypeAlias = Literal["do", "undo"]
 
 Verdict: TypeAlias = Literal["happened", "did_not", "resume", "abort"]
 """``resume``: no step is in doubt (any more); let the run go on."""
@@ -105,7 +105,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Why it needs a decision, or why it was ended by one."""
     step: int | None
     """The step that a decision is needed on."""
-    kind: Kind | None
+    kind: StepKind | None
     fence: int
     owner: str | None
     claim_until_ms: int
@@ -123,7 +123,7 @@ class StepStart(msgspec.Struct, frozen=True, kw_only=True):
     """A call that is about to be sent."""
 
     number: int
-    kind: Kind = "do"
+    kind: StepKind = "do"
     attempt: int = 1
     call_id: str
     action: str
@@ -141,7 +141,7 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a call that was started."""
 
     number: int
-    kind: Kind = "do"
+    kind: StepKind = "do"
     attempt: int = 1
     state: Literal[StepState.DONE, StepState.FAILED, StepState.UNKNOWN]
     output: bytes | None = None
@@ -155,7 +155,7 @@ class StepSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A step that ended without a record of its start: a read, one that was skipped, one that was never sent."""
 
     number: int
-    kind: Kind = "do"
+    kind: StepKind = "do"
     attempt: int = 1
     state: Literal[StepState.DONE, StepState.FAILED, StepState.SKIPPED]
     call_id: str | None = None
@@ -173,7 +173,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at a step. ``input``, ``output`` and ``note`` are None where values are not asked for."""
 
     number: int
-    kind: Kind
+    kind: StepKind
     attempt: int
     state: StepState
     call_id: str | None
@@ -219,7 +219,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     verdict: Verdict
     step: int | None = None
-    kind: Kind = "do"
+    kind: StepKind = "do"
     output: bytes | None = None
     """With ``happened``: what the action returned, if that is known."""
     output_digest: str | None = None

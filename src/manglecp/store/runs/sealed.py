@@ -5,7 +5,7 @@ A value is bound to its place (table, run, step, column): moved to another row o
 
 from __future__ import annotations
 
-from manglecp.store.runs.model import Kind
+from manglecp.store.runs.model import StepKind
 from manglecp.store.sealing import Seals
 
 __all__ = ["ValueSeals"]
@@ -34,7 +34,7 @@ class ValueSeals:
         return self._seals.unseal(sealed, "run_kept", run_id, name)
 
     def seal_step(
-        self, value: bytes | None, run_id: str, kind: Kind, number: int, attempt: int, column: str
+        self, value: bytes | None, run_id: str, kind: StepKind, number: int, attempt: int, column: str
     ) -> bytes | None:
         """A value of one attempt at a step."""
         if value is None:
@@ -42,7 +42,7 @@ class ValueSeals:
         return self._seals.seal(value, "steps", run_id, f"{kind}/{number}/{attempt}", column)
 
     def open_step(
-        self, sealed: bytes | None, run_id: str, kind: Kind, number: int, attempt: int, column: str
+        self, sealed: bytes | None, run_id: str, kind: StepKind, number: int, attempt: int, column: str
     ) -> bytes | None:
         """The value again. Raises :class:`Unusable` where :meth:`Seals.unseal` does."""
         if sealed is None:

@@ -7,7 +7,7 @@ from typing import Final
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Invalid
 from manglecp.store.runs.holding import Statement
-from manglecp.store.runs.model import Kind, StepEnd, StepSettled, StepStart, StepState
+from manglecp.store.runs.model import StepEnd, StepKind, StepSettled, StepStart, StepState
 from manglecp.store.runs.sealed import ValueSeals
 
 __all__ = ["doubt", "erase", "finish", "first_in_doubt", "settle", "start"]
@@ -80,7 +80,7 @@ def doubt(tx: Transaction, run_id: str, now_ms: int) -> None:
     tx.execute(_DOUBT, (now_ms, run_id))
 
 
-def first_in_doubt(tx: Transaction, run_id: str) -> tuple[int, Kind] | None:
+def first_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:
     """A step that nobody knows the outcome of, and that must not be repeated."""
     row = tx.execute(_IN_DOUBT, (run_id,)).fetchone()
     return None if row is None else (row[0], row[1])
@@ -92,10 +92,10 @@ def erase(tx: Transaction, run_id: str, now_ms: int) -> None:
     tx.execute(_ERASE, (run_id,))
 
 
-def _in_the_way(run_id: str, kind: Kind, number: int, attempt: int) -> str:
+def _in_the_way(run_id: str, kind: StepKind, number: int, attempt: int) -> str:
     # It is the index steps_once that decides.
     return f"{_name(run_id, kind, number, attempt)} cannot begin: another attempt is in its way"
 
 
-def _name(run_id: str, kind: Kind, number: int, attempt: int) -> str:
+def _name(run_id: str, kind: StepKind, number: int, attempt: int) -> str:
     return f"attempt {attempt} to {kind} step {number} of run {run_id}"

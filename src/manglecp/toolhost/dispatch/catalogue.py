@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness.schemas import fitting
+from manglecp.harness import fitting
 from manglecp.toolhost.canonical import unique
 from manglecp.toolhost.dispatch.errors import DispatchError, failure
 from manglecp.toolhost.dispatch.messages import Call

@@ -35,7 +35,7 @@ from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact, Slots
 
 if TYPE_CHECKING:
-    from manglecp.harness.states import MutationReady, ToolRequests
+    from manglecp.harness import MutationReady, ToolRequests
 
 __all__ = ["Asked", "DispatchedRun", "Dispatcher", "Served"]
 

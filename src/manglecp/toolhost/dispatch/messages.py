@@ -29,7 +29,7 @@ from manglecp.toolhost.effects import DANGEROUS, SAFE
 from manglecp.toolhost.hashing import hex_digest
 
 if TYPE_CHECKING:
-    from manglecp.harness.states import MutationReady, ToolRequests
+    from manglecp.harness import MutationReady, ToolRequests
 
 __all__ = ["MAX_REQUEST", "Answer", "Call", "RequestError", "decode", "encode", "judge", "misshapen", "unknown"]
 

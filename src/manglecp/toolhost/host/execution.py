@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Mapping
-from contextvars import Context as Variables
-from contextvars import copy_context
+from contextvars import Context as Variables, copy_context
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 

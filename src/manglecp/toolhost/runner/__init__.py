@@ -21,7 +21,7 @@ from manglecp.toolhost.runner.errors import LogBroken, PatchRefused, PolicyRefus
 from manglecp.toolhost.runner.execution import Execute, Outcome
 from manglecp.toolhost.runner.header import RunHeader
 from manglecp.toolhost.runner.heuristic import FirstFit
-from manglecp.toolhost.runner.log import RunLog, verify
+from manglecp.toolhost.runner.log import LONGEST, RunLog, Verified, verify
 from manglecp.toolhost.runner.menu import Menu, Offer
 from manglecp.toolhost.runner.patch import merge
 from manglecp.toolhost.runner.policy import ExternalPolicy, Payload
@@ -33,6 +33,7 @@ from manglecp.toolhost.runner.selection import Kind, Selection, parse
 from manglecp.toolhost.status import StepStatus
 
 __all__ = [
+    "LONGEST",
     "Authorise",
     "Budget",
     "ControlMode",
@@ -61,6 +62,7 @@ __all__ = [
     "Selector",
     "Situation",
     "StepStatus",
+    "Verified",
     "merge",
     "offers",
     "parse",

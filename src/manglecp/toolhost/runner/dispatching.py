@@ -33,7 +33,7 @@ from manglecp.toolhost.state import Slots
 from manglecp.toolhost.status import StepStatus
 
 if TYPE_CHECKING:
-    from manglecp.harness.states import MutationReady
+    from manglecp.harness import MutationReady
 
 __all__ = ["Authorise", "Dispatched", "offers"]
 

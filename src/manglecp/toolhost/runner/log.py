@@ -24,8 +24,7 @@ from typing import IO, Any, Final, Protocol
 from manglecp.toolhost.runner.canonical import canonical
 from manglecp.toolhost.runner.errors import BadHeader, LogBroken
 from manglecp.toolhost.runner.header import RunHeader
-from manglecp.wire.decoding import decode
-from manglecp.wire.faults import Fault
+from manglecp.wire import Fault, decode
 
 __all__ = ["END", "GENESIS", "LONGEST", "Record", "RunLog", "Sink", "Verified", "verify"]
 

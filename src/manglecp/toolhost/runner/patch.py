@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from manglecp.toolhost.runner.canonical import canonical, copied
 from manglecp.toolhost.runner.errors import PatchRefused
-from manglecp.wire.decoding import decode
-from manglecp.wire.faults import Fault
+from manglecp.wire import Fault, decode
 
 __all__ = ["DEEPEST", "LARGEST_INPUTS", "LARGEST_PATCH", "MOST_BLOCKED", "Merged", "merge"]
 

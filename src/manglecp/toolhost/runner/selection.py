@@ -24,8 +24,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from manglecp.toolhost.runner.menu import Menu
-from manglecp.wire.decoding import decode
-from manglecp.wire.faults import Fault
+from manglecp.wire import Fault, decode
 
 __all__ = ["LONGEST", "Kind", "Selection", "parse"]
 

@@ -16,9 +16,7 @@ from typing import Final, Generic, TypeVar
 from manglecp.intent.domain import Domain
 from manglecp.intent.generated import Generated
 from manglecp.intent.secret_settings import told_secrets
-from manglecp.pack.model import ActionDescription, ExternalDescription, Pack, SkillText
-from manglecp.pack.problems import PackError, Problem
-from manglecp.pack.reading import read_pack
+from manglecp.pack import ActionDescription, ExternalDescription, Pack, PackError, Problem, SkillText, read_pack
 
 __all__ = ["survey"]
 

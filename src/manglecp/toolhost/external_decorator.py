@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from manglecp.toolhost.action import Declaration, mark, serve_with
+from manglecp.toolhost.action_decorator import Declaration, mark, serve_with
 
 __all__ = ["external"]
 

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.why_not import MOST_NAMES
-from manglecp.pack.model import ExternalDescription, IntentSettings, Pack
-from manglecp.pack.outline import outlined
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import (
+from manglecp.pack import ExternalDescription, IntentSettings, Pack, outlined
+from manglecp.wire.messages import (
     TIME_FORMATS,
+    UNSET,
     Auth,
     Capabilities,
     Endpoints,

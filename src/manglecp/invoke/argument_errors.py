@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from manglecp.base.json import canonical
 from manglecp.base.text import escape_invisible
-from manglecp.harness.schemas import fitting, looks
+from manglecp.harness import fitting, looks
 from manglecp.invoke.fitting import fits
-from manglecp.wire.errors import SchemaError
+from manglecp.wire import SchemaError
 
 __all__ = ["MOST", "schema_errors"]
 

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from manglecp.mangle.errors import Diagnostic, ParseError, ValueFault
-from manglecp.mangle.matching import head_interval
-from manglecp.mangle.parser import parse
-from manglecp.mangle.source import Source, Span
+from manglecp.mangle import (
+    INT_MAX,
+    INT_MIN,
+    Diagnostic,
+    ParseError,
+    Source,
+    Span,
+    ValueFault,
+    evaluate_term,
+    head_interval,
+    instant_text,
+    parse,
+)
 from manglecp.mangle.syntax import Clause, Term, Variable, term_variables
-from manglecp.mangle.terms import evaluate
-from manglecp.mangle.text import instant_text
-from manglecp.mangle.values import INT_MAX, INT_MIN
 from manglecp.wire.values import to_json
 
 __all__ = ["one_fact", "patterns", "stated"]
@@ -64,7 +70,7 @@ def _fact(clause: Clause, now: int, wildcards: bool) -> dict[str, Any]:
 def _value(arg: Term, now: int) -> Any:
     for variable in term_variables(arg):
         raise ValueFault(f"a fact has no variables, found {variable.name}")
-    return to_json(evaluate(arg, {}, now))
+    return to_json(evaluate_term(arg, {}, now))
 
 
 def _time(start: int, end: int) -> dict[str, str]:

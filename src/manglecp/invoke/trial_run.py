@@ -13,14 +13,10 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from manglecp.base.digest import digest
-from manglecp.harness.policy.kinds import TIERS
-from manglecp.harness.policy.package import PolicyPackage
+from manglecp.harness.policy import TIERS, PolicyPackage
 from manglecp.invoke.call_spec import ChainTerms, RunTerms
 from manglecp.invoke.turns import GateRefused, Turns
-from manglecp.pack.default_governance import default_governance
-from manglecp.pack.governance import FOLDER
-from manglecp.pack.model import Pack, Profile
-from manglecp.pack.problems import PackError, Problem
+from manglecp.pack import FOLDER, Pack, PackError, Problem, Profile, default_governance
 
 __all__ = ["refuse_unusable", "trial"]
 

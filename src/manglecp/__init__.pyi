@@ -1,0 +1,13 @@
+from .client import Client as Client
+from .server import Server as Server
+from .toolhost import (
+    Context as Context,
+    Limits as Limits,
+    Part as Part,
+    Progress as Progress,
+    action as action,
+    external as external,
+    facts as facts,
+)
+
+__version__: str

@@ -1,0 +1,6 @@
+from .plan import (
+    PlanError as PlanError,
+    read_plan as read_plan,
+)
+from .report import Report as Report
+from .running import run as run

@@ -1,0 +1,32 @@
+from .announcing import Announced as Announced
+from .answers import (
+    Answer as Answer,
+    decoded as decoded,
+)
+from .argument_errors import schema_errors as schema_errors
+from .confirmation import (
+    AutoConfirm as AutoConfirm,
+    Secrets as Secrets,
+    sign as sign,
+)
+from .deciding import (
+    decide as decide,
+    doubted_step as doubted_step,
+)
+from .housekeeping import Housekeeping as Housekeeping
+from .invoker import Invoker as Invoker
+from .local import (
+    SECRET_FILE as SECRET_FILE,
+    Opened as Opened,
+    local_secrets as local_secrets,
+    open_packs as open_packs,
+)
+from .progress import OnProgress as OnProgress
+from .refreshing import (
+    Troubled as Troubled,
+    kept_up_to_date as kept_up_to_date,
+)
+from .settings import InvokeSettings as InvokeSettings
+from .threads import Threads as Threads
+from .trial_run import trial as trial
+from .worker import Worker as Worker

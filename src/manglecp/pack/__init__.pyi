@@ -1,0 +1,37 @@
+from .folder import Folder as Folder
+from .governance import FOLDER as FOLDER
+from .governance_defaults import default_governance as default_governance
+from .model import (
+    ActionDescription as ActionDescription,
+    ExternalDescription as ExternalDescription,
+    GeneratorDescription as GeneratorDescription,
+    Pack as Pack,
+    SkillText as SkillText,
+)
+from .outline import (
+    outlined as outlined,
+    read_outline as read_outline,
+)
+from .problems import (
+    PackError as PackError,
+    Problem as Problem,
+    Problems as Problems,
+)
+from .reading import read_pack as read_pack
+from .scaffold import (
+    INTENT as INTENT,
+    write_scaffold as write_scaffold,
+)
+from .sections import (
+    Section as Section,
+    read_toml as read_toml,
+)
+from .stated import (
+    Disclosure as Disclosure,
+    IntentSettings as IntentSettings,
+    Invocation as Invocation,
+    Profile as Profile,
+    Settings as Settings,
+    TokenCounting as TokenCounting,
+)
+from .watching import Watched as Watched

@@ -1,0 +1,29 @@
+from .action_decorator import action as action
+from .context import Context as Context
+from .dispatch.dispatcher import Dispatcher as Dispatcher
+from .dispatch.errors import (
+    DispatchError as DispatchError,
+    ErrorCode as ErrorCode,
+    failure as failure,
+)
+from .dispatch.line import Refused as Refused
+from .dispatch.messages import (
+    Answer as Answer,
+    Call as Call,
+)
+from .dispatch.rights import Right as Right
+from .external_decorator import external as external
+from .externals import serve_externals as serve_externals
+from .generator import Part as Part, Progress as Progress, facts as facts
+from .generators import serve_facts as serve_facts
+from .packs import (
+    profile_of as profile_of,
+    serve_actions as serve_actions,
+)
+from .passes import (
+    Generated as Generated,
+    Looking as Looking,
+    NoFacts as NoFacts,
+)
+from .shapes import Limits as Limits
+from .state import Slots as Slots
