@@ -29,8 +29,8 @@ LATE: Final = (
     "uvloop",
 )
 """What a server needs, and the first manifest does not."""
-ROOMS: Final = {f"manglecp.{room}" for room in ("cli", "mangle", "pack", "server", "store", "wire")}
-OF_THE_LANGUAGE: Final = {"manglecp.mangle", "manglecp.mangle.errors", "manglecp.mangle.source"}
+ROOMS: Final = {f"manglecp.{room}" for room in ("base", "cli", "mangle", "pack", "server", "store", "wire")}
+OF_THE_LANGUAGE: Final = {"manglecp.mangle"}
 """Messages have places in texts. Nothing is parsed, and nothing is evaluated."""
 _PROBE: Final = """
 import sys

@@ -61,7 +61,7 @@ def sound(error: MangleError) -> None:
     assert error.render()
     assert error.diagnostics
     for diagnostic in error.diagnostics:
-        assert diagnostic.stage == error.stage
+        assert diagnostic.code == error.stage
         if diagnostic.span is not None:
             assert 0 <= diagnostic.span.start <= diagnostic.span.end <= len(diagnostic.span.source.text)
 

@@ -8,10 +8,11 @@ from typing import Final, Literal
 
 import pytest
 
-from manglecp.mangle.errors import Diagnostic, MangleError, Stage
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Trust
+from manglecp.mangle.errors import MangleError, Stage
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source, Trust
 
 NOW: Final = 1_768_478_400 * 10**9  # 2026-01-15T12:00:00Z
 
@@ -47,7 +48,7 @@ def refusal(
     assert caught.value.stage == stage, caught.value.render()
     for diagnostic in caught.value.diagnostics:
         is_presentable(diagnostic)
-        assert diagnostic.stage == stage
+        assert diagnostic.code == stage
     return list(caught.value.diagnostics)
 
 
@@ -69,11 +70,11 @@ def is_presentable(diagnostic: Diagnostic) -> None:
     assert diagnostic.span.source.name
     assert diagnostic.span.line >= 1
     assert diagnostic.span.column >= 1
-    assert diagnostic.span.text or diagnostic.stage == "parse"  # the end of the text is a place too
+    assert diagnostic.span.text or diagnostic.code == "parse"  # the end of the text is a place too
     assert diagnostic.message == diagnostic.message.strip()
     assert "\n" not in diagnostic.message + (diagnostic.fix or "")
     assert diagnostic.clause is None or diagnostic.clause.endswith(".")
     first, *others = diagnostic.render().split("\n")
     place = f"{diagnostic.span.source.name}:{diagnostic.span.line}:{diagnostic.span.column}"
-    assert first.startswith(f"{diagnostic.severity}[{diagnostic.stage}]: {place}: ")
+    assert first.startswith(f"{diagnostic.severity}[{diagnostic.code}]: {place}: ")
     assert all(line.replace("\t", " ").isprintable() for line in (first, *others))

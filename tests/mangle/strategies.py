@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
+from manglecp.base.source import Source
 from manglecp.mangle.lexer import KEYWORDS, Lexer
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import (
     NOW,
     Annotation,

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.errors import LimitError, MangleError
@@ -18,7 +19,6 @@ from manglecp.mangle.limits import Limits
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 
 ALL: Final = Path(__file__).parents[1] / "conformance"
 FOLDER: Final = ALL / "mangle"
@@ -116,7 +116,7 @@ def test_errors_say_what_and_where(case: Case) -> None:
     error = raised.value
     assert error.diagnostics
     for diagnostic in error.diagnostics:
-        assert diagnostic.stage == error.stage
+        assert diagnostic.code == error.stage
         assert diagnostic.severity == "error"
         assert diagnostic.message
         if isinstance(error, LimitError):

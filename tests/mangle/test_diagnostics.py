@@ -7,11 +7,12 @@ from textwrap import dedent
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
-from manglecp.mangle.errors import Diagnostic, MangleError, ParseError
+from manglecp.mangle.errors import MangleError, ParseError
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source, Span, Trust
 from manglecp.mangle.syntax import Unit
 from tests.mangle import strategies
 from tests.mangle.loading import complaints, is_presentable, load, refusal
@@ -172,9 +173,9 @@ def test_every_broken_file_is_reported() -> None:
 
 def test_a_later_stage_waits_for_the_earlier_ones() -> None:
     texts = ["p(", "q(X) :- nowhere(X).", "n(1). r(X) :- n(X), !r(X)."]
-    assert {d.stage for d in refusal(*texts, stage="parse")} == {"parse"}
-    assert {d.stage for d in refusal(*texts[1:])} == {"analysis"}
-    assert {d.stage for d in refusal(*texts[2:], stage="stratification")} == {"stratification"}
+    assert {d.code for d in refusal(*texts, stage="parse")} == {"parse"}
+    assert {d.code for d in refusal(*texts[1:])} == {"analysis"}
+    assert {d.code for d in refusal(*texts[2:], stage="stratification")} == {"stratification"}
 
 
 def test_the_exception_shows_the_report() -> None:

@@ -9,12 +9,12 @@ from textwrap import dedent
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.formatter import WIDTH, layout
 from manglecp.mangle.lexer import comments
 from manglecp.mangle.parser import decode, parse
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Unit
 from tests.mangle import strategies
 

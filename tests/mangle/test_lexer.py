@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from manglecp.base.source import Source
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.lexer import KEYWORDS, comments
 from manglecp.mangle.parser import decode, parse
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Apply, Clause, Equality, Literal, Term, Variable
 from manglecp.mangle.values import Bytes, Float, Name
 
@@ -29,7 +29,7 @@ def refused(text: str) -> list[tuple[int, int, str]]:
         parse(Source("test.mg", text))
     found = []
     for diagnostic in raised.value.diagnostics:
-        assert diagnostic.stage == "parse"
+        assert diagnostic.code == "parse"
         assert diagnostic.span is not None
         assert 0 <= diagnostic.span.start <= diagnostic.span.end <= len(text)
         assert diagnostic.render()

@@ -7,9 +7,9 @@ from random import Random
 import clingo
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from tests.mangle import generate
 from tests.mangle.generate import Generated
 

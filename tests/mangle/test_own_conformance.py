@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from tests.mangle.loading import NOW
 
 PROGRAMS = sorted(Path(__file__).parents[1].joinpath("conformance", "language").glob("*.mg"))

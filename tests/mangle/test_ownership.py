@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 
+from manglecp.base.source import Source, Trust
 from manglecp.mangle import AnalysisError, Program
-from manglecp.mangle.source import Source, Trust
 from tests.mangle.loading import load, placed, refusal
 
 KERNEL, SCHEMA, POLICY, DOMAIN = Trust.KERNEL, Trust.SCHEMA, Trust.POLICY, Trust.DOMAIN

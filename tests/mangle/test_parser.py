@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span
 from manglecp.mangle import printer
-from manglecp.mangle.errors import Diagnostic, ParseError
+from manglecp.mangle.errors import ParseError
 from manglecp.mangle.parser import MAX_ERRORS, argument_span, decode, parse
-from manglecp.mangle.source import Source, Span
 from manglecp.mangle.syntax import (
     NOW,
     Annotation,
@@ -57,7 +58,7 @@ def complaints(text: str) -> tuple[Diagnostic, ...]:
     with pytest.raises(ParseError) as raised:
         read(text)
     for diagnostic in raised.value.diagnostics:
-        assert diagnostic.stage == "parse"
+        assert diagnostic.code == "parse"
         assert diagnostic.message
         assert diagnostic.span is not None
         assert 0 <= diagnostic.span.start <= diagnostic.span.end <= len(text)

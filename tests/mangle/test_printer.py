@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.parser import parse
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Clause, Decl, Unit
 from tests.mangle import strategies
 

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+from manglecp.base.source import Source
 from manglecp.mangle.parser import parse
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Decl
 from manglecp.mangle.types import (
     ANY,

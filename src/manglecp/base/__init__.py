@@ -5,6 +5,8 @@ hash_chain       rows that hold the hash of their predecessor
 ids              random identifiers
 text             escaping, truncating and trimming text
 suggestions      "did you mean"
+source           a named text with its trust, and spans of it
+diagnostic       what is wrong with an input: code, message, location, fix
 cache            a bounded LRU cache
 background_loop  an event loop in a thread, for synchronous callers
 gc_pause         the cyclic garbage collector, paused

@@ -142,7 +142,7 @@ def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:
         end_line, end_column = span.source.position(span.end)
     return {
         "severity": diagnostic.severity,
-        "stage": diagnostic.stage,
+        "stage": diagnostic.code,
         "message": diagnostic.message,
         "file": file,
         "line": line,

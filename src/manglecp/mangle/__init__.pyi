@@ -1,3 +1,9 @@
+from ..base.diagnostic import Diagnostic as Diagnostic
+from ..base.source import (
+    Source as Source,
+    Span as Span,
+    Trust as Trust,
+)
 from .acceptance import Acceptance as Acceptance
 from .builtins.calendar import parse_duration as parse_duration, parse_rfc3339 as parse_rfc3339, zone as zone
 from .declarations import (
@@ -19,7 +25,6 @@ from .engine.rows import (
 from .engine.show import show_plan as show_plan
 from .errors import (
     AnalysisError as AnalysisError,
-    Diagnostic as Diagnostic,
     EvalError as EvalError,
     LimitError as LimitError,
     MangleError as MangleError,
@@ -66,11 +71,6 @@ from .parser import (
 from .program import (
     Program as Program,
     Rule as Rule,
-)
-from .source import (
-    Source as Source,
-    Span as Span,
-    Trust as Trust,
 )
 from .terms import (
     evaluate_term as evaluate_term,

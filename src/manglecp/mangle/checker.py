@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Span
 from manglecp.mangle import printer
 from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import Diagnostic, ValueFault
+from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.expression_types import EXACT, ORDERABLE, ORDERED, Expressions, State, signature
 from manglecp.mangle.generic_types import Types, has_variables, matched, row_accepts
 from manglecp.mangle.packages import Key
 from manglecp.mangle.parser import argument_span
-from manglecp.mangle.source import Span
 from manglecp.mangle.syntax import (
     Apply,
     Atom,

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Span
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS, Function, Reducer
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.packages import Key, package_of
 from manglecp.mangle.parser import argument_span
 from manglecp.mangle.safety import Ordering, order, unbound_in_head
-from manglecp.mangle.source import Span
 from manglecp.mangle.syntax import (
     Annotation,
     Apply,

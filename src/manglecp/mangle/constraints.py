@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import FunctionalDependency, Predicate
-from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.intervals import Interval
 from manglecp.mangle.matching import Args, Row, Timed
 from manglecp.mangle.syntax import Atom, Literal, Term, Variable

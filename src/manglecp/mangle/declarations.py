@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Span, Trust
 from manglecp.mangle import printer
-from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.packages import Key, package_of
-from manglecp.mangle.source import Span, Trust
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Term, Variable, term_variables
 from manglecp.mangle.types import ANY, Malformed, Type, read_type
 from manglecp.mangle.values import Name

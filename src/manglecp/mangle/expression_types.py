@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final, TypeAlias
 
+from manglecp.base.source import Source
 from manglecp.mangle.builtins import FUNCTIONS
 from manglecp.mangle.generic_types import Binding, Types, instantiate, shapes_agree
 from manglecp.mangle.parser import parse
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Apply, Decl, Term, Variable
 from manglecp.mangle.types import (
     ANY,

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import AnalysisError, Diagnostic, ValueFault
+from manglecp.mangle.errors import AnalysisError, ValueFault
 from manglecp.mangle.packages import Key
 from manglecp.mangle.values import KINDS, Value
 

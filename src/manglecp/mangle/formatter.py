@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from manglecp.base.source import Source, Span
 from manglecp.mangle import printer
 from manglecp.mangle.lexer import Lexer, comments
 from manglecp.mangle.parser import parse
-from manglecp.mangle.source import Source, Span
 from manglecp.mangle.syntax import Atom, Clause, Decl, Transform, Unit
 
 WIDTH: Final = 100

@@ -11,8 +11,9 @@ import math
 import re
 from typing import Final, NoReturn
 
-from manglecp.mangle.errors import Diagnostic, ParseError
-from manglecp.mangle.source import Source, Span
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span
+from manglecp.mangle.errors import ParseError
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
 KEYWORDS: Final = frozenset(

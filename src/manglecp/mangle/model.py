@@ -9,10 +9,12 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Literal as LiteralType, Protocol, TypeAlias
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span
 from manglecp.mangle import printer
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, ValueFault
+from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
 from manglecp.mangle.externals import Asked
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, coalesce, holds_somewhere
@@ -21,7 +23,6 @@ from manglecp.mangle.matching import Args, Matcher, Timed, head_interval
 from manglecp.mangle.packages import Key
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import GivenFact, Program, Rule
-from manglecp.mangle.source import Source, Span
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound, Variable
 from manglecp.mangle.text import fact_text
 

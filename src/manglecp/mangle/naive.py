@@ -23,13 +23,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, TypeAlias, TypeVar
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Span
 from manglecp.mangle import printer
 from manglecp.mangle.acceptance import Acceptance
 from manglecp.mangle.building import built_columns, parts
 from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.constraints import violations
 from manglecp.mangle.declarations import Merge, Predicate
-from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
+from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals, ask, check_names
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import Interval, holds_somewhere
@@ -38,7 +40,6 @@ from manglecp.mangle.matching import Args, Matcher, Row, Timed, head_interval, u
 from manglecp.mangle.model import EvaluatedModel, Relation, Result, Statistics, program_facts
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Program, Rule
-from manglecp.mangle.source import Span
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Literal, Premise, Term, Transform, Variable
 from manglecp.mangle.terms import evaluate_term as value_of

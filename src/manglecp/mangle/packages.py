@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle import printer
-from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.syntax import Atom, Clause, Decl, Literal, Premise, Unit
 
 Key = tuple[str, int]

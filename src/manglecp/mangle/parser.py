@@ -12,10 +12,11 @@ from codecs import BOM_UTF8
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
-from manglecp.mangle.errors import Diagnostic, ParseError
+from manglecp.base.source import Source, Span, Trust
+from manglecp.mangle.errors import ParseError
 from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
-from manglecp.mangle.source import Source, Span, Trust
 from manglecp.mangle.syntax import (
     Apply,
     Atom,

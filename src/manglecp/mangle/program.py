@@ -10,16 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
+from manglecp.base.source import Source, Trust
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer, syntax
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.declarations import Predicate, check_ownership, collect
-from manglecp.mangle.errors import AnalysisError, Diagnostic, ParseError, StratificationError, ValueFault
+from manglecp.mangle.errors import AnalysisError, ParseError, StratificationError, ValueFault
 from manglecp.mangle.packages import Key, resolve
 from manglecp.mangle.parser import LONG_TEXT, parse
-from manglecp.mangle.source import Source, Trust
 from manglecp.mangle.stratify import Component, Dependencies
 from manglecp.mangle.syntax import Apply, Atom, Clause, Premise, Unit, Variable, term_variables
 from manglecp.mangle.terms import evaluate_term, mentions_now

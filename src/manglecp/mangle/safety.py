@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Span
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import PREDICATES
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.packages import Key
-from manglecp.mangle.source import Span
 from manglecp.mangle.syntax import (
     Apply,
     Atom,

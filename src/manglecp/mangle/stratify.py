@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Span
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.errors import Diagnostic
 from manglecp.mangle.packages import Key
-from manglecp.mangle.source import Span
 from manglecp.mangle.syntax import Clause, Decl, Literal
 
 _LONGEST_PATH: Final = 10

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from manglecp.mangle.source import Source, Span
+from manglecp.base.source import Source, Span
 from manglecp.mangle.values import Bytes, Duration, Float, Name, Time
 
 Constant: TypeAlias = int | str | Name | Float | Bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final, cast
 
+from manglecp.base.source import Source, Span
 from manglecp.mangle.lexer import KEYWORDS, Lexer
-from manglecp.mangle.source import Source, Span
 from manglecp.mangle.syntax import (
     NOW,
     Annotation,

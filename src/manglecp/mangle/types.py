@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from manglecp.mangle.source import Span
+from manglecp.base.source import Span
 from manglecp.mangle.syntax import Apply, Term, Variable
 from manglecp.mangle.text import value_text
 from manglecp.mangle.values import (

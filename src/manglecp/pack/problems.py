@@ -55,7 +55,7 @@ class Problem:
             diagnostic.fix,
             diagnostic.severity,
             excerpt,
-            diagnostic.stage,
+            diagnostic.code,
             end_line,
             end_column,
             diagnostic.clause,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from manglecp.base.source import Source
 from manglecp.mangle.engine import Base
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from tests.mangle.engine.splitting import Answer, difference, from_outside, oracle, with_facts
 
 NOW: Final = 1_768_478_400 * 10**9  # 2026-01-15T12:00:00Z

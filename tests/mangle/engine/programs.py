@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, Literal
 
+from manglecp.base.source import Source
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from tests.mangle.engine import special
 
 NOW: Final = 1_768_478_400 * 10**9  # 2026-01-15T12:00:00Z

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from manglecp.base.source import Span
 from manglecp.mangle.engine import Base, evaluate
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
-from manglecp.mangle.source import Span
 from tests.mangle.engine.changing import World, load
 from tests.mangle.engine.splitting import Answer, oracle
 

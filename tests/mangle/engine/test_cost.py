@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle.engine import Base
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Clause
 from manglecp.mangle.values import Name
 from tests.mangle.engine.changing import NOW, load

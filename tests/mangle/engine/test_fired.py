@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle.engine.fired import rules_fired
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.externals import External
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import program_facts
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from tests.mangle.engine.programs import NOW, made
 from tests.mangle.engine.splitting import LIMITS
 

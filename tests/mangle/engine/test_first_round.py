@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
+from manglecp.base.source import Source
 from manglecp.mangle.engine import Base
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 
 RULES = """
 Decl seen(X) bound [/number].

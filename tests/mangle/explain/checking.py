@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.explain import Node, Proof
 from manglecp.mangle.intervals import coalesce
@@ -16,7 +17,6 @@ from manglecp.mangle.matching import Timed
 from manglecp.mangle.model import Relation, Result
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program, Rule
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Atom, Clause, Equality, Literal, Premise, Variable
 from manglecp.mangle.text import fact_text
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.intervals import Interval
@@ -14,7 +15,6 @@ from manglecp.mangle.matching import head_interval
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import parse
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Equality, Literal, Premise, Term, Variable
 from manglecp.mangle.text import fact_text, interval_text, value_text
 from manglecp.mangle.values import Duration, Name, Time, Value

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from manglecp.base.source import Source
 from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.limits import Limits
 from manglecp.mangle.model import Result
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 
 NOW_TEXT: Final = "2026-01-15T12:00:00Z"
 _now = parse_rfc3339(NOW_TEXT)

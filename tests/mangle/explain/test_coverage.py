@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle.externals import External
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from manglecp.mangle.values import Name
 
 from .asking import evaluated

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle import naive
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Result
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 
 from .asking import instant
 

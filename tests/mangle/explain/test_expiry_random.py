@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle import naive
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import MangleError
@@ -16,7 +17,6 @@ from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import unify
 from manglecp.mangle.model import Result
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from manglecp.mangle.syntax import Literal
 from manglecp.mangle.values import INT_MAX
 

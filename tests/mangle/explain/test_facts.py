@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle.errors import AnalysisError, MangleError, ParseError
 from manglecp.mangle.explain import read_fact
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from manglecp.mangle.values import INT_MAX, List, Name, Time
 
 from .asking import instant

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle.explain import Explainer, Node
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.limits import Limits
@@ -14,7 +15,6 @@ from manglecp.mangle.matching import Timed
 from manglecp.mangle.model import Origin
 from manglecp.mangle.packages import Key
 from manglecp.mangle.program import Program, Rule
-from manglecp.mangle.source import Source
 from manglecp.mangle.values import Name
 
 from .asking import about, evaluated, proof

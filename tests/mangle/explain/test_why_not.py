@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from manglecp.base.source import Source
 from manglecp.mangle.explain import WhyNot
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source
 from manglecp.mangle.values import Name
 
 from .asking import about, evaluated, unlocking

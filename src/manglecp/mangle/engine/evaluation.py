@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
 from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, Grouped, View
 from manglecp.mangle.engine.watch import Cancellation, watchdog
-from manglecp.mangle.errors import Diagnostic, EvalError, LimitError, ValueFault
+from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals
 from manglecp.mangle.intervals import coalesce
 from manglecp.mangle.limits import MOST_SKIPPED, Limits

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle.acceptance import Acceptance, is_text
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.views import FactTuple
-from manglecp.mangle.errors import AnalysisError, Diagnostic, EvalError, Stage
+from manglecp.mangle.errors import AnalysisError, EvalError, Stage
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import holds_somewhere
 from manglecp.mangle.packages import Key

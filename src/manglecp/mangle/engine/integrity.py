@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle.constraints import violations
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.interpreter import as_fact, matching
 from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, Grouped, View
-from manglecp.mangle.errors import Diagnostic, EvalError
+from manglecp.mangle.errors import EvalError
 from manglecp.mangle.matching import Row
 from manglecp.mangle.packages import Key
 from manglecp.mangle.syntax import Atom, Variable

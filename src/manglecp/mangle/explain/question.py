@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle.clauses import ClauseCheck
-from manglecp.mangle.errors import AnalysisError, Diagnostic, ParseError, ValueFault
+from manglecp.mangle.errors import AnalysisError, ParseError, ValueFault
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.intervals import holds_somewhere
 from manglecp.mangle.matching import head_interval
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program
-from manglecp.mangle.source import Source, Span
 from manglecp.mangle.syntax import Clause, Literal
 from manglecp.mangle.terms import evaluate_term
 
