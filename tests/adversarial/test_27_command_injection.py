@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from manglecp.runner.errors import PolicyRefused
+from manglecp.runner.selectors import ExternalPolicy, Limits, run_child
 from manglecp.toolhost import Call
 from manglecp.toolhost.dispatch import HostCommand, Pool
-from manglecp.toolhost.runner.errors import PolicyRefused
-from manglecp.toolhost.runner.policy import ExternalPolicy
-from manglecp.toolhost.runner.process import Limits, run
 from tests.adversarial._hosted import HOST, Hosted, hosting, plugin_in, value
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.workspace.governed import PACK, governed
@@ -100,7 +99,7 @@ def test_a_policy_gets_its_arguments_as_they_are(tmp_path: Path, words: list[str
     folder.mkdir(exist_ok=True)
     with (tmp_path / "stdin").open("wb+") as stdin, pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        ended = run(argv, stdin=stdin, env={}, limits=Limits(seconds=60, cpu_seconds=60), stop=threading.Event())
+        ended = run_child(argv, stdin=stdin, env={}, limits=Limits(seconds=60, cpu_seconds=60), stop=threading.Event())
     assert ended.failure == ""
     assert json.loads(ended.output) == words
     assert list(folder.iterdir()) == []
@@ -198,8 +197,8 @@ def test_what_a_caller_says_is_no_command_and_no_option(tmp_path: Path) -> None:
                 assert review.invoke("commit_changes", {"message": "no"}, confirm=True).result["commit"] == ""
         odd = [{"pred": "failing_test", "args": [f"tests/test_tax.py::{text}"]} for text in TAKEN_FOR_OPTIONS]
         known = {"pred": "failing_test", "args": ["tests/test_tax.py"]}
-        run = pack.intent("diagnose_failure", facts=[known, *odd]).invoke("run_failing_tests").result
-        assert (run["outcome"], len(run["missing"])) == ("passed", len(TAKEN_FOR_OPTIONS))
+        run_child = pack.intent("diagnose_failure", facts=[known, *odd]).invoke("run_failing_tests").result
+        assert (run_child["outcome"], len(run_child["missing"])) == ("passed", len(TAKEN_FOR_OPTIONS))
         message = "--amend\n" + "\n".join([*NASTY, *TAKEN_FOR_OPTIONS])
         review = pack.intent("review", facts=[{"pred": "commit_to", "args": ["mine"]}])
         review.invoke("commit_changes", {"message": message}, confirm=True)

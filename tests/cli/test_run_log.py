@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.runner import RunHeader, RunLog, verify
+from manglecp.runner import RunHeader, RunLog, verify
 from tests.cli.conftest import Run
-from tests.toolhost.runner.playing import COUNT, NOOP, ROLL, Played, play
+from tests.runner.playing import COUNT, NOOP, ROLL, Played, play
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -117,7 +117,7 @@ def test_verifying_does_not_load_the_language(played: Played) -> None:  # noqa: 
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = shown.stdout.split()
-    assert "manglecp.toolhost.runner.log" in imported
+    assert "manglecp.runner.log" in imported
     assert "manglecp.mangle.program" not in imported
 
 

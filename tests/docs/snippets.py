@@ -67,7 +67,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/reference/policy-packages.md": (1, "tests/docs/test_policy_pages.py"),
     "docs/reference/requirements.md": (2, "tests/docs/test_shown_commands.py"),
     "docs/reference/run-rules.md": (2, "tests/docs/test_run_pages.py"),
-    "docs/reference/runner.md": (3, "tests/toolhost/runner/test_page.py"),
+    "docs/reference/runner.md": (3, "tests/runner/test_page.py"),
     "docs/reference/store.md": (1, "tests/store/test_store_page.py"),
     "docs/tutorial/durable-chain.md": (12, "tests/docs/test_durable_chain_page.py"),
     "docs/tutorial/policy.md": (16, "tests/docs/test_tutorial_pages.py"),

@@ -67,8 +67,8 @@ def test_input_that_is_refused_leaves_both_sides_with_the_state_that_came() -> N
 
 
 def test_both_sides_name_the_base_where_they_know_it() -> None:
-    (answer,) = serve(keep(1, "a", ds_state={"delta": True, "base_digest": state.digest({})}))
-    assert answer["ds_state"]["base_digest"] == state.digest({})
+    (answer,) = serve(keep(1, "a", ds_state={"delta": True, "base_digest": state.digest_state({})}))
+    assert answer["ds_state"]["base_digest"] == state.digest_state({})
 
 
 # ------------------------------------------------------------------------------------------ idempotency
@@ -162,11 +162,11 @@ def test_a_hit_moves_the_state_as_the_call_did() -> None:
 
 def test_a_hit_names_the_base_that_its_caller_holds() -> None:
     first, hit = serve(
-        keep(0, "a", ds_state={"delta": True, "base_digest": state.digest({})}, idempotency_key="k"),
+        keep(0, "a", ds_state={"delta": True, "base_digest": state.digest_state({})}, idempotency_key="k"),
         keep(0, "a", ds_state={"slots": {"3": {"type": "t"}}, "base_digest": "any"}, idempotency_key="k"),
     )
-    assert first["ds_state"]["base_digest"] == state.digest({})
-    assert hit["ds_state"]["base_digest"] == state.digest({3: state.Artifact("t")})
+    assert first["ds_state"]["base_digest"] == state.digest_state({})
+    assert hit["ds_state"]["base_digest"] == state.digest_state({3: state.Artifact("t")})
 
 
 # ------------------------------------------------------------------------------------------------ leases

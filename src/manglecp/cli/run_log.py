@@ -18,7 +18,7 @@ from manglecp.cli import files
 from manglecp.cli.outputs import Progress, count, json_text, write_lines
 
 if TYPE_CHECKING:
-    from manglecp.toolhost.runner import Verified
+    from manglecp.runner import Verified
 
 __all__ = ["command"]
 
@@ -54,7 +54,7 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
 
     Whoever can write the file can write another chain into it. Against that helps a key, or a hash kept elsewhere.
     """
-    from manglecp.toolhost.runner import LogBroken, verify as verified
+    from manglecp.runner import LogBroken, verify as verified
 
     try:
         with _lines(file) as lines, Progress("verifying"):
@@ -74,7 +74,7 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
     """
     import asyncio
 
-    from manglecp.toolhost.runner import LogBroken, replay as played
+    from manglecp.runner import LogBroken, replay as played
 
     try:
         with _lines(file) as lines, Progress("replaying"):
@@ -94,7 +94,7 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
 @contextmanager
 def _lines(file: str) -> Iterator[Iterator[bytes]]:
     """The lines of a log, one at a time, none longer than a line can be, and not more than a run can have written."""
-    from manglecp.toolhost.runner import LONGEST
+    from manglecp.runner import LONGEST
 
     def read(stream: IO[bytes]) -> Iterator[bytes]:
         left = _LONGEST_LOG

@@ -19,7 +19,7 @@ from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.turns import Resumption
 from manglecp.store import Claimed, Step, StepState
-from manglecp.toolhost import Slots, state
+from manglecp.toolhost import Slots, apply_state
 
 __all__ = ["history_of"]
 
@@ -113,4 +113,4 @@ def _sources(step: ChainStep) -> tuple[int, ...]:
 
 
 def _slots(kept: bytes | None) -> Slots:
-    return {} if kept is None else state.apply(msgspec.json.decode(kept), {})
+    return {} if kept is None else apply_state(msgspec.json.decode(kept), {})

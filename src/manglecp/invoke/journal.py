@@ -38,7 +38,7 @@ from manglecp.store import (
     StoreError,
     Transaction,
 )
-from manglecp.toolhost import Slots, state
+from manglecp.toolhost import Slots, full_state
 
 __all__ = ["Durable", "EndState", "Journal", "Unrecorded", "appending"]
 
@@ -252,7 +252,7 @@ async def _kept(store: Store, threads: Threads, identity: str, run: str, name: s
 
 def slots_bytes(slots: Slots) -> bytes | None:
     """The slots as they are kept with a run; None if there are none."""
-    return msgspec.json.encode(state.full(slots)) if slots else None
+    return msgspec.json.encode(full_state(slots)) if slots else None
 
 
 def _start(call: Call, witness: str) -> StepStart:

@@ -43,7 +43,7 @@ from manglecp.invoke.parties import Actions, Ended, HandedOver, History, Permit,
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.turns import GateRefused, Reads, Turn, Turns
 from manglecp.mangle import MangleError
-from manglecp.toolhost import Slots, state
+from manglecp.toolhost import Slots, apply_state, state_delta
 
 __all__ = ["Execution"]
 
@@ -383,7 +383,7 @@ class Execution:
             return answers[0][1]
         before = merged = self._slots
         for _, after in answers:
-            merged = state.apply(state.delta(before, after), merged)
+            merged = apply_state(state_delta(before, after), merged)
         return merged
 
     def _settle(self, outcome: Outcome) -> None:

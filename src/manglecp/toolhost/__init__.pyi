@@ -1,6 +1,8 @@
 from .action_decorator import action as action
 from .context import Context as Context
-from .dispatch.dispatcher import Dispatcher as Dispatcher
+from .dispatch.breakers import Breaker as Breaker
+from .dispatch.catalogue import Catalogue as Catalogue
+from .dispatch.dispatcher import CallOptions as CallOptions, Dispatcher as Dispatcher
 from .dispatch.errors import (
     DispatchError as DispatchError,
     ErrorCode as ErrorCode,
@@ -12,6 +14,7 @@ from .dispatch.messages import (
     Call as Call,
 )
 from .dispatch.rights import Right as Right
+from .effects import SAFE as SAFE
 from .external_decorator import external as external
 from .externals import serve_externals as serve_externals
 from .generator import Part as Part, Progress as Progress, facts as facts
@@ -26,4 +29,13 @@ from .passes import (
     NoFacts as NoFacts,
 )
 from .shapes import Limits as Limits
-from .state import Slots as Slots
+from .state import (
+    Artifact as Artifact,
+    Slots as Slots,
+    StateError as StateError,
+    apply_state as apply_state,
+    digest_state as digest_state,
+    digest_state_fast as digest_state_fast,
+    full_state as full_state,
+    state_delta as state_delta,
+)

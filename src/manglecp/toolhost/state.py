@@ -14,7 +14,7 @@ Deltas need a common base, and upstream has nothing that proves it. A delta of o
 (``base_digest``), and whoever receives one that names another base than he holds refuses it, instead of drifting away.
 
 A state is a plain dict of immutable artifacts, so a copy of it costs eight pointers whatever the slots hold. A tool
-works on such a copy, and what it leaves there is copied again (:func:`owned`): what it keeps hold of is not ours.
+works on such a copy, and what it leaves there is copied again (:func:`own_slots`): what it keeps hold of is not ours.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
     "Drift",
     "Slots",
     "StateError",
-    "apply",
-    "delta",
-    "digest",
-    "digest_fast",
+    "apply_state",
+    "digest_state",
+    "digest_state_fast",
     "fnv1a64",
-    "full",
-    "owned",
+    "full_state",
+    "own_slots",
+    "state_delta",
 ]
 
 SLOTS: Final = 8
@@ -73,12 +73,14 @@ class Artifact(NamedTuple):
 Slots: TypeAlias = dict[int, Artifact]
 
 
-def full(slots: Mapping[int, Artifact]) -> dict[str, Any]:
+def full_state(slots: Mapping[int, Artifact]) -> dict[str, Any]:
     """The whole state, as it travels."""
     return {"slots": _emit(slots)}
 
 
-def delta(before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name_base: bool = False) -> dict[str, Any]:
+def state_delta(
+    before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name_base: bool = False
+) -> dict[str, Any]:
     """What has to be done to ``before`` to make ``after`` of it. ``name_base`` lets the receiver detect drift."""
     changed = {slot: artifact for slot, artifact in after.items() if slot not in before or before[slot] != artifact}
     document: dict[str, Any] = {
@@ -87,11 +89,11 @@ def delta(before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name
         "removed_slots": sorted(before.keys() - after.keys()) if before else [],
     }
     if name_base:
-        document["base_digest"] = digest(before)
+        document["base_digest"] = digest_state(before)
     return document
 
 
-def owned(lent: Mapping[int, Artifact]) -> Slots:
+def own_slots(lent: Mapping[int, Artifact]) -> Slots:
     """A copy of slots that somebody else may still write to, if they are a state that can be emitted."""
     copied = dict(lent)  # at once: a thread of the tool may write while we look
     for slot, artifact in copied.items():
@@ -99,7 +101,7 @@ def owned(lent: Mapping[int, Artifact]) -> Slots:
     return copied
 
 
-def apply(document: object, base: Mapping[int, Artifact]) -> Slots:
+def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
     """The state after receiving ``document`` where ``base`` is held. What is no object says nothing."""
     if not isinstance(document, dict):
         return dict(base)
@@ -111,7 +113,7 @@ def apply(document: object, base: Mapping[int, Artifact]) -> Slots:
         return received
     removed = _read_removed(document.get("removed_slots"))
     named = document.get("base_digest")
-    if named is not None and named != (held := digest(base)):
+    if named is not None and named != (held := digest_state(base)):
         raise Drift(str(named), held)
     after = {**base, **received}
     for slot in removed:
@@ -119,12 +121,12 @@ def apply(document: object, base: Mapping[int, Artifact]) -> Slots:
     return after
 
 
-def digest(slots: Mapping[int, Artifact]) -> str:
+def digest_state(slots: Mapping[int, Artifact]) -> str:
     """SHA-256 of the canonical text, in hexadecimal."""
     return hex_digest(_canonical(slots))
 
 
-def digest_fast(slots: Mapping[int, Artifact]) -> str:
+def digest_state_fast(slots: Mapping[int, Artifact]) -> str:
     """FNV-1a of the canonical text, with upstream's basis."""
     return fnv1a64(_canonical(slots))
 
@@ -149,7 +151,7 @@ def _canonical(slots: Mapping[int, Artifact]) -> bytes:
 
 def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:
     emitted: dict[str, Any] = {}
-    copied = owned(slots)
+    copied = own_slots(slots)
     for slot in sorted(copied) if copied else ():
         artifact = copied[slot]
         emitted[str(slot)] = {

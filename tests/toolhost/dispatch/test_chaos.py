@@ -32,7 +32,7 @@ from manglecp.toolhost.dispatch import (
     list_plugin,
 )
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.dispatcher import Asked
+from manglecp.toolhost.dispatch.dispatcher import CallOptions
 from tests.toolhost.dispatch.hosts import QUICK, call, command, members, nothing_left, running, seen
 from tests.toolhost.rights import asking, authorised
 
@@ -224,7 +224,7 @@ async def _dispatch(count: int, chance: random.Random, folder: Path) -> dict[str
 
     async def one(dispatcher: Dispatcher, number: int) -> None:
         name, end, roll = str(number), chance.random() < 0.05, chance.random()
-        asked: Asked = {"call_id": name}
+        asked: CallOptions = {"call_id": name}
         if chance.random() < 0.1:
             asked["timeout"] = chance.uniform(0.0, 0.1)
         if chance.random() < 0.2:

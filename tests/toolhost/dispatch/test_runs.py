@@ -87,12 +87,12 @@ def test_the_whole_state_first_and_then_what_has_changed() -> None:
     async def work(pool: Pool) -> None:
         async with pool.run() as run:
             first = await run.call(echo({0: one}))
-            assert told(first) == state.full({0: one})
-            unchanged = {"delta": True, "slots": {}, "removed_slots": [], "base_digest": state.digest({0: one})}
+            assert told(first) == state.full_state({0: one})
+            unchanged = {"delta": True, "slots": {}, "removed_slots": [], "base_digest": state.digest_state({0: one})}
             assert told(await run.call(echo({0: one}))) == unchanged
             changed = told(await run.call(echo({1: two})))
             assert changed == {**unchanged, "slots": {"1": wire}, "removed_slots": [0]}
-            assert told(await run.call(echo({1: two})))["base_digest"] == state.digest({1: two})
+            assert told(await run.call(echo({1: two})))["base_digest"] == state.digest_state({1: two})
         async with pool.run() as run:
             assert told(await run.call(echo({}))) == {"slots": {}}
         assert told(await pool.call(echo({}))) == {"slots": {}}
@@ -205,14 +205,14 @@ def test_a_run_that_loses_its_host_goes_on_with_another(tmp_path: Path) -> None:
             crashing = echo(one, fault="crash", effect=str(effects))
             assert error(await run.call(crashing)) == ("crash", "outcome_unknown")
             after = await run.call(echo(one))
-            assert told(after) == state.full(one)
+            assert told(after) == state.full_state(one)
             second = seen(after)["pid"]
             assert second != first
             os.kill(second, signal.SIGKILL)
             async with asyncio.timeout(10):
                 while second in pool.pids or pool.healthy < 1:  # the run holds its place, and gets a host again
                     await asyncio.sleep(0.01)
-            assert told(await run.call(echo(one))) == state.full(one)
+            assert told(await run.call(echo(one))) == state.full_state(one)
             await run.call(echo(one))
             lost = Call(aid="AID.X.v1", input_json='{"fault": "leave"}', tier=1, idempotent=True, slots=one)
             assert error(await run.call(authorised(lost))) == ("parse_error", "empty_output")

@@ -37,7 +37,7 @@ from manglecp.toolhost.state import Artifact, Slots
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
 
-__all__ = ["Asked", "DispatchedRun", "Dispatcher", "Served"]
+__all__ = ["CallOptions", "DispatchedRun", "Dispatcher", "Served"]
 
 CALLS_PER_RUN: Final = 64
 """The budget of a run, as upstream has it."""
@@ -59,7 +59,7 @@ class Prepared(NamedTuple):
     call: Call
 
 
-class Asked(TypedDict, total=False):
+class CallOptions(TypedDict, total=False):
     """What a caller may say about one call. Everything else about it is the catalogue's."""
 
     inputs: Mapping[str, Any]
@@ -72,10 +72,10 @@ class Asked(TypedDict, total=False):
     authority: MutationReady | ToolRequests | None
     """What permits the call under its ``call_id``; above tier 0 a ``MutationReady`` that names it."""
     not_after: Callable[[], float] | None
-    """Until when it may begin, on the monotonic clock: asked when its lease is made, which then ends there."""
+    """Until when it may begin, on the monotonic clock: options when its lease is made, which then ends there."""
 
 
-_ASKED: Final = Asked.__annotations__.keys()
+_OPTIONS: Final = CallOptions.__annotations__.keys()
 
 
 class Dispatcher:
@@ -145,14 +145,14 @@ class Dispatcher:
         *,
         identity: str = "",
         slots: Mapping[int, Artifact] | None = None,
-        **asked: Unpack[Asked],
+        **options: Unpack[CallOptions],
     ) -> Answer | DispatchError:
         """Run one action on any host of its plugin."""
-        text = asked.get("input_json")
+        text = options.get("input_json")
         if isinstance(text, str) and len(text) > _LARGE:
-            prepared = await asyncio.to_thread(self.prepare, aid, identity, slots or {}, asked)
+            prepared = await asyncio.to_thread(self.prepare, aid, identity, slots or {}, options)
         else:
-            prepared = self.prepare(aid, identity, slots or {}, asked)
+            prepared = self.prepare(aid, identity, slots or {}, options)
         return await prepared.pool.call(prepared.call) if isinstance(prepared, Prepared) else prepared
 
     def run(
@@ -165,18 +165,20 @@ class Dispatcher:
         """Give up a call: its caller gets an error. Whether there was such a call."""
         return any(pool.cancel(call_id) for pool in self._pools)
 
-    def prepare(self, aid: str, identity: str, slots: Mapping[int, Artifact], asked: Asked) -> Prepared | DispatchError:
+    def prepare(
+        self, aid: str, identity: str, slots: Mapping[int, Artifact], options: CallOptions
+    ) -> Prepared | DispatchError:
         """A call that has passed lookup and schema, and the pool that it goes to."""
         if not isinstance(aid, str):
             return failure("", "exception", "aid is no text")
-        if not asked.keys() <= _ASKED:
-            return failure(aid, "exception", f"a call has no {', '.join(sorted(asked.keys() - _ASKED))}")
+        if not options.keys() <= _OPTIONS:
+            return failure(aid, "exception", f"a call has no {', '.join(sorted(options.keys() - _OPTIONS))}")
         number = self._of.get(aid)
         if number is None:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
         if not self._pools:
             return failure(aid, "exception", "the dispatcher has not been entered")
-        call = self._plugins[number].catalogue.prepare(aid, slots=slots, identity=identity, **asked)
+        call = self._plugins[number].catalogue.prepare(aid, slots=slots, identity=identity, **options)
         return Prepared(self._pools[number], call) if isinstance(call, Call) else call
 
 
@@ -205,7 +207,7 @@ class DispatchedRun:
         self._over = True
         await self._leave()
 
-    async def call(self, aid: str, **asked: Unpack[Asked]) -> Answer | DispatchError:
+    async def call(self, aid: str, **options: Unpack[CallOptions]) -> Answer | DispatchError:
         """As :meth:`Dispatcher.call`, with the identity and the slots of this run, one call at a time."""
         if self._over or not self._entered:
             return failure(aid, "exception", "the run is over" if self._over else "the run has not been entered")
@@ -214,7 +216,7 @@ class DispatchedRun:
         if self._made >= self._calls:
             return failure(aid, "tool_error", f"the run has made its {self._made} calls", status="BREAKER_TRIP")
         self._made += 1
-        prepared = self._dispatcher.prepare(aid, self._identity, self.slots, asked)
+        prepared = self._dispatcher.prepare(aid, self._identity, self.slots, options)
         if not isinstance(prepared, Prepared):
             return prepared
         self._busy = True

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict, TypeGuard
 
-from manglecp.toolhost.status import Status
-
 __all__ = ["DispatchError", "ErrorCode", "ErrorType", "Status", "failure", "is_failure"]
 
+Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]
+"""How a step ended (contract, section 6)."""
 ErrorType = Literal["timeout", "crash", "parse_error", "not_found", "exception", "tool_error"]
 ErrorCode = Literal[
     "outcome_unknown",

@@ -24,10 +24,10 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from manglecp.toolhost import state
 from manglecp.toolhost.canonical import canonical_digest
 from manglecp.toolhost.dispatch.errors import DispatchError, failure
 from manglecp.toolhost.dispatch.messages import Answer, Call
+from manglecp.toolhost.state import apply_state, state_delta
 
 __all__ = ["Keys"]
 
@@ -130,7 +130,7 @@ class Keys:
     def _remember(self, name: _Name, digest: str, call: Call, result: Answer | DispatchError) -> None:
         if isinstance(result, Answer):
             size = len(result.output_json) + sum(len(artifact.content_json) for artifact in result.slots.values())
-            change = state.delta(call.slots, result.slots)
+            change = state_delta(call.slots, result.slots)
             self._answers.keep(name, _Entry(digest, self._clock() + TTL, result, change, size))
         elif result.get("code") == "outcome_unknown" or _ran(call, result):
             self._unknown.keep(name, _Entry(digest, math.inf))
@@ -147,4 +147,4 @@ def _again(call: Call, entry: _Entry) -> Answer | DispatchError:
     if entry.answer is None:
         detail = "no answer came to an earlier call with this key; nothing was sent"
         return failure(call.aid, "crash", detail, code="outcome_unknown")
-    return Answer(call.aid, entry.answer.output_json, state.apply(entry.change, call.slots), idempotent_hit=True)
+    return Answer(call.aid, entry.answer.output_json, apply_state(entry.change, call.slots), idempotent_hit=True)

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import msgspec
 
 from manglecp.base.ids import random_id
-from manglecp.toolhost import state
 from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, Status, failure
 from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.effects import DANGEROUS, SAFE
 from manglecp.toolhost.hashing import hex_digest
+from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
@@ -56,7 +56,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     input_json: str = "{}"
     tier: int = DANGEROUS
     idempotent: bool = False
-    slots: Mapping[int, state.Artifact] = msgspec.field(default_factory=dict)
+    slots: Mapping[int, Artifact] = msgspec.field(default_factory=dict)
     timeout: float | None = None
     """Seconds that the action may take."""
     patience: float | None = None
@@ -81,7 +81,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     aid: str
     output_json: str
-    slots: state.Slots
+    slots: Slots
     idempotent_hit: bool = False
 
 
@@ -105,7 +105,7 @@ def encode(call: Call, ds_state: Mapping[str, Any] | None = None, lease_token: s
             "aid": call.aid,
             "call_id": call.call_id,
             "input_json": call.input_json,
-            "ds_state": state.full(call.slots) if ds_state is None else ds_state,
+            "ds_state": full_state(call.slots) if ds_state is None else ds_state,
         }
         if call.idempotency_key:
             request["idempotency_key"] = _scoped(call.identity, call.aid, call.idempotency_key)
@@ -161,7 +161,7 @@ def judge(call: Call, document: Mapping[str, Any]) -> Answer | DispatchError:
     hit = document.get("idempotent_hit") is True
     try:
         slots = _slots_after(call.slots, document.get("ds_state"), hit=hit)
-    except state.StateError as error:
+    except StateError as error:
         return _unreadable(call, f"ds_state: {error}")
     return Answer(call.aid, output, slots, hit)
 
@@ -187,7 +187,7 @@ def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object)
     return failure(aid, "tool_error", detail, code=code, status=status)
 
 
-def _slots_after(before: Mapping[int, state.Artifact], document: object, *, hit: bool) -> state.Slots:
+def _slots_after(before: Mapping[int, Artifact], document: object, *, hit: bool) -> Slots:
     if isinstance(document, dict) and (not document or (hit and document.get("delta") is not True)):
         return dict(before)
-    return state.apply(document, before)
+    return apply_state(document, before)

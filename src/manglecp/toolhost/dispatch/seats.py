@@ -20,10 +20,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from manglecp.toolhost import state
 from manglecp.toolhost.dispatch.limits import Limits
 from manglecp.toolhost.dispatch.line import Line, Place
 from manglecp.toolhost.dispatch.process import HostProcess
+from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state, state_delta
 
 __all__ = ["AnyHost", "OneHost", "Seat"]
 
@@ -50,11 +50,11 @@ class AnyHost:
         place.count(self._limits)
         self._line.release(place)
 
-    def state_for(self, slots: Mapping[int, state.Artifact]) -> dict[str, Any]:
+    def state_for(self, slots: Mapping[int, Artifact]) -> dict[str, Any]:
         """The ``ds_state`` that makes the host of this seat see these slots."""
-        return state.full(slots)
+        return full_state(slots)
 
-    def heard(self, _slots: Mapping[int, state.Artifact], _document: Mapping[str, Any]) -> bool:
+    def heard(self, _slots: Mapping[int, Artifact], _document: Mapping[str, Any]) -> bool:
         """Learn from the answer to a request about these slots. False: the host refused the delta, say it all again."""
         return True
 
@@ -68,7 +68,7 @@ class OneHost:
         self._rest: asyncio.TimerHandle | None = None
         self._place: Place | None = None
         self._host: HostProcess | None = None
-        self._held: state.Slots | None = None
+        self._held: Slots | None = None
         self._sent_delta = False
 
     def take(self, *, exclusive: bool) -> Place | None:
@@ -114,21 +114,21 @@ class OneHost:
             self._rest.cancel()
             self._rest = None
 
-    def state_for(self, slots: Mapping[int, state.Artifact]) -> dict[str, Any]:
+    def state_for(self, slots: Mapping[int, Artifact]) -> dict[str, Any]:
         """The whole state, or what is to be done to the one that the host holds."""
         self._sent_delta = self._held is not None
         held, self._held = self._held, None  # until an answer says what became of it
-        return state.full(slots) if held is None else state.delta(held, slots, name_base=True)
+        return full_state(slots) if held is None else state_delta(held, slots, name_base=True)
 
-    def heard(self, slots: Mapping[int, state.Artifact], document: Mapping[str, Any], /) -> bool:
+    def heard(self, slots: Mapping[int, Artifact], document: Mapping[str, Any], /) -> bool:
         """As :meth:`AnyHost.heard`."""
         if document.get("ok") is False and document.get("error") == _DRIFT and self._sent_delta:
             return False
         after = document.get("ds_state")
         if isinstance(after, dict) and after.get("delta") is True and document.get("idempotent_hit") is not True:
             try:
-                self._held = state.apply(after, slots)
-            except state.StateError:
+                self._held = apply_state(after, slots)
+            except StateError:
                 self._held = None
         return True
 

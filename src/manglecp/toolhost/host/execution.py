@@ -21,7 +21,7 @@ from manglecp.toolhost.describing import describe, trace
 from manglecp.toolhost.host.messages import parse
 from manglecp.toolhost.host.signals import Signals
 from manglecp.toolhost.plain import encode_value
-from manglecp.toolhost.state import Slots, owned
+from manglecp.toolhost.state import Slots, own_slots
 from manglecp.toolhost.tool import Tool
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Worker:
             result = self._result(tool, arguments)
             returned = True
             output = encode_value(result)
-            kept = owned(lent)  # slots that could not be sent are the action's failure, not the host's
+            kept = own_slots(lent)  # slots that could not be sent are the action's failure, not the host's
             outcome = Outcome("OK", output, "", kept)
         except BaseException as error:
             if os.getpid() != self._process:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from manglecp.toolhost import state
 from manglecp.toolhost.canonical import canonical_digest
 from manglecp.toolhost.describing import describe, trace
 from manglecp.toolhost.host.cache import Cache
@@ -24,7 +23,7 @@ from manglecp.toolhost.host.execution import InvalidInput, Worker
 from manglecp.toolhost.host.gate import Gate
 from manglecp.toolhost.host.messages import RequestError, input_text, named, parse, refusal
 from manglecp.toolhost.plugin import Plugin
-from manglecp.toolhost.state import Drift, Slots, StateError
+from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, digest_state, full_state, state_delta
 from manglecp.toolhost.tool import Tool
 
 __all__ = ["Session"]
@@ -68,7 +67,7 @@ class Session:
             request = {**request, "ds_state": {"slots": incoming.get("slots")}}
         answer = self._answered(self._call, tool, request)
         if "ds_state" in answer:
-            answer["ds_state"] = state.full(self._slots)
+            answer["ds_state"] = full_state(self._slots)
         return named(answer, request)
 
     def _answered(
@@ -118,18 +117,18 @@ class Session:
     def _hit(self, kept: dict[str, Any], incoming: object) -> dict[str, Any]:
         change = {name: value for name, value in kept["ds_state"].items() if name != "base_digest"}
         try:
-            before = state.apply(incoming, self._slots)
+            before = apply_state(incoming, self._slots)
         except StateError:  # the cache comes before the state: what is wrong with it is not looked at, and not taken
             return {**kept, "ds_state": change, "idempotent_hit": True}
-        self._slots = state.apply(change, before)
+        self._slots = apply_state(change, before)
         if isinstance(incoming, dict) and "base_digest" in incoming:
-            change["base_digest"] = state.digest(before)
+            change["base_digest"] = digest_state(before)
         return {**kept, "ds_state": change, "idempotent_hit": True}
 
     def _run(self, tool: Tool, input_json: str, wrong: RequestError | None, request: dict[str, Any]) -> dict[str, Any]:
         incoming = request.get("ds_state")
         try:
-            before = state.apply(incoming, self._slots)
+            before = apply_state(incoming, self._slots)
         except Drift as error:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
@@ -141,7 +140,7 @@ class Session:
             outcome = self._worker.call(tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")})
         except InvalidInput as error:
             self._slots = before
-            taken = state.delta(before, before, name_base=knows_digests)
+            taken = state_delta(before, before, name_base=knows_digests)
             return refusal(str(error), status="INVALID_PICK", ds_state=taken)
         self._slots = outcome.slots
         return {
@@ -149,6 +148,6 @@ class Session:
             "status": outcome.status,
             "output_json": outcome.output_json,
             "error": outcome.error,
-            "ds_state": state.delta(before, outcome.slots, name_base=knows_digests),
+            "ds_state": state_delta(before, outcome.slots, name_base=knows_digests),
             **({"code": "bad_output"} if outcome.returned else {}),
         }

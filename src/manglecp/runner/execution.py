@@ -1,0 +1,119 @@
+"""The interface to what executes actions, and the change of state that a step commits.
+
+The change is a list of ``add``, ``replace`` and ``remove`` on ``/slots/<n>`` in the order of slots, upstream's
+``tx_patch``. Upstream leaves the operations before a bad one applied; here a patch is applied as a whole or not at all.
+A transaction covers the state alone, not files or networks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from manglecp.runner.errors import BadTransaction
+from manglecp.runner.log import canonical
+from manglecp.toolhost import Artifact, Slots, StateError, apply_state, full_state
+
+__all__ = [
+    "LARGEST_OUTPUT",
+    "Execute",
+    "Outcome",
+    "StepStatus",
+    "apply_tx_patch",
+    "check_state",
+    "diff_state",
+    "settled",
+]
+
+
+LARGEST_OUTPUT: Final = 1_048_576
+"""Bytes of an output, as the contract limits them."""
+
+T = TypeVar("T")
+
+
+class StepStatus(StrEnum):
+    """How a step ended (contract, section 6). ``INVALID_PICK`` and ``BREAKER_TRIP``: the action was not run."""
+
+    OK = "OK"
+    TOOL_ERROR = "TOOL_ERROR"
+    INVALID_PICK = "INVALID_PICK"
+    BREAKER_TRIP = "BREAKER_TRIP"
+
+
+class Outcome(NamedTuple):
+    """``output`` is a JSON value; of a failure it says what went wrong. ``state`` counts only where all went well.
+
+    ``by_action`` is False where the action itself said nothing: a deadline, a crash, an open breaker. Such a failure
+    does not follow from the inputs, so a replay does not expect it again.
+    """
+
+    status: StepStatus
+    output: Any
+    state: Slots
+    by_action: bool = True
+
+
+class Execute(Protocol):
+    """Run one action, now or when awaited. It may change what it is given: the runner gives it copies."""
+
+    def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome | Awaitable[Outcome]: ...
+
+
+async def settled(answer: T | Awaitable[T]) -> T:
+    """What was answered, whether at once or later."""
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+LARGEST_STATE: Final = 10 * 1024 * 1024
+"""Bytes. A host reads no longer request than that."""
+_PATH: Final = re.compile(r"/slots/([0-7])")
+
+
+def check_state(slots: object) -> Slots:
+    """What an action left, if it is a state that can be written down."""
+    if not isinstance(slots, Mapping) or not all(isinstance(one, Artifact) for one in slots.values()):
+        raise BadTransaction("the state is no map from slots to artifacts")
+    try:
+        size = len(canonical(full_state(slots)))
+    except (StateError, TypeError, ValueError) as error:
+        raise BadTransaction(f"the state cannot be written down: {error}") from None
+    if size > LARGEST_STATE:
+        raise BadTransaction(f"the state has more than {LARGEST_STATE} bytes")
+    return dict(slots)
+
+
+def diff_state(before: Mapping[int, Artifact], after: Mapping[int, Artifact]) -> list[dict[str, Any]]:
+    """The operations that lead from one state to the other."""
+    values = full_state(after)["slots"]
+    found: list[dict[str, Any]] = []
+    for slot in sorted(before.keys() | after.keys()):
+        path = f"/slots/{slot}"
+        if slot not in after:
+            found.append({"op": "remove", "path": path})
+        elif before.get(slot) != after[slot]:
+            found.append({"op": "replace" if slot in before else "add", "path": path, "value": values[str(slot)]})
+    return found
+
+
+def apply_tx_patch(before: Mapping[int, Artifact], operations: Iterable[object]) -> Slots:
+    """The state after all operations; :class:`BadTransaction` if one of them does not fit."""
+    after = dict(before)
+    for one in operations:
+        found = _PATH.fullmatch(str(one.get("path"))) if isinstance(one, Mapping) else None
+        if found is None or not isinstance(one, Mapping):
+            raise BadTransaction("an operation leads to no slot")
+        op, slot = one.get("op"), int(found[1])
+        if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):
+            raise BadTransaction(f"{str(op)[:20]!a} does not fit slot {slot}")
+        if op == "remove":
+            del after[slot]
+            continue
+        try:
+            after |= apply_state({"slots": {str(slot): one.get("value")}}, {})
+        except StateError as error:
+            raise BadTransaction(str(error)) from None
+    return after

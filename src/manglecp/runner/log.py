@@ -1,0 +1,311 @@
+"""The run log: one line of canonical JSON per event, each with the hash of the line before.
+
+``chain_hash`` is the SHA-256 of ``chain_prev`` and the record without these two; the first record follows 64 zeros.
+Keys are sorted, so the two hashes stand first in every line and take 161 bytes: what was hashed is ``{`` and the rest
+of the line, and a verifier never re-encodes numbers or texts.
+
+That much is upstream's format. A chain alone does not reveal a missing tail, and anyone can compute another one. So the
+last record, ``run_end``, counts the records and, given a key, seals them with an HMAC. Without a key, keep
+:attr:`RunLog.head` elsewhere and verify against it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Protocol
+
+from manglecp.runner.errors import BadHeader, LogBroken
+from manglecp.wire import Fault, decode
+
+__all__ = [
+    "END",
+    "GENESIS",
+    "LONGEST",
+    "Record",
+    "RunHeader",
+    "RunLog",
+    "Sink",
+    "Verified",
+    "canonical",
+    "copy_json",
+    "same_json",
+    "verify",
+]
+
+
+def canonical(value: Any) -> bytes:
+    """ValueError if there is no such text: no JSON value, not Unicode, or nested too deep to be written."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"no JSON value: {error}") from None
+
+
+def copy_json(value: Any) -> Any:
+    """The value once more, sharing nothing: whoever gets it may change it."""
+    try:
+        return json.loads(canonical(value))
+    except RecursionError as error:
+        raise ValueError(f"no JSON value: {error}") from None
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """As values, whatever the order of keys. Python alone would take ``True`` for ``1``."""
+    return canonical(one) == canonical(other)
+
+
+SPEC_VERSION: Final = "1.4.2"
+PROFILE_ID: Final = "A"
+
+# Upstream writes two 64-bit numbers in hexadecimal without padding them: mostly 32 digits, at times fewer.
+_RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{2,32}")
+_TRACING: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """``request_id`` is what the caller traces the run by."""
+
+    run_id: str
+    request_id: str | None = None
+    spec_version: str = SPEC_VERSION
+    profile_id: str = PROFILE_ID
+
+    def __post_init__(self) -> None:
+        if not _is(self.run_id, _RUN_ID):
+            raise BadHeader("run_id is a UUID, or up to 32 hexadecimal digits")
+        for name in ("request_id", "spec_version", "profile_id"):
+            text = getattr(self, name)
+            if not _is(text, _TRACING) and (name != "request_id" or text is not None):
+                raise BadHeader(f"{name} is a text of 1 to 256 characters without control characters")
+
+    @classmethod
+    def new(cls, request_id: str | None = None) -> RunHeader:
+        """The header of a run that begins now."""
+        return cls(str(uuid.uuid4()), request_id)
+
+    @classmethod
+    def read(cls, members: Mapping[str, Any]) -> RunHeader:
+        """The header among the members of a record, which has others too."""
+        return cls(
+            members.get("run_id", ""),
+            members.get("request_id"),
+            members.get("spec_version", SPEC_VERSION),
+            members.get("profile_id", PROFILE_ID),
+        )
+
+    def members(self) -> dict[str, str]:
+        """As written; a missing ``request_id`` is absent, not null."""
+        found = {"spec_version": self.spec_version, "profile_id": self.profile_id, "run_id": self.run_id}
+        return found if self.request_id is None else {**found, "request_id": self.request_id}
+
+
+def _is(text: object, shape: re.Pattern[str]) -> bool:
+    return isinstance(text, str) and shape.fullmatch(text) is not None
+
+
+GENESIS: Final = "0" * 64
+END: Final = "run_end"
+LONGEST: Final = 64 * 1024 * 1024
+"""Bytes of one line."""
+_HASHES: Final = 161
+"""Where the record goes on after its two hashes."""
+
+
+class Sink(Protocol):
+    """Where a run tells what happens."""
+
+    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
+        """Called for each thing in turn, when it has happened."""
+
+
+class RunLog:
+    """A log being written. Each record reaches the system at once, the disk when the log is closed."""
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        header: RunHeader,
+        *,
+        key: bytes | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        if key is not None and not key:
+            raise ValueError("an empty key seals nothing")
+        self._stream = stream
+        self._header = header.members()
+        self._key = key
+        self._clock = clock
+        self._ended = False
+        self.records = 0
+        self.head = GENESIS
+
+    @classmethod
+    def create(cls, path: Path, header: RunHeader, *, key: bytes | None = None) -> RunLog:
+        """A new file that only this user can read; FileExistsError rather than another run's log overwritten."""
+        if key is not None and not key:
+            raise ValueError("an empty key seals nothing")  # before there is a file
+        return cls(os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), header, key=key)
+
+    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
+        """Add a record; after ``run_end`` there is none."""
+        if self._ended:
+            raise ValueError("the run has ended")
+        said = dict(payload)
+        if event == END:
+            said["records"] = self.records + 1
+            if self._key is not None:
+                said["seal"] = _seal(self._key, self.head, said)
+        ts = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        record = canonical({**self._header, "event": event, "step": step, "payload": said, "ts": ts})
+        digest = _chain_hash(self.head, record)
+        line = _hashes(digest, self.head) + record[1:] + b"\n"
+        if len(line) > LONGEST:
+            raise ValueError("no line of a log is that long")
+        self._stream.write(line)
+        self._stream.flush()
+        self._ended = event == END
+        self.records += 1
+        self.head = digest
+
+    def close(self) -> None:
+        """Bring all of it to the disk. May be called again."""
+        if self._stream.closed:
+            return
+        try:
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except ValueError:
+            pass  # a stream in memory has no descriptor
+        finally:
+            self._stream.close()
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One thing that happened, without the hashes around it."""
+
+    event: str
+    step: int
+    payload: Mapping[str, Any]
+    ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A log whose every hash was computed again. ``head`` is the last of them."""
+
+    header: RunHeader
+    records: tuple[Record, ...]
+    head: str
+
+
+def verify(
+    log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
+) -> Verified:
+    """The records, or :class:`LogBroken`.
+
+    ``key`` demands a seal by that key, ``head`` the last hash as it was kept elsewhere. A log of upstream has no end
+    record; ``end_required=False`` takes it, and then only ``head`` can show that its tail is missing.
+    """
+    if key is not None and not key:
+        raise ValueError("an empty key seals nothing")
+    if isinstance(log, Path):
+        with log.open("rb") as stream:
+            return verify(
+                iter(lambda: stream.readline(LONGEST + 1), b""), key=key, head=head, end_required=end_required
+            )
+    prev = GENESIS
+    header: RunHeader | None = None
+    records: list[Record] = []
+    number = 0
+    for number, line in enumerate(log, 1):
+        if records and records[-1].event == END:
+            raise LogBroken(number, "something follows the end of the run")
+        digest, document = _link(number, line, prev)
+        record = _record(number, document)
+        try:
+            found = RunHeader.read(document)
+        except BadHeader as error:
+            raise LogBroken(number, str(error)) from None
+        if header is not None and found != header:
+            raise LogBroken(number, "a record of another run")
+        if records and record.step < records[-1].step:
+            raise LogBroken(number, "a step before the one already reached")
+        if record.event == END:
+            _check_end(number, record, prev, key)
+        header = found
+        records.append(record)
+        prev = digest
+    if header is None:
+        raise LogBroken(1, "nothing was written")
+    if records[-1].event != END and (end_required or key is not None):
+        raise LogBroken(number, "the end of the run is missing")
+    if head is not None and not hmac.compare_digest(head.encode(), prev.encode()):
+        raise LogBroken(number, "the last hash is not the one that was kept")
+    return Verified(header, tuple(records), prev)
+
+
+def _link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any]]:
+    """The hash of a line and the record in it, if the line follows ``prev``."""
+    if len(line) > LONGEST:
+        raise LogBroken(number, f"longer than {LONGEST} bytes")
+    if not line.endswith(b"\n"):
+        raise LogBroken(number, "half a line")
+    digest = _chain_hash(prev, b"{" + line[_HASHES:-1])
+    if line[:_HASHES] != _hashes(digest, prev):
+        raise LogBroken(number, "the hash is another one: changed, taken out or moved")
+    try:
+        document = decode(line[:-1])
+    except Fault as fault:
+        raise LogBroken(number, str(fault)) from None
+    if not isinstance(document, dict):
+        raise LogBroken(number, "no record")
+    return digest, document
+
+
+def _record(number: int, document: dict[str, Any]) -> Record:
+    event, step, payload, ts = (document.get(name) for name in ("event", "step", "payload", "ts"))
+    if not isinstance(event, str) or not isinstance(payload, dict) or not isinstance(ts, str):
+        raise LogBroken(number, "a record has an event, a payload and a time")
+    if type(step) is not int or step < 0:
+        raise LogBroken(number, "a record has a step")
+    return Record(event, step, payload, ts)
+
+
+def _check_end(number: int, record: Record, prev: str, key: bytes | None) -> None:
+    if record.payload.get("records") != number:
+        raise LogBroken(number, "the end counts other records than there are")
+    if key is None:
+        return
+    said = {name: value for name, value in record.payload.items() if name != "seal"}
+    if not hmac.compare_digest(_seal(key, prev, said).encode(), str(record.payload.get("seal")).encode()):
+        raise LogBroken(number, "the seal is not by this key")
+
+
+def _chain_hash(prev: str, record: bytes) -> str:
+    return hashlib.sha256(prev.encode() + record).hexdigest()
+
+
+def _hashes(digest: str, prev: str) -> bytes:
+    return f'{{"chain_hash":"{digest}","chain_prev":"{prev}",'.encode()
+
+
+def _seal(key: bytes, prev: str, said: Mapping[str, Any]) -> str:
+    return hmac.digest(key, b"manglecp run log\n" + prev.encode() + canonical(said), "sha256").hex()

@@ -1,0 +1,362 @@
+"""The loop of a run: menu, selection, patch, action, commit; until something ends it.
+
+Every decision of a run follows from its request and from what selectors and actions return, and all of that is logged.
+So a run can be replayed from its log alone (:mod:`.playback`).
+
+A caller's function that raises ends the run: the log records it, then the exception propagates. An action works on
+copies; its state and the patched inputs are kept only if it succeeded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from manglecp.runner.errors import PatchRefused, RunnerError
+from manglecp.runner.execution import LARGEST_OUTPUT, Execute, Outcome, StepStatus, check_state, diff_state, settled
+from manglecp.runner.log import END, Sink, canonical, copy_json
+from manglecp.runner.menu import Menu, Offer
+from manglecp.runner.selection import LARGEST_INPUTS, Kind, Selection, merge
+from manglecp.runner.selectors import ControlMode, Selector, Situation, choose
+from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
+
+__all__ = ["START", "Budget", "EndReason", "Result", "RunRequest", "Spending", "run"]
+
+
+STEPS: Final = 64
+INVALID_PICKS: Final = 8
+"""Tolerated; one more ends the run."""
+VISITS: Final = 3
+"""To one situation; one more ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most that a run may use. ValueError for one that would let nothing happen."""
+
+    steps: int = STEPS
+    invalid_picks: int = INVALID_PICKS
+    visits: int = VISITS
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.invalid_picks < 0 or self.visits < 1:
+            raise ValueError("a budget of nothing")
+
+
+@dataclass(slots=True)
+class Spending:
+    """What one run has used of its budget."""
+
+    budget: Budget
+    invalid_picks: int = 0
+    _visits: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def invalid_pick(self) -> bool:
+        """Count one; is the run still within its budget?"""
+        self.invalid_picks += 1
+        return self.invalid_picks <= self.budget.invalid_picks
+
+    def visit(self, menu_digest: str, state_digest: str) -> bool:
+        """Count one; is the run still within its budget?"""
+        situation = (menu_digest, state_digest)
+        self._visits[situation] += 1
+        return self._visits[situation] <= self.budget.visits
+
+
+META_TAG: Final = "tag.meta"
+"""Actions that every menu has, whatever tags were asked for."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """No ``candidate_tags`` means every action; no ``allowed_tools`` means every one that is not blocked."""
+
+    goal_id: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    candidate_tags: tuple[str, ...] = ()
+    control_mode: ControlMode = ControlMode.FALLBACK_ONLY
+    request_id: str | None = None
+    allowed_tools: tuple[str, ...] = ()
+    blocked_tools: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.goal_id:
+            raise RunnerError("a run request has a goal_id")
+        try:
+            size = len(canonical(self.goal_id)) + len(canonical(dict(self.inputs)))
+        except ValueError as error:
+            raise RunnerError(f"the run request cannot be written down: {error}") from None
+        if size > LARGEST_INPUTS:
+            raise RunnerError(f"the inputs have more than {LARGEST_INPUTS} bytes")
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> RunRequest:
+        """The request in a JSON object. Members that concern others, such as ``_queue``, are left to them."""
+        goal_id, inputs = document.get("goal_id"), document.get("inputs", {})
+        mode = document.get("control_mode", ControlMode.FALLBACK_ONLY)
+        capabilities = document.get("_capabilities", {})
+        request_id = document.get("request_id")
+        if not isinstance(goal_id, str) or not isinstance(inputs, dict) or not isinstance(capabilities, dict):
+            raise RunnerError("goal_id is a text, inputs and _capabilities are objects")
+        if mode not in set(ControlMode):
+            raise RunnerError(f"unknown control_mode; there are {', '.join(ControlMode)}")
+        if request_id is not None and not isinstance(request_id, str):
+            raise RunnerError("request_id is a text")
+        return cls(
+            goal_id,
+            inputs,
+            _texts(document, "candidate_tags"),
+            ControlMode(mode),
+            request_id,
+            _texts(capabilities, "allowed_tools"),
+            _texts(capabilities, "blocked_tools"),
+        )
+
+    def menu(self, offers: Iterable[Offer]) -> Menu:
+        """The menu of these actions, as far as the request wants and permits them."""
+        menu = Menu.of(offers)
+        if self.candidate_tags:
+            menu = menu.tagged((*self.candidate_tags, META_TAG))
+        return menu.permitted(self.allowed_tools, self.blocked_tools)
+
+
+def _texts(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = document.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise RunnerError(f"{name} is a list of texts")
+    return tuple(found)
+
+
+T = TypeVar("T")
+START = "run_start"
+_LONGEST_ERROR = 4_000
+_FLAGGED = (0, 2, 6, 7)
+"""The slots whose presence a selector is told of, as upstream does."""
+
+
+class EndReason(StrEnum):
+    """Why a run ended. Upstream calls the end by its loop guard ``max_steps``."""
+
+    GOAL_DONE = "goal_done"
+    NOOP = "noop"
+    ASK_SUP = "ask_sup"
+    TOOL_ERROR = "tool_error"
+    BREAKER_TRIP = "breaker_trip"
+    MAX_STEPS = "max_steps"
+    MAX_INVALID = "max_invalid"
+    LOOP_GUARD = "loop_guard"
+    EXCEPTION = "exception"
+    """What offers menus or judges goals raised; only in logs, for the caller gets the exception."""
+
+    @property
+    def exit_code(self) -> int:
+        """That of a process that ended so: 0 where the run ended as it should."""
+        return 0 if self in (EndReason.GOAL_DONE, EndReason.NOOP, EndReason.ASK_SUP) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``steps`` counts those begun; inputs and state are those of the last success."""
+
+    reason: EndReason
+    steps: int
+    inputs: dict[str, Any]
+    state: Slots
+
+    def members(self) -> dict[str, Any]:
+        """As it is logged: inputs and state as digests."""
+        return {
+            "reason": self.reason.value,
+            "steps": self.steps,
+            "inputs_digest": hashlib.sha256(canonical(self.inputs)).hexdigest(),
+            "state_digest": digest_state(self.state),
+        }
+
+
+async def run(
+    request: RunRequest,
+    state: Slots,
+    log: Sink,
+    *,
+    menu: Callable[[Slots], Menu],
+    execute: Execute,
+    fallback: Selector,
+    policy: Selector | None = None,
+    goal_done: Callable[[Slots], bool] = lambda _: False,
+    budget: Budget | None = None,
+) -> Result:
+    """Go on until the goal is reached, a selector or an action ends it, or the budget is spent."""
+    spending = Spending(budget or Budget())
+    loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, spending, copy_json(dict(request.inputs)))
+    loop.state = check_state(state)
+    return await loop.run()
+
+
+class _Raised(Exception):
+    """What a function raised that belongs to whoever started the run."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name)
+        self.error = error
+        self.text = f"{name}: {type(error).__name__}"
+
+
+def _given(name: str, function: Callable[[Slots], T], state: Slots) -> T:
+    try:
+        return function(state)
+    except Exception as error:
+        raise _Raised(name, error) from error
+
+
+@dataclass(slots=True)
+class _Loop:
+    request: RunRequest
+    log: Sink
+    menu: Callable[[Slots], Menu]
+    execute: Execute
+    fallback: Selector
+    policy: Selector | None
+    goal_done: Callable[[Slots], bool]
+    spending: Spending
+    inputs: dict[str, Any]
+    state: Slots = field(default_factory=dict)
+    step: int = 0
+
+    async def run(self) -> Result:
+        budget = self.spending.budget
+        self._tell(
+            START,
+            goal_id=self.request.goal_id,
+            control_mode=self.request.control_mode.value,
+            has_policy=self.policy is not None,
+            inputs=self.inputs,
+            state=full_state(self.state),
+            budget={"steps": budget.steps, "invalid_picks": budget.invalid_picks, "visits": budget.visits},
+        )
+        reason = None
+        moved = True
+        while reason is None and self.step < budget.steps:
+            picks = self.spending.invalid_picks
+            try:
+                reason = await self._step(moved)
+            except _Raised as raised:
+                ended = Result(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
+                self._tell(END, **ended.members(), raised=raised.text)
+                raise raised.error from None
+            moved = self.spending.invalid_picks == picks
+            self.step += 1
+        result = Result(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
+        self._tell(END, **result.members())
+        return result
+
+    async def _step(self, moved: bool) -> EndReason | None:
+        """One round; why it was the last one, or None."""
+        menu = _given("menu", self.menu, self.state)
+        menu_digest, state_digest = menu.digest, digest_state(self.state)
+        self._tell("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
+        if moved and not self.spending.visit(menu_digest, state_digest):
+            self._tell("loop_guard_triggered", menu_digest=menu_digest, state_digest=state_digest)
+            return EndReason.LOOP_GUARD
+        selection = await self._select(menu, menu_digest, state_digest)
+        offer = menu.get(selection.sid) if selection.sid is not None else None
+        if selection.kind is Kind.NOOP:
+            self._tell("noop")
+            return EndReason.NOOP
+        if selection.kind is Kind.ASK_SUP:
+            self._tell("ask_sup")
+            return EndReason.ASK_SUP
+        if offer is None:
+            return self._invalid_pick(selection.why)
+        inputs = self.inputs
+        if selection.input_patch_json is not None:
+            try:
+                merged = merge(inputs, selection.input_patch_json)
+            except PatchRefused as refused:
+                return self._invalid_pick(str(refused))
+            inputs = merged.inputs
+            self._tell("inputs_patched", inputs=inputs, blocked=list(merged.blocked))
+        return await self._act(selection, offer, inputs)
+
+    async def _select(self, menu: Menu, menu_digest: str, state_digest: str) -> Selection:
+        flags = "".join(f"DS{slot}={int(slot in self.state)};" for slot in _FLAGGED)
+        choice = await choose(
+            Situation(
+                goal_digest=f"{self.request.goal_id}|{menu_digest}|FLAGS:{flags}",
+                state_digest=state_digest,
+                control_mode=self.request.control_mode,
+                inputs=copy_json(self.inputs),
+                menu=menu,
+                request_id=self.request.request_id,
+            ),
+            self.fallback,
+            self.policy,
+        )
+        if choice.policy is not None:
+            self._tell("selector_policy_raw", **choice.policy.members())
+        if choice.fallback is not None:
+            self._tell("selector_fallback_raw", **choice.fallback.members())
+        self._tell("selector_chosen", source=choice.source, **choice.chosen.members())
+        return choice.chosen
+
+    async def _act(self, selection: Selection, offer: Offer, inputs: dict[str, Any]) -> EndReason | None:
+        named = {"aid": offer.aid, "sid": selection.sid, "deterministic": offer.deterministic}
+        # Before the effect: a log that ends here says that the action may have happened.
+        self._tell("tool_start", **named, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
+        began = time.perf_counter()
+        outcome = await self._attempt(offer.aid, inputs)
+        duration_ms = round((time.perf_counter() - began) * 1000)
+        if outcome.status is not StepStatus.OK:
+            self._tell(
+                "tool_error",
+                **named,
+                status=outcome.status.value,
+                err=outcome.output,
+                by_action=outcome.by_action,
+                duration_ms=duration_ms,
+            )
+            if outcome.status is StepStatus.INVALID_PICK:
+                return self._invalid_pick(f"{offer.aid} does not take these inputs")
+            if outcome.status is StepStatus.BREAKER_TRIP:
+                self._tell("breaker", aid=offer.aid)
+                return EndReason.BREAKER_TRIP
+            return EndReason.TOOL_ERROR
+        tx_patch = diff_state(self.state, outcome.state)
+        self.inputs, self.state = inputs, outcome.state
+        self._tell(
+            "tool_ok",
+            **named,
+            output=outcome.output,
+            tx_patch=tx_patch,
+            state_digest=digest_state(self.state),
+            state_digest_fast=digest_state_fast(self.state),
+            duration_ms=duration_ms,
+        )
+        if _given("goal_done", self.goal_done, dict(self.state)):
+            self._tell("goal_done", goal_id=self.request.goal_id)
+            return EndReason.GOAL_DONE
+        return None
+
+    async def _attempt(self, aid: str, inputs: dict[str, Any]) -> Outcome:
+        """What the action did. Whatever it raises or returns that is no outcome is its error."""
+        try:
+            outcome = Outcome(*await settled(self.execute(aid, copy_json(inputs), dict(self.state))))
+            output = copy_json(outcome.output)
+            if len(canonical(output)) > LARGEST_OUTPUT:
+                raise ValueError(f"an output of more than {LARGEST_OUTPUT} bytes")
+            return Outcome(StepStatus(outcome.status), output, check_state(outcome.state), bool(outcome.by_action))
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+            return Outcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)
+
+    def _invalid_pick(self, why: str) -> EndReason | None:
+        within = self.spending.invalid_pick()
+        self._tell("invalid_pick", why=why, count=self.spending.invalid_picks)
+        return None if within else EndReason.MAX_INVALID
+
+    def _tell(self, event: str, **payload: Any) -> None:
+        self.log.write(event, self.step, payload)

@@ -1,0 +1,175 @@
+"""Replay of a run from its log.
+
+The same loop runs on the recorded menus, selections and goals; no policy is started. Deterministic actions are executed
+again if there is an executor; the others return what was recorded, as does a deterministic one that a deadline, a crash
+or a breaker interrupted. Every event is compared with the log as a JSON value, except the durations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from manglecp.runner.errors import LogBroken
+from manglecp.runner.execution import Execute, Outcome, StepStatus, apply_tx_patch, settled
+from manglecp.runner.log import Record, same_json, verify
+from manglecp.runner.loop import START, Budget, EndReason, Result, RunRequest, run
+from manglecp.runner.menu import Menu
+from manglecp.runner.selection import Selection
+from manglecp.runner.selectors import ControlMode, Situation
+from manglecp.toolhost import Slots, apply_state
+
+__all__ = ["Divergence", "Replayed", "replay"]
+
+
+_OF_THE_WRITER: Final = ("duration_ms", "records", "seal", "raised")
+"""What a record holds that is no part of what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first record that came out differently; ``line`` counts from 1."""
+
+    line: int
+    step: int
+    recorded: Mapping[str, Any]
+    replayed: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """``result`` is that of the run, if it was the same to the end; else ``divergence`` says where it was not."""
+
+    result: Result | None
+    divergence: Divergence | None = None
+
+
+async def replay(
+    log: Path | Iterable[bytes], execute: Execute | None = None, *, key: bytes | None = None, head: str | None = None
+) -> Replayed:
+    """Verify the log, then play it; :class:`LogBroken` if it is none that a run has written.
+
+    Without ``execute`` all actions answer as they did, and nothing happens outside this process.
+    """
+    verified = verify(log, key=key, head=head)
+    start = verified.records[0]
+    if start.event != START:
+        raise LogBroken(1, "the log does not begin with a run")
+    try:
+        request, state, budget = _given(start.payload, verified.header.request_id)
+        recording = _Recording(verified.records, execute)
+        result = await run(
+            request,
+            state,
+            recording,
+            menu=recording.menu,
+            execute=recording.execute,
+            fallback=recording.fallback,
+            policy=recording.policy if start.payload["has_policy"] else None,
+            goal_done=recording.goal_done,
+            budget=budget,
+        )
+    except _Diverged as diverged:
+        return Replayed(None, diverged.divergence)
+    except _RaisedThen:
+        return Replayed(recording.result())
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise LogBroken(1, f"no run has written this: {type(error).__name__} {error}") from None
+    return Replayed(result)
+
+
+def _given(payload: Mapping[str, Any], request_id: str | None) -> tuple[RunRequest, Slots, Budget]:
+    request = RunRequest(
+        payload["goal_id"], payload["inputs"], control_mode=ControlMode(payload["control_mode"]), request_id=request_id
+    )
+    return request, apply_state(payload["state"], {}), Budget(**payload["budget"])
+
+
+class _Diverged(Exception):
+    def __init__(self, divergence: Divergence) -> None:
+        super().__init__(divergence)
+        self.divergence = divergence
+
+
+class _RaisedThen(Exception):
+    """Stands for what a function of the caller raised."""
+
+
+class _Recording:
+    """The answers of then, and the sink that compares what is told now."""
+
+    def __init__(self, records: Iterable[Record], execute: Execute | None) -> None:
+        self._records = tuple(records)
+        self._by_step = {(record.step, record.event): record.payload for record in self._records}
+        self._lines: Iterator[tuple[int, Record]] = iter(enumerate(self._records, 1))
+        self._menus = [
+            (record.step, Menu.read(record.payload["menu"])) for record in self._records if record.event == "menu_built"
+        ]
+        self._menus.reverse()
+        self._execute = execute
+        self._step = 0
+        end = self._records[-1]
+        raised = end.payload.get("raised") if end.payload.get("reason") == EndReason.EXCEPTION else None
+        self._raised_by = str(raised).partition(":")[0] if raised is not None else None
+        self._end_step = end.step
+        self._state: Slots = {}
+
+    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
+        line, record = next(self._lines, (0, None))
+        if record is None:
+            raise ValueError("the run goes on where the log ends")
+        told = _comparable(event, step, payload)
+        recorded = _comparable(record.event, record.step, record.payload)
+        if not same_json(told, recorded):
+            raise _Diverged(Divergence(line, step, recorded, told))
+
+    def menu(self, state: Slots) -> Menu:
+        self._state = state
+        if not self._menus:
+            raise _RaisedThen
+        self._step, menu = self._menus.pop()
+        return menu
+
+    def fallback(self, _: Situation) -> Selection:
+        return Selection.read(self._recorded("selector_fallback_raw"))
+
+    def policy(self, _: Situation) -> Selection:
+        return Selection.read(self._recorded("selector_policy_raw"))
+
+    async def execute(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
+        ok = self._by_step.get((self._step, "tool_ok"))
+        recorded = self._recorded("tool_error") if ok is None else ok
+        by_action = ok is not None or recorded["by_action"]
+        if self._execute is not None and recorded["deterministic"] and by_action:
+            return await settled(self._execute(aid, inputs, state))
+        if ok is None:
+            return Outcome(StepStatus(recorded["status"]), recorded["err"], state, by_action)
+        return Outcome(StepStatus.OK, ok["output"], apply_tx_patch(state, ok["tx_patch"]))
+
+    def goal_done(self, state: Slots) -> bool:
+        self._state = state
+        if self._raised_by == "goal_done" and self._step == self._end_step:
+            raise _RaisedThen
+        return (self._step, "goal_done") in self._by_step
+
+    def result(self) -> Result:
+        """Of a run that ended because something raised. Its digests were compared when its end was told."""
+        inputs = patched = dict(self._records[0].payload["inputs"])
+        for record in self._records:
+            if record.event == "menu_built":
+                patched = inputs
+            elif record.event == "inputs_patched":
+                patched = dict(record.payload["inputs"])
+            elif record.event == "tool_ok":
+                inputs = patched
+        return Result(EndReason.EXCEPTION, self._end_step + 1, inputs, self._state)
+
+    def _recorded(self, event: str) -> Mapping[str, Any]:
+        return self._by_step[self._step, event]
+
+
+def _comparable(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:
+    said = {name: value for name, value in payload.items() if name not in _OF_THE_WRITER}
+    return {"event": event, "step": step, "payload": said}

@@ -1,0 +1,260 @@
+"""Parsing of a selector's text, and the merge of its patch into the inputs (contract, section 2).
+
+::
+
+    selection = "<ASK_SUP><END>" | "<NOOP><END>" | "<PICK><" SID ">" [patch] "<END>"
+    patch     = "<INP>" JSON object "</INP>" | "<INP64>" base64 of a JSON object "</INP64>"
+
+White space around the whole is trimmed; nothing else may stand anywhere. What does not follow the grammar is
+``INVALID`` and never an exception: a model wrote the text. Upstream ignores whatever stands between the SID and the
+last ``<END>``; ``compatible=True`` parses that way.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from manglecp.runner.errors import PatchRefused
+from manglecp.runner.log import canonical, copy_json
+from manglecp.runner.menu import Menu
+from manglecp.wire import Fault, decode
+
+__all__ = [
+    "DEEPEST",
+    "LARGEST_INPUTS",
+    "LARGEST_PATCH",
+    "LONGEST",
+    "MOST_BLOCKED",
+    "Kind",
+    "Merged",
+    "Selection",
+    "merge",
+    "parse",
+]
+
+
+LONGEST: Final = 65_536
+"""Characters of a selection. A policy may print as many bytes, and a patch has to fit in."""
+
+_SPACES: Final = " \t\n\v\f\r"
+_PICK: Final = re.compile(r"<PICK><(SID[0-9]{4})>(.*)<END>", re.DOTALL)
+_PATCH: Final = re.compile(r"<(INP|INP64)>(.*)</\1>", re.DOTALL)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class Kind(StrEnum):
+    """What a selection counts as. Whatever cannot be read, or is not on the menu, is ``INVALID``."""
+
+    PICK = "PICK"
+    ASK_SUP = "ASK_SUP"
+    NOOP = "NOOP"
+    INVALID = "INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """``raw`` is the text as it came; ``why`` says of an invalid one what is wrong and is no part of the contract."""
+
+    kind: Kind
+    raw: str
+    sid: str | None = None
+    input_patch_json: str | None = None
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        texts: tuple[object, ...] = (self.raw, self.sid, self.input_patch_json, self.why)  # hints are not enforced
+        for text in texts:
+            if text is not None and (not isinstance(text, str) or _SURROGATE.search(text)):
+                raise ValueError("a selection is made of Unicode texts")
+        if (self.kind is Kind.PICK) != (self.sid is not None):
+            raise ValueError("a SID is present in a PICK and only there")
+        if self.input_patch_json is not None and self.kind is not Kind.PICK:
+            raise ValueError("only a PICK has a patch")
+
+    @classmethod
+    def invalid(cls, raw: str, why: str) -> Selection:
+        """A text that is not Unicode cannot be written into a log; ``raw`` then holds its literal, which is no pick."""
+        return cls(Kind.INVALID, ascii(raw) if _SURROGATE.search(raw) else raw, why=why)
+
+    @classmethod
+    def read(cls, members: Mapping[str, Any]) -> Selection:
+        """What :meth:`members` wrote."""
+        try:
+            return cls(
+                Kind(members["kind"]),
+                members["raw"],
+                members.get("sid"),
+                members.get("input_patch_json"),
+                members.get("why", ""),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no selection: {type(error).__name__} {error}") from None
+
+    def within(self, menu: Menu) -> Selection:
+        """The same, or invalid if it picks what the menu does not have."""
+        if self.sid is None or menu.get(self.sid) is not None:
+            return self
+        return Selection.invalid(self.raw, f"{self.sid} is not on the menu")
+
+    def members(self) -> dict[str, Any]:
+        """As written: what there is none of is absent."""
+        found = {"kind": self.kind.value, "raw": self.raw}
+        more = {"sid": self.sid, "input_patch_json": self.input_patch_json, "why": self.why or None}
+        return found | {name: text for name, text in more.items() if text is not None}
+
+
+def parse(raw: str, *, compatible: bool = False) -> Selection:
+    """The selection that a text stands for."""
+    if len(raw) > LONGEST:
+        return Selection.invalid(raw[:LONGEST], f"longer than {LONGEST} characters")
+    if _SURROGATE.search(raw):
+        return Selection.invalid(raw, "not Unicode")
+    text = raw.strip(_SPACES)
+    if text == "<ASK_SUP><END>":
+        return Selection(Kind.ASK_SUP, raw)
+    if text == "<NOOP><END>":
+        return Selection(Kind.NOOP, raw)
+    pick = _PICK.fullmatch(text)
+    if pick is None:
+        return Selection.invalid(raw, "no selection" if text else "nothing said")
+    sid, rest = pick.groups()
+    try:
+        patch = _loose_patch(rest) if compatible else _strict_patch(rest)
+    except _Unread as unread:
+        return Selection.invalid(raw, str(unread))
+    return Selection(Kind.PICK, raw, sid, patch)
+
+
+class _Unread(Exception):
+    """Why there is no patch where one should be."""
+
+
+def _strict_patch(rest: str) -> str | None:
+    """The patch, if it is all there is. JSON may have ``</INP>`` in a text: only the last one ends it."""
+    if not rest:
+        return None
+    found = _PATCH.fullmatch(rest)
+    if found is None:
+        raise _Unread("more than a patch between SID and END")
+    tag, body = found.groups()
+    text = _from_base64(body) if tag == "INP64" else body
+    try:
+        value = decode(text.encode())
+    except (Fault, UnicodeError) as fault:
+        raise _Unread(f"the patch is {fault}") from None
+    if not isinstance(value, dict):
+        raise _Unread("the patch is no JSON object")
+    return text
+
+
+def _loose_patch(rest: str) -> str | None:
+    """The first patch found anywhere, INP64 before INP, without what follows its object."""
+    for tag in ("INP64", "INP"):
+        # Not a pattern: that would begin anew at every opening tag, and a text may consist of them.
+        _, opened, behind = rest.partition(f"<{tag}>")
+        text, closed, _ = behind.partition(f"</{tag}>")
+        if not opened or not closed:
+            continue
+        if tag == "INP64":
+            unspaced = "".join(text.split())
+            text = _from_base64(unspaced + "=" * (-len(unspaced) % 4))
+        text = text.strip(_SPACES)
+        try:
+            value, end = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError):
+            raise _Unread("the patch is not JSON") from None
+        if not isinstance(value, dict):
+            raise _Unread("the patch is no JSON object")
+        return text[:end]
+    return None
+
+
+def _from_base64(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        raise _Unread("the patch is no base64 of UTF-8") from None
+
+
+DEEPEST: Final = 32
+"""Containers inside each other. A host written in C++ reads no more."""
+LARGEST_PATCH: Final = 65_536
+LARGEST_INPUTS: Final = 1_048_576
+"""Bytes of all inputs after the merge: many small patches are a large one."""
+MOST_BLOCKED: Final = 64
+"""Blocked keys. Each is named with its whole path, so a small patch could make a large report of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """``blocked`` has JSON pointers to the keys that were left out, never their values."""
+
+    inputs: dict[str, Any]
+    blocked: tuple[str, ...] = ()
+
+
+def merge(inputs: Mapping[str, Any], input_patch_json: str) -> Merged:
+    """New inputs, sharing nothing with the old ones; :class:`PatchRefused` if the patch is none."""
+    try:
+        data = input_patch_json.encode()
+        patch = decode(data) if len(data) <= LARGEST_PATCH else None
+    except (Fault, UnicodeError) as fault:
+        raise PatchRefused(f"the patch is {fault}") from None
+    if len(data) > LARGEST_PATCH:
+        raise PatchRefused(f"the patch has more than {LARGEST_PATCH} bytes")
+    if not isinstance(patch, dict):
+        raise PatchRefused("the patch is no JSON object")
+    blocked = _clean(patch)
+    try:
+        merged = {**copy_json(dict(inputs)), **patch}
+        size = len(canonical(merged))
+    except ValueError as error:
+        raise PatchRefused(f"the inputs would be {error}") from None
+    if size > LARGEST_INPUTS:
+        raise PatchRefused(f"the inputs would have more than {LARGEST_INPUTS} bytes")
+    return Merged(merged, blocked)
+
+
+class _Place(NamedTuple):
+    """Where a part of the patch is. Only those that are reported are ever written out."""
+
+    within: _Place | None
+    step: str
+
+    def pointer(self) -> str:
+        place, steps = self, [self.step]
+        while place.within is not None:
+            place = place.within
+            steps.append(place.step)
+        return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in reversed(steps))
+
+
+def _clean(patch: dict[str, Any]) -> tuple[str, ...]:
+    """Take blocked keys out of the patch, and refuse one that is too deep. Without recursion."""
+    blocked: list[_Place] = []
+    work: list[tuple[_Place | None, Any, int]] = [(None, patch, 1)]
+    while work:
+        place, one, depth = work.pop()
+        if depth > DEEPEST:
+            raise PatchRefused(f"the patch is nested more than {DEEPEST} deep")
+        if isinstance(one, dict):
+            for key in [key for key in one if _is_blocked(key)]:
+                blocked.append(_Place(place, key))
+                del one[key]
+        if len(blocked) > MOST_BLOCKED:
+            raise PatchRefused(f"the patch has more than {MOST_BLOCKED} keys that it may not have")
+        parts = one.items() if isinstance(one, dict) else enumerate(one)
+        work += [(_Place(place, str(step)), part, depth + 1) for step, part in parts if isinstance(part, dict | list)]
+    return tuple(sorted(place.pointer() for place in blocked))
+
+
+def _is_blocked(key: str) -> bool:
+    """Also what only looks like an underscore, and a NUL: behind it a host written in C++ reads another key."""
+    return "\0" in key or unicodedata.normalize("NFKC", key).lstrip().startswith("_")

@@ -1,0 +1,326 @@
+"""Selectors: the built-in heuristic, an external policy process, and the mode that arbitrates between them.
+
+A policy command is a list of arguments and never passes a shell; its executable must be on a list of absolute paths.
+It reads the situation as JSON from a private file or stdin and prints a selection. Any failure (start, time, size, exit
+code, grammar, a SID that is not on the menu) is an INVALID selection. Five failures in a row open a circuit breaker for
+30 seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+from manglecp.runner.errors import PolicyRefused
+from manglecp.runner.execution import settled
+from manglecp.runner.log import canonical
+from manglecp.runner.menu import Menu, Offer
+from manglecp.runner.selection import Kind, Selection, parse
+from manglecp.toolhost import Breaker
+
+__all__ = [
+    "ChildResult",
+    "Choice",
+    "ControlMode",
+    "ExternalPolicy",
+    "FirstFit",
+    "Limits",
+    "Payload",
+    "Selector",
+    "Situation",
+    "choose",
+    "run_child",
+]
+
+
+class ControlMode(StrEnum):
+    """One of the rows of the table above."""
+
+    FALLBACK_ONLY = "FALLBACK_ONLY"
+    SHADOW_POLICY = "SHADOW_POLICY"
+    BLENDED = "BLENDED"
+    POLICY_ONLY = "POLICY_ONLY"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a selector is told."""
+
+    goal_digest: str
+    state_digest: str
+    control_mode: ControlMode
+    inputs: Mapping[str, Any]
+    menu: Menu
+    request_id: str | None = None
+
+    def members(self) -> dict[str, Any]:
+        """As a policy reads it; upstream's keys, and the request to trace it by."""
+        found = {
+            "goal_digest": self.goal_digest,
+            "state_digest": self.state_digest,
+            "control_mode": self.control_mode.value,
+            "inputs": dict(self.inputs),
+            "menu": [entry.described() for entry in self.menu.entries],
+        }
+        return found if self.request_id is None else {**found, "request_id": self.request_id}
+
+
+class Selector(Protocol):
+    """Picks from a menu, now or when awaited. A selector that fails says so with an invalid selection."""
+
+    def __call__(self, situation: Situation, /) -> Selection | Awaitable[Selection]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The selection that counts, whose it is, and what each of those who were asked said."""
+
+    chosen: Selection
+    source: str
+    fallback: Selection | None = None
+    policy: Selection | None = None
+
+
+async def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> Choice:
+    """Ask whom the mode names. Without a policy, one that has to answer is INVALID."""
+    mode = situation.control_mode
+    said_by_policy = said_by_fallback = None
+    if mode is not ControlMode.FALLBACK_ONLY:
+        said_by_policy = await _ask(policy, situation)
+    deciding = said_by_policy if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
+    if deciding is None or (mode is ControlMode.BLENDED and deciding.kind is Kind.INVALID):
+        said_by_fallback = await _ask(fallback, situation)
+        return Choice(said_by_fallback, "fallback", said_by_fallback, said_by_policy)
+    return Choice(deciding, "policy", None, said_by_policy)
+
+
+async def _ask(selector: Selector | None, situation: Situation) -> Selection:
+    if selector is None:
+        return Selection.invalid("", "there is no policy")
+    try:
+        return (await settled(selector(situation))).within(situation.menu)
+    except Exception as error:  # whatever a selector does, the run goes on and counts it
+        return Selection.invalid("", f"the selector raised {type(error).__name__}")
+
+
+class FirstFit:
+    """The selector for one run."""
+
+    def __init__(self) -> None:
+        self._tried: set[tuple[str, str, str]] = set()
+
+    def __call__(self, situation: Situation, /) -> Selection:
+        inputs_digest = sha256(canonical(dict(situation.inputs))).hexdigest()
+        for entry in situation.menu.entries:
+            attempt = (entry.offer.aid, situation.state_digest, inputs_digest)
+            if attempt not in self._tried and _suffice(situation, entry.offer):
+                self._tried.add(attempt)
+                return parse(f"<PICK><{entry.sid}><END>")
+        return parse("<NOOP><END>")
+
+
+def _suffice(situation: Situation, offer: Offer) -> bool:
+    """Whether every argument that the action must have is among the inputs."""
+    required = (offer.inputs_schema or {}).get("required")
+    return not isinstance(required, list) or all(name in situation.inputs for name in required)
+
+
+_INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_GLANCE: Final = 0.01
+"""Seconds between two looks whether the child is still there, when it prints nothing."""
+_NOT_STARTED: Final = 127
+_SORRY: Final = b"not started: "
+_LAUNCHER: Final = """
+import json, os, resource, sys
+for kind, most in json.loads(sys.argv[1]):
+    hard = resource.getrlimit(kind)[1]
+    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (allowed, allowed))
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    os.write(1, b"not started: " + type(error).__name__.encode())
+    os._exit(127)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upstream's numbers for a policy. ``seconds`` is wall time, the rest is what the kernel enforces."""
+
+    seconds: float = 2.5
+    output_bytes: int = 65_536
+    cpu_seconds: int = 2
+    memory_bytes: int = 768 * 1024 * 1024
+    file_bytes: int = 10 * 1024 * 1024
+    open_files: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ChildResult:
+    """``failure`` is empty if the child exited with 0 in time and printed no more than it may."""
+
+    output: bytes
+    failure: str = ""
+
+
+def run_child(
+    argv: Sequence[str], *, stdin: IO[bytes], env: Mapping[str, str], limits: Limits, stop: threading.Event
+) -> ChildResult:
+    """Start, read, end; early, if somebody sets ``stop``. Never raises for what the child does."""
+    own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    deadline = time.monotonic() + limits.seconds
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(_resource_limits(limits)), *argv],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**own, **env},
+            start_new_session=True,
+            shell=False,
+        )
+    except (OSError, ValueError) as error:
+        return ChildResult(b"", f"not started: {type(error).__name__}")
+    try:
+        output, failure = _read(child, deadline, limits, stop)
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        code = child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+    if not failure and code == _NOT_STARTED and output.startswith(_SORRY):
+        return ChildResult(b"", output.decode("ascii", "replace"))
+    if not failure and code != 0:
+        failure = f"exit code {code}" if code > 0 else f"signal {-code}"
+    return ChildResult(output, failure)
+
+
+def _resource_limits(limits: Limits) -> list[tuple[int, int]]:
+    return [
+        (resource.RLIMIT_CPU, limits.cpu_seconds),
+        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_CORE, 0),
+    ]
+
+
+def _read(child: subprocess.Popen[bytes], deadline: float, limits: Limits, stop: threading.Event) -> tuple[bytes, str]:
+    """What the child printed until it was gone, and why it was not let finish."""
+    assert child.stdout is not None
+    source = child.stdout.fileno()
+    os.set_blocking(source, False)
+    output = bytearray()
+    open_end = True
+    with selectors.DefaultSelector() as selector:
+        selector.register(source, selectors.EVENT_READ)
+        while True:
+            # Asked before reading: what a child that is gone has printed is then all there.
+            gone = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            while open_end:
+                try:
+                    chunk = os.read(source, 65_536)
+                except BlockingIOError:
+                    break
+                output += chunk
+                if len(output) > limits.output_bytes:
+                    return b"", f"printed more than {limits.output_bytes} bytes"
+                if not chunk:
+                    selector.unregister(source)
+                    open_end = False
+            if gone:
+                return bytes(output), ""
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return b"", f"no answer within {limits.seconds:g} s"
+            if stop.is_set():
+                return b"", "nobody wants the answer any more"
+            if open_end:
+                selector.select(min(left, _GLANCE))
+            else:
+                time.sleep(min(left, _GLANCE))
+
+
+class Payload(StrEnum):
+    """How the situation reaches the process."""
+
+    FILE = "file"
+    STDIN = "stdin"
+
+
+@dataclass(frozen=True)
+class ExternalPolicy:
+    """``env`` is added to the few variables that a policy inherits."""
+
+    argv: Sequence[str]
+    allowed: Collection[str]
+    payload: Payload = Payload.FILE
+    compatible: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    breaker: Breaker = field(default_factory=lambda: Breaker(time.monotonic))
+
+    def __post_init__(self) -> None:
+        if isinstance(self.argv, str) or not self.argv or not all(isinstance(one, str) for one in self.argv):
+            raise PolicyRefused("a command is a list of texts")
+        if any("\0" in one for one in self.argv):
+            raise PolicyRefused("an argument has a NUL")
+        executable = self.argv[0]
+        if not Path(executable).is_absolute() or ".." in Path(executable).parts or executable not in self.allowed:
+            raise PolicyRefused(f"{executable[:200]!a} is not on the list of allowed executables")
+
+    async def __call__(self, situation: Situation, /) -> Selection:
+        permit = self.breaker.admit()
+        if permit is None:
+            return Selection.invalid("", "the policy failed too often and is left alone for a while")
+        stop = threading.Event()
+        try:
+            ended = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
+        finally:
+            stop.set()
+            self.breaker.abandoned(permit)  # unless it is told better
+        selection = self._read(ended).within(situation.menu)
+        if selection.kind is Kind.INVALID:
+            self.breaker.failed(permit)
+        else:
+            self.breaker.succeeded(permit)
+        return selection
+
+    def _run(self, payload: bytes, stop: threading.Event) -> ChildResult:
+        with tempfile.TemporaryFile() as stdin:
+            if self.payload is Payload.STDIN:
+                stdin.write(payload)
+                stdin.seek(0)
+                return run_child(self.argv, stdin=stdin, env=self.env, limits=self.limits, stop=stop)
+            # A folder of its own, which only this user may enter: nobody can put another file in the place of ours.
+            with tempfile.TemporaryDirectory(prefix="policy-") as folder:
+                file = Path(folder, "situation.json")
+                file.write_bytes(payload)
+                return run_child([*self.argv, str(file)], stdin=stdin, env=self.env, limits=self.limits, stop=stop)
+
+    def _read(self, ended: ChildResult) -> Selection:
+        try:
+            raw = ended.output.decode()
+        except UnicodeDecodeError:
+            return Selection.invalid("", "the policy printed something that is not UTF-8")
+        if ended.failure:
+            return Selection.invalid(raw, f"the policy failed: {ended.failure}")
+        return parse(raw, compatible=self.compatible)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from manglecp.runner import Menu, Offer, RunRequest
+from manglecp.runner.errors import BadMenu
+from manglecp.runner.menu import MOST_ENTRIES, Entry
+
+READ = Offer("AID.FILE.READ.v1", tags=frozenset({"tag.file", "tag.meta"}))
+NOOP = Offer("AID.NOOP.v1", tags=frozenset({"tag.meta"}))
+SHELL = Offer("AID.SHELL.EXEC.v1", tags=frozenset({"tag.shell"}))
+
+
+@given(st.permutations([READ, NOOP, SHELL, NOOP]))
+def test_the_same_actions_make_the_same_menu(offers: list[Offer]) -> None:
+    menu = Menu.of(offers)
+    assert [(one.sid, one.offer) for one in menu.entries] == [("SID0001", READ), ("SID0002", NOOP), ("SID0003", SHELL)]
+
+
+def test_the_digest_is_that_of_upstream() -> None:
+    text = "SID0001=AID.FILE.READ.v1:tag.file,tag.meta|SID0002=AID.NOOP.v1:tag.meta"
+    assert Menu.of([NOOP, READ]).digest == hashlib.sha256(text.encode()).hexdigest()
+    assert Menu.of([]).digest == hashlib.sha256(b"").hexdigest()
+
+
+def test_a_filter_does_not_renumber() -> None:
+    menu = Menu.of([READ, NOOP, SHELL])
+    assert [one.sid for one in menu.permitted(blocked=["AID.NOOP.v1"]).entries] == ["SID0001", "SID0003"]
+    assert menu.permitted(blocked=["AID.NOOP.v1"]).get("SID0002") is None
+
+
+def test_blocked_beats_allowed_and_no_list_allows_all() -> None:
+    menu = Menu.of([READ, NOOP, SHELL])
+    assert menu.permitted() == menu
+    assert [one.offer for one in menu.permitted(["AID.FILE.*", "AID.SHELL.EXEC.v1"], ["AID.SHELL*"]).entries] == [READ]
+
+
+def test_a_request_names_tags_and_gets_the_meta_actions_too() -> None:
+    menu = RunRequest("goal.x.v1", candidate_tags=("tag.shell",), blocked_tools=("AID.FILE.*",)).menu(
+        [READ, NOOP, SHELL]
+    )
+    assert [one.offer for one in menu.entries] == [NOOP, SHELL]
+
+
+def test_two_actions_of_one_name_are_an_error() -> None:
+    with pytest.raises(BadMenu):
+        Menu.of([READ, Offer(READ.aid)])
+
+
+def test_no_more_entries_than_can_be_picked() -> None:
+    offers = [Offer(f"AID.X{n:05}.v1") for n in range(MOST_ENTRIES + 1)]
+    assert Menu.of(offers[:-1]).entries[-1].sid == "SID9999"
+    with pytest.raises(BadMenu):
+        Menu.of(offers)
+
+
+@pytest.mark.parametrize(
+    ("aid", "tag"), [("", "t"), ("AID|X", "t"), ("AID:X", "t"), ("A B", "t"), ("A", "a,b"), ("A", "")]
+)
+def test_names_cannot_forge_a_digest(aid: str, tag: str) -> None:
+    with pytest.raises(BadMenu):
+        Offer(aid, tags=frozenset({tag}))
+
+
+def test_a_menu_is_read_as_it_was_written() -> None:
+    menu = Menu.of([READ, Offer("AID.Y.v1", "why", deterministic=True)])
+    assert Menu.read(menu.members()) == menu
+
+
+def test_a_policy_reads_the_schema_and_the_log_does_not_repeat_it() -> None:
+    (entry,) = Menu.of([Offer("AID.Y.v1", inputs_schema={"type": "object"})]).entries
+    assert entry.described() == {**entry.members(), "inputs_schema": {"type": "object"}}
+    assert "inputs_schema" not in entry.members()
+
+
+def test_an_offer_is_small() -> None:
+    for name, tags in (("x" * 257, 1), ("", 65)):
+        with pytest.raises(BadMenu):
+            Offer("AID.Y.v1", name, frozenset(f"t{n}" for n in range(tags)))
+
+
+@pytest.mark.parametrize(
+    "entries", [[{}], [1], [{"sid": "X", "aid": "A", "name": "", "tags": [], "deterministic": True}]]
+)
+def test_what_is_no_menu_is_refused(entries: list[Any]) -> None:
+    with pytest.raises(BadMenu):
+        Menu.read(entries)
+    with pytest.raises(BadMenu):
+        Menu((Entry("SID0001", READ), Entry("SID0002", READ)))

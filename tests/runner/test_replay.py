@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from manglecp.runner import (
+    Budget,
+    ControlMode,
+    EndReason,
+    LogBroken,
+    Outcome,
+    RunHeader,
+    RunLog,
+    RunRequest,
+    StepStatus,
+    verify,
+)
+from manglecp.toolhost.state import Slots
+from tests.runner.playing import COUNT, FAIL, NOOP, ROLL, Played, World, play, played_again, saying
+
+PATCH = '<PICK><SID0001><INP>{"z":{"b":1,"a":1.5e300},"_queue":1}</INP><END>'
+RUNS = {
+    "goal": lambda: play(None, COUNT, ROLL, PATCH, COUNT, goal_done=lambda state: state[0].content_json == "3"),
+    "noop": lambda: play(None, ROLL, ROLL, "junk", NOOP, key=b"k"),
+    "ask": lambda: play(None, "<ASK_SUP><END>"),
+    "error": lambda: play(None, COUNT, FAIL),
+    "invalid": lambda: play(None, FAIL, execute=World(status=StepStatus.INVALID_PICK)),
+    "breaker": lambda: play(None, FAIL, execute=World(status=StepStatus.BREAKER_TRIP)),
+    "steps": lambda: play(None, COUNT, budget=Budget(steps=5)),
+    "blended": lambda: play(
+        RunRequest("g", {}, control_mode=ControlMode.BLENDED), COUNT, policy=saying(ROLL, "junk", PATCH, NOOP)
+    ),
+    "shadow": lambda: play(
+        RunRequest("g", {}, control_mode=ControlMode.SHADOW_POLICY), COUNT, NOOP, policy=saying(ROLL)
+    ),
+    "no policy": lambda: play(RunRequest("g", {}, control_mode=ControlMode.POLICY_ONLY)),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_log_replays_to_the_same_result(name: str) -> None:
+    played = RUNS[name]()
+    status = {"invalid": StepStatus.INVALID_PICK, "breaker": StepStatus.BREAKER_TRIP}.get(name, StepStatus.TOOL_ERROR)
+    world = World(status=status)
+    replayed = played_again(played.lines, world)
+    assert replayed.divergence is None
+    assert replayed.result == played.result
+    assert all(aid != "AID.ROLL.v1" for aid, _ in world.calls)
+
+
+def test_an_action_that_does_something_else_now_is_found() -> None:
+    def other(aid: str, inputs: dict[str, Any], state: Slots) -> Outcome:
+        outcome = World()(aid, inputs, state)
+        return outcome._replace(output={**outcome.output, "number": 7})
+
+    played = play(None, ROLL, COUNT, NOOP)
+    replayed = played_again(played.lines, other)
+    assert replayed.result is None
+    assert replayed.divergence is not None
+    assert (replayed.divergence.step, replayed.divergence.replayed["payload"]["output"]["number"]) == (1, 7)
+    assert verify(played.lines).records[replayed.divergence.line - 1].event == "tool_ok"
+
+
+def test_a_tampered_log_is_not_played() -> None:
+    lines = play(None, COUNT, NOOP).lines
+    world = World()
+    with pytest.raises(LogBroken):
+        played_again(lines[:-1], world)
+    with pytest.raises(LogBroken):
+        played_again(lines, world, key=b"k")
+    assert world.calls == []
+
+
+def rewritten(played: Played, tmp_path: Any, event: str, **members: Any) -> Any:
+    """The log with other members in a record, and a chain that fits: what a forger without a key can do."""
+    verified = verify(played.lines)
+    file = tmp_path / "forged.jsonl"
+    with RunLog.create(file, RunHeader(verified.header.run_id, verified.header.request_id)) as log:
+        for record in verified.records:
+            payload = {**record.payload, **members} if record.event == event else dict(record.payload)
+            payload.pop("records", None)
+            log.write(record.event, record.step, payload)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("event", "members"),
+    [
+        ("tool_ok", {"state_digest": "0" * 64}),
+        ("tool_ok", {"tx_patch": []}),
+        ("tool_ok", {"tx_patch": None}),
+        ("menu_built", {"menu_digest": "0" * 64}),
+        ("selector_chosen", {"sid": "SID0003"}),
+        ("selector_fallback_raw", {"kind": "PERHAPS"}),
+        ("selector_fallback_raw", {"kind": "NOOP", "sid": None}),
+        ("run_end", {"reason": EndReason.GOAL_DONE.value}),
+        ("run_start", {"inputs": {"q": 2}}),
+    ],
+)
+def test_a_forged_log_diverges(tmp_path: Any, event: str, members: dict[str, Any]) -> None:
+    replayed = played_again(rewritten(play(None, ROLL, COUNT, NOOP), tmp_path, event, **members), World())
+    assert replayed.result is None
+    assert replayed.divergence is not None
+
+
+@pytest.mark.parametrize(
+    ("event", "members"),
+    [
+        ("run_start", {"state": {"slots": {"x": {}}}}),
+        ("run_start", {"control_mode": "NONE"}),
+        ("run_start", {"budget": {"steps": 64, "more": 1}}),
+        ("run_start", {"inputs": 5}),
+        ("menu_built", {"menu": [{}]}),
+        ("menu_built", {"menu": 5}),
+    ],
+)
+def test_a_log_that_no_run_has_written_is_refused(tmp_path: Any, event: str, members: dict[str, Any]) -> None:
+    with pytest.raises(LogBroken):
+        played_again(rewritten(play(None, ROLL, COUNT, NOOP), tmp_path, event, **members), World())
+
+
+def test_a_log_begins_with_its_run(tmp_path: Any) -> None:
+    with RunLog.create(tmp_path / "log", RunHeader.new()) as log:
+        log.write("run_end", 0, {})
+    with pytest.raises(LogBroken):
+        played_again(tmp_path / "log", World())
