@@ -48,9 +48,9 @@ from _table import print_table
 
 from manglecp.intent import Domain, Identity
 from manglecp.invoke import AutoConfirm, Invoker, running
-from manglecp.invoke.answering import Answering
 from manglecp.invoke.dispatching import Dispatched
 from manglecp.invoke.journal import Unrecorded
+from manglecp.invoke.results import Answering
 from manglecp.invoke.run_rules import RunRules
 from manglecp.invoke.turns import Turn, Turns
 from manglecp.pack import read_pack

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from manglecp.invoke.calls import Call
 from manglecp.invoke.giving_up import GivingUp
-from manglecp.invoke.model import Call
 from tests.invoke.turns import call
 
 LONG = 60.0

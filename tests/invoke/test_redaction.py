@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke.arguments import secret_names
+from manglecp.invoke.calls import secret_names
 from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.invoke.documents import Documents, Proven
 from manglecp.store import open_store

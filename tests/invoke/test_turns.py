@@ -8,7 +8,7 @@ from manglecp.base.digest import digest
 from manglecp.harness import Forged, MutationReady, ToolRequests
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.states import redeem_call
-from manglecp.invoke.model import Call
+from manglecp.invoke.calls import Call
 from manglecp.invoke.turns import Reads, Turns
 from manglecp.pack import default_governance
 from tests.invoke.turns import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.invoke.model import Outcome
+from manglecp.invoke.calls import Outcome
 from manglecp.invoke.turns import GateRefused, Reads, Resumption, Turns
 from tests.invoke.turns import ADMISSION, RUN, call, check_witnesses, claims, outcome, rows, run_tier_0, terms
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace as replaced
 
 from manglecp.base.digest import digest, digest_text
 from manglecp.harness import Witness
+from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.forms import Forms
-from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.turns import GateRefused, Reads, Turns
 from manglecp.pack import default_governance
 from tests.invoke.turns import ACTIONS, call, changed, check_witnesses, claims, event, outcome, rows, terms

@@ -1,8 +1,4 @@
 from .announcing import Announced as Announced
-from .answers import (
-    Answer as Answer,
-    decoded as decoded,
-)
 from .argument_errors import schema_errors as schema_errors
 from .confirmation import (
     AutoConfirm as AutoConfirm,
@@ -25,6 +21,10 @@ from .progress import OnProgress as OnProgress
 from .refreshing import (
     Troubled as Troubled,
     kept_up_to_date as kept_up_to_date,
+)
+from .results import (
+    Answer as Answer,
+    decoded as decoded,
 )
 from .settings import InvokeSettings as InvokeSettings
 from .threads import Threads as Threads

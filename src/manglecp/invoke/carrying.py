@@ -16,18 +16,17 @@ from manglecp.harness import Witness
 from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Domain, secret_values
 from manglecp.invoke.accepting import Accepted
-from manglecp.invoke.answering import Answering
-from manglecp.invoke.answers import Answer, encoded
+from manglecp.invoke.calls import Outcome
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.dispatching import Dispatched
+from manglecp.invoke.errors import Told, gate_refused
+from manglecp.invoke.events import event_rows, events_of
 from manglecp.invoke.giving_up import GivingUp
 from manglecp.invoke.journal import EndState, Journal
-from manglecp.invoke.model import Outcome
-from manglecp.invoke.observing import event_rows, events_of
 from manglecp.invoke.outcomes import states_of
 from manglecp.invoke.parties import Ended, Watch
 from manglecp.invoke.plan import Plan
-from manglecp.invoke.refusals import Told, gate_refused
+from manglecp.invoke.results import Answer, Answering, encoded
 from manglecp.invoke.run_rules import RunRules, Spoken
 from manglecp.invoke.running import Execution
 from manglecp.invoke.turns import ChainTerms, GateRefused, Reads, RunTerms, Turns

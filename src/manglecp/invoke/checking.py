@@ -17,8 +17,8 @@ from manglecp.base.digest import digest
 from manglecp.base.json import Uncanonical
 from manglecp.intent import Definition, Identity
 from manglecp.invoke.argument_errors import schema_errors
-from manglecp.invoke.arguments import secret_names, with_defaults
 from manglecp.invoke.asking import consent_text
+from manglecp.invoke.calls import secret_names, with_defaults
 from manglecp.invoke.confirmation import AutoConfirm, Consent, Secrets, challenge, verify
 from manglecp.invoke.documents import Documents, Proven
 from manglecp.invoke.plan import Plan, Unplannable

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from manglecp.base.digest import digest_bytes
-from manglecp.invoke.answers import decoded, encoded
+from manglecp.invoke.results import decoded, encoded
 from manglecp.store import (
     Decision,
     Invalid,

@@ -16,9 +16,9 @@ import msgspec
 
 from manglecp.base.digest import digest_text
 from manglecp.invoke.aside import LARGE_TEXT, aside
+from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.claims import Claim
 from manglecp.invoke.fitting import fits
-from manglecp.invoke.model import Call, Outcome, Status
 from manglecp.invoke.parties import Permit
 from manglecp.toolhost import Answer, Dispatcher, DispatchError, Slots
 

@@ -20,7 +20,7 @@ import msgspec
 
 from manglecp.base.digest import digest, digest_text
 from manglecp.invoke.call_spec import ADMIT, ADMIT_SCHEMA, Frame, Policies
-from manglecp.invoke.model import EVENT_STATUS, Call, Outcome
+from manglecp.invoke.calls import EVENT_STATUS, Call, Outcome
 
 __all__ = [
     "BAD_OUTPUT",

@@ -10,10 +10,10 @@ import time
 
 from manglecp.intent import Identity
 from manglecp.invoke.accepting import Accepting
-from manglecp.invoke.answers import Answer, decoded
 from manglecp.invoke.carrying import CarryingOut
+from manglecp.invoke.errors import left_behind
 from manglecp.invoke.parties import Watch
-from manglecp.invoke.refusals import left_behind
+from manglecp.invoke.results import Answer, decoded
 from manglecp.invoke.threads import Threads
 from manglecp.store import Claimed, Run, RunState, Store, pauses
 from manglecp.wire import WireError

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from manglecp.invoke.model import Call
+from manglecp.invoke.calls import Call
 
 __all__ = ["GivingUp", "Reading"]
 

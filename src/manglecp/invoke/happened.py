@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from manglecp.base.digest import digest
 from manglecp.invoke import evidence
 from manglecp.invoke.call_spec import ADMIT, Frame, RunTerms
+from manglecp.invoke.calls import Call, Outcome
 from manglecp.invoke.evidence import Answered, Closing, Requested
-from manglecp.invoke.model import Call, Outcome
 
 __all__ = ["Happened", "Happenings", "Reads"]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from manglecp.base.digest import digest_bytes
 from manglecp.intent import Step as ChainStep
-from manglecp.invoke.model import Call, Outcome, Status
+from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.turns import Resumption

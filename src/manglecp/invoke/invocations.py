@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 
 from manglecp.intent import Identity
 from manglecp.invoke.accepting import Asked
-from manglecp.invoke.answers import Answer
 from manglecp.invoke.aside import aside, is_large
 from manglecp.invoke.checking import args_digest, not_found
 from manglecp.invoke.parties import Watch
 from manglecp.invoke.progress import OnProgress, telling
 from manglecp.invoke.requests import UNKEEPABLE, checked_key, conflict, eval_time
+from manglecp.invoke.results import Answer
 from manglecp.wire.messages import InvokeRequest, InvokeResponse, InvokeResult
 
 __all__ = ["Invocations", "Outcome"]

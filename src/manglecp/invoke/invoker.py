@@ -25,20 +25,20 @@ from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Domain, Identity, hiding, respond
 from manglecp.invoke.accepting import Accepted, Accepting, Asked
 from manglecp.invoke.announcing import Announced, Announcing
-from manglecp.invoke.answers import Answer
 from manglecp.invoke.aside import aside, is_large
 from manglecp.invoke.carrying import CarryingOut
 from manglecp.invoke.checking import Checks
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents
+from manglecp.invoke.errors import interrupted, left_behind
 from manglecp.invoke.following import Following
 from manglecp.invoke.invocations import Invocations, Outcome
 from manglecp.invoke.journal import appending
 from manglecp.invoke.parties import HandedOver, Watch
 from manglecp.invoke.progress import OnProgress
-from manglecp.invoke.refusals import interrupted, left_behind
 from manglecp.invoke.requests import checked_key, conflict
+from manglecp.invoke.results import Answer
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together

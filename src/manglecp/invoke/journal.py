@@ -19,7 +19,7 @@ import msgspec
 from manglecp.base.digest import digest_bytes
 from manglecp.harness import Witness
 from manglecp.invoke.admission import Admission
-from manglecp.invoke.model import Call, Outcome
+from manglecp.invoke.calls import Call, Outcome
 from manglecp.invoke.threads import Threads
 from manglecp.invoke.together import Together
 from manglecp.store import (

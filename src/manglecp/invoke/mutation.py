@@ -11,8 +11,8 @@ from typing import Any
 
 from manglecp.harness import Judgement
 from manglecp.invoke.call_spec import BASE_CLAIM, RunTerms, claim_of
+from manglecp.invoke.calls import Call
 from manglecp.invoke.happened import Happened, Happenings
-from manglecp.invoke.model import Call
 
 __all__ = ["Past", "claims_needed", "mutation_of", "rests_on"]
 

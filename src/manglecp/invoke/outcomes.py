@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from manglecp.intent import Step
-from manglecp.invoke.arguments import NoCall
-from manglecp.invoke.model import Call, Effect, EffectStatus, Outcome, Status
+from manglecp.invoke.calls import Call, Effect, EffectStatus, NoCall, Outcome, Status
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.turns import GateRefused
 

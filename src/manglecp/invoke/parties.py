@@ -11,7 +11,7 @@ import msgspec
 
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.invoke import outcomes
-from manglecp.invoke.model import Call, Effect, Outcome
+from manglecp.invoke.calls import Call, Effect, Outcome
 from manglecp.invoke.turns import GateRefused, Reads, Resumption, Turn
 from manglecp.toolhost import Slots
 

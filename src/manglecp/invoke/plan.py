@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.intent import Definition, Step
-from manglecp.invoke.arguments import defaults_of, secret_names
+from manglecp.invoke.calls import defaults_of, secret_names
 from manglecp.pack import ActionDescription
 
 __all__ = ["Plan", "Unplannable"]

@@ -1,21 +1,45 @@
-"""The result object: what the chain says it consists of, checked against the schema that the tool promises.
+"""From the end of a run to the response: the result object, or an error that says what stands.
 
-Without ``macro_result`` it is the result of the last step that has one. An object is expected on the wire, so anything
-else becomes the member ``value`` of one.
+The result consists of what ``macro_result`` names, otherwise of the last step that has one; anything but an object
+becomes the member ``value`` of one. It is validated against the schema that the tool promises, and secrets are removed
+from all of it. A run's response is stored, so that a repeated request gets the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
-from manglecp.intent import Definition, scrub
+import msgspec
+
+from manglecp.intent import Definition, Domain, scrub
 from manglecp.invoke.argument_errors import schema_errors
-from manglecp.invoke.model import Outcome
-from manglecp.invoke.pointers import Missing, resolve
-from manglecp.wire import SchemaError
+from manglecp.invoke.calls import Missing, Outcome, resolve
+from manglecp.invoke.delta import next_of, state_delta
+from manglecp.invoke.errors import Told, cancelled, failed, needs_decision, result_refused
+from manglecp.invoke.events import event_rows, events_of, summary_of
+from manglecp.invoke.parties import Ended
+from manglecp.invoke.plan import Plan
+from manglecp.invoke.run_rules import NOTHING_SAID, RunRules
+from manglecp.mangle import MangleError
+from manglecp.pack import Invocation
+from manglecp.wire import SchemaError, WireError
+from manglecp.wire.messages import Event, InvokeResult, Next, Observability, StateDelta
 
-__all__ = ["hiding", "result_errors", "result_of", "scrubbed", "unchanged"]
+__all__ = [
+    "Answer",
+    "Answering",
+    "decoded",
+    "encoded",
+    "hiding",
+    "result_errors",
+    "result_of",
+    "scrubbed",
+    "unchanged",
+]
+
+# --- results -------------------------------------------------------------------------------------------------------
 
 _LEAST_SECRET: Final = 4
 """Shorter texts are everywhere; to hide them would tell more than it hides."""
@@ -77,3 +101,167 @@ def hiding(secrets: Iterable[str]) -> Callable[[Any], Any]:
 def unchanged(value: Any) -> Any:
     """JSON as it is: nothing is hidden in it."""
     return value
+
+
+# --- answers -------------------------------------------------------------------------------------------------------
+
+Answer = InvokeResult | WireError
+
+
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    result: InvokeResult | None = None
+    code: str | None = None
+    message: str = ""
+    details: dict[str, Any] | None = None
+    retry_after_ms: int | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(_Kept)
+
+
+def encoded(answer: Answer) -> bytes:
+    """The bytes that :func:`decoded` reads."""
+    if isinstance(answer, InvokeResult):
+        return _encode(_Kept(result=answer))
+    details = None if answer.details is None else dict(answer.details)
+    return _encode(
+        _Kept(code=answer.code, message=answer.message, details=details, retry_after_ms=answer.retry_after_ms)
+    )
+
+
+def decoded(kept: bytes) -> Answer:
+    """The answer as it was first given."""
+    found = _decoder.decode(kept)
+    if found.result is not None:
+        return found.result
+    assert found.code is not None  # one of the two
+    return WireError(found.code, found.message, found.details, retry_after_ms=found.retry_after_ms)
+
+
+# --- answering -----------------------------------------------------------------------------------------------------
+
+P = TypeVar("P", bound=msgspec.Struct)
+_NO_DELTA: Final = StateDelta()
+_NOTHING_NEXT: Final = Next()
+_log = logging.getLogger(__name__)
+
+
+class Answering(msgspec.Struct, frozen=True):
+    """What one run says."""
+
+    run: str
+    domain: Domain
+    plan: Plan
+    args: Mapping[str, Any]
+    rules: RunRules
+    hidden: Sequence[str]
+    """The values of settings that are credentials."""
+
+    @property
+    def definition(self) -> Definition:
+        """The tool, as it was proven."""
+        return self.plan.definition
+
+    def events(self, ended: Ended) -> tuple[Event, ...]:
+        """What is told of each step."""
+        return events_of(ended.outcomes, self._caps.max_events)
+
+    def answer(self, ended: Ended, events: tuple[Event, ...], duration_ms: int) -> InvokeResult | WireError:
+        """The result, or an error that says what stands all the same."""
+        if ended.reason is not None:
+            return self._failure(ended, events)
+        result = result_of(self.definition, ended.outcomes)
+        errors = result_errors(self.definition, result)
+        if errors:
+            return result_refused(self._told_errors(errors), self.told(ended, events))
+        try:
+            said = self.rules.after(ended.standing, failed=False) if self.rules.speak_after else NOTHING_SAID
+        except MangleError:
+            # What happened has happened, and nobody can say what it means: that is told, and nothing is made up.
+            _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
+            return failed(None, self.told(ended, events, delta=StateDelta()), "after_run_rules")
+        summaries = [str(text) for (text,) in said["summary"]]
+        observed = Observability(
+            summary=summary_of(summaries, ended.outcomes, self.definition.tool),
+            events=events,
+            duration_ms=duration_ms,
+        )
+        hide = self._hide
+        delta, following = _NO_DELTA, _NOTHING_NEXT
+        if said is not NOTHING_SAID and any(said.values()):
+            # The result is what the tool is for. Facts about it are ours, and never hold what looks like a credential.
+            delta = state_delta(said, self.domain, self._caps.max_delta_facts)
+            delta = _mapped(delta, lambda value: hide(scrubbed(value)))
+            following = next_of(said, self.domain, self._caps.max_delta_facts)
+            following = _mapped(following, lambda value: hide(scrubbed(value)))
+        return InvokeResult(
+            result=hide(result),
+            state_delta=delta,
+            observability=observed if hide is unchanged else _mapped(observed, hide),
+            next=following,
+        )
+
+    @property
+    def _caps(self) -> Invocation:
+        return self.domain.pack.settings.invocation
+
+    def _failure(self, ended: Ended, events: tuple[Event, ...]) -> WireError:
+        told = self.told(ended, events)
+        if ended.reason == "cancelled":
+            return cancelled(told)
+        if ended.reason == "needs_decision":
+            assert ended.culprit is not None  # somebody has to decide about something
+            return needs_decision(ended.culprit, told)
+        return failed(ended.culprit, told, ended.reason or "step_failed")
+
+    def told(self, ended: Ended, events: tuple[Event, ...], delta: StateDelta | None = None) -> Told:
+        """What stands, for an error."""
+        if delta is None:
+            delta = self._standing_delta(ended.standing) if ended.effects else StateDelta()
+        return Told(
+            run_id=self.run,
+            effects=ended.effects,
+            state_delta=self._hide(scrubbed(msgspec.to_builtins(delta))),
+            events=tuple(self._hide(event_rows(events))),
+            tried=any(one.call is not None and one.call.is_effect for one in ended.outcomes),
+        )
+
+    def _standing_delta(self, standing: Sequence[Outcome]) -> StateDelta:
+        try:
+            return state_delta(self.rules.after(standing, failed=True), self.domain, self._caps.max_delta_facts)
+        except MangleError:
+            return StateDelta()
+
+    def _told_errors(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
+        """Names of members are data of the action, too."""
+        found = self._hide(msgspec.to_builtins(list(errors)))
+        return msgspec.convert(found, list[SchemaError])
+
+    @property
+    def _hide(self) -> Callable[[Any], Any]:
+        return hiding(self._secrets()) if self.hidden or self.plan.secrets else unchanged
+
+    def _secrets(self) -> list[str]:
+        """Texts that nobody is told: settings that are credentials, and call arguments that are."""
+        given = [self.args.get(name) for name in self.plan.secrets]
+        return [*self.hidden, *(text for value in given for text in _texts(value))]
+
+
+def _mapped(part: P, change: Callable[[Any], Any]) -> P:
+    """The same part of a message, its JSON changed."""
+    return msgspec.convert(change(msgspec.to_builtins(part)), type(part))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a JSON value, and its numbers as texts."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        for member in value.values():
+            yield from _texts(member)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)

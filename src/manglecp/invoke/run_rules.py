@@ -19,8 +19,7 @@ import msgspec
 
 from manglecp.intent import Domain, Identity, Lookup
 from manglecp.invoke.aside import is_large
-from manglecp.invoke.model import EVENT_STATUS, Outcome
-from manglecp.invoke.pointers import Missing, resolve
+from manglecp.invoke.calls import EVENT_STATUS, Missing, Outcome, resolve
 from manglecp.mangle import Fact, Limits, Rule, Value
 from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, to_value

@@ -37,9 +37,9 @@ from manglecp.harness import (
 )
 from manglecp.harness.policy import PolicyPackage, call_id
 from manglecp.invoke.call_spec import ChainTerms, Frame, RunTerms, constraints_of, mutation_constraints
+from manglecp.invoke.calls import Call, Outcome
 from manglecp.invoke.evidence import Requested, closing_rows, request_rows
 from manglecp.invoke.happened import Events, Happened, Happenings, Reads, States
-from manglecp.invoke.model import Call, Outcome
 from manglecp.invoke.mutation import Past, claims_needed, mutation_of, rests_on
 from manglecp.invoke.refusal import REFUSED, GateRefused, refusal
 

@@ -1,26 +1,151 @@
-"""What a step is called with: one string of bytes, from the moment it is made to the moment it runs.
+"""Calls of actions and their outcomes.
 
-Values come from where the stored chain says: a constant that was frozen when the tool was proven, a call argument (or
-the default that its schema promises), a place in an earlier result, or what an earlier run kept. They are put together
-once. The bytes that come of it are the ones that are hashed, permitted, recorded and sent, so nothing can change
-between the check and the use.
+A call's input is encoded once. Those bytes are hashed, permitted, recorded and sent, so nothing can change between the
+check and the use. Values come from where the stored chain says: a constant frozen when the tool was proven, a call
+argument or its default, a JSON pointer into an earlier result, or a value that an earlier run kept.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from manglecp.base.digest import digest_bytes
 from manglecp.intent import Argument, Step, Undo
 from manglecp.invoke.fitting import fits
-from manglecp.invoke.model import Call
-from manglecp.invoke.pointers import Missing, resolve
 from manglecp.pack import ActionDescription
 
-__all__ = ["ArgumentMissing", "NoCall", "call_of", "defaults_of", "secret_names", "undo_of", "with_defaults"]
+__all__ = [
+    "EVENT_STATUS",
+    "ArgumentMissing",
+    "Call",
+    "Effect",
+    "EffectStatus",
+    "Missing",
+    "NoCall",
+    "Outcome",
+    "Status",
+    "call_of",
+    "defaults_of",
+    "resolve",
+    "secret_names",
+    "undo_of",
+    "with_defaults",
+]
+
+# --- model ---------------------------------------------------------------------------------------------------------
+
+Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
+"""``unknown``: the request left, no answer came, and the effect may have happened."""
+
+EffectStatus: TypeAlias = Literal["done", "undone", "unknown"]
+
+EVENT_STATUS: Final[Mapping[Status, Literal["success", "failure", "skipped"]]] = {
+    "done": "success",
+    "failed": "failure",
+    "unknown": "failure",
+    "skipped": "skipped",
+}
+"""How a step's end is told to clients (OBS-02) and to rules (``step_status``)."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at one step, or at undoing one: exactly what is hashed, permitted and sent."""
+
+    run: str
+    step: Step | Undo
+    number: int
+    kind: Literal["do", "undo"] = "do"
+    attempt: int = 1
+    action: ActionDescription
+    input_json: str
+    """The canonical bytes of the input, as text."""
+    input_digest: str
+    """``sha256:<hex>`` of those bytes."""
+    sources: tuple[int, ...] = ()
+    """The steps that its arguments come from."""
+    secret: bool = False
+    """Does the input hold a value that must never be stored?"""
+    group: str = ""
+    """What the harness calls the calls that belong together: one sequential step. Made of the others, as the next."""
+    call_id: str = ""
+    """The same for the same attempt, in whichever process."""
+
+    def __post_init__(self) -> None:
+        group = f"{'s' if self.kind == 'do' else 'u'}{self.number}"
+        msgspec.structs.force_setattr(self, "group", group)
+        msgspec.structs.force_setattr(self, "call_id", f"{self.run}/{group}/{self.attempt}")
+
+    @property
+    def is_effect(self) -> bool:
+        """Does it do more than read?"""
+        return self.action.tier > 0
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How one step ended, as far as it is known now."""
+
+    call: Call | None
+    """None for a step that was skipped before there was a call."""
+    number: int
+    kind: Literal["do", "undo"] = "do"
+    action: str
+    """Its name in the pack."""
+    status: Status
+    output: Any = None
+    """What the action returned, as JSON values; only if it is done."""
+    output_digest: str | None = None
+    """``sha256:<hex>`` of the bytes that the host returned."""
+    code: str | None = None
+    """The toolhost's own code, or ``argument_missing``, ``bad_output``, ``cancelled``, ``operator``."""
+    detail: str | None = None
+    """For logs and operators. Clients get a text of ours."""
+    why: str | None = None
+    """Why it was skipped, in the words of the pack's rule."""
+    duration_ms: int = 0
+    happened: bool = False
+    """Did its effect happen although it failed, because what it returned is of no use?"""
+    by: str | None = None
+    """The operator who decided how it ended, where one had to."""
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect that happened, or may have: a row of ``details.effects``."""
+
+    step: int
+    action: str
+    status: EffectStatus
+    lasting: bool = True
+    """Does it leave anything behind, as far as the pack says?"""
+
+
+# --- pointers ------------------------------------------------------------------------------------------------------
+
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
+
+
+class Missing(LookupError):
+    """The pointer leads nowhere."""
+
+
+def resolve(document: Any, pointer: str) -> Any:
+    """What the pointer leads to; the empty one leads to the whole document."""
+    found = document
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and _INDEX.fullmatch(name) and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            raise Missing(pointer)
+    return found
+
+
+# --- arguments -----------------------------------------------------------------------------------------------------
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _PASSWORD: Final = "password"

@@ -1,8 +1,7 @@
-"""What whoever invoked a tool is told about how it went: one event per step, and a sentence or two.
+"""Events and the summary of a run, for the client.
 
-An event is a milestone: the name of an action, how it ended and how long it took. Its detail is ours or the pack's,
-never what an action returned or complained about: that may hold anything (OBS-10, threats 5). Everything passes the
-same scan for credentials as explanations do.
+An event names an action, its status and its duration. Its detail is ours or the pack's, never the action's output,
+which is untrusted text (OBS-10, threats 5); it passes the same scan for credentials as explanations do.
 """
 
 from __future__ import annotations
@@ -15,10 +14,15 @@ import msgspec
 
 from manglecp.base.text import escape_invisible
 from manglecp.intent import scrub
-from manglecp.invoke.model import EVENT_STATUS, Outcome
+from manglecp.invoke.calls import EVENT_STATUS, Outcome
 from manglecp.wire.messages import UNSET, Event
 
-__all__ = ["clean", "event_rows", "events_of", "summary_of"]
+__all__ = [
+    "clean",
+    "event_rows",
+    "events_of",
+    "summary_of",
+]
 
 MOST_EVENTS: Final = 20
 _LONGEST: Final = 400

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.invoke.model import Effect, Outcome
+from manglecp.invoke.calls import Effect, Outcome
 from manglecp.invoke.turns import GateRefused
 from manglecp.wire import SchemaError, WireError
 
