@@ -37,7 +37,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def digest(self) -> str:
         """What the turns of the run name it by."""
-        return digest(self)
+        return digest(self.record())
 
     def record(self) -> dict[str, Any]:
         """As it stands in the ledger."""
