@@ -21,6 +21,7 @@ from manglecp.wire.messages import (
     AuthenticateResponse,
     Cancel,
     ClientMessage,
+    ErrorMessage,
     IntentRequest,
     IntentResponse,
     IntentResult,
@@ -35,7 +36,6 @@ from manglecp.wire.messages import (
     ProgressPayload,
     Safety,
 )
-from manglecp.wire.messages.session import ErrorMessage
 from tests.client.manifests import manifest as example
 
 PATIENCE: Final = 60.0

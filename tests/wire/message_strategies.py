@@ -10,11 +10,17 @@ import msgspec
 from hypothesis import strategies as st
 
 from manglecp.wire.json_schemas import TYPES
-from manglecp.wire.messages import SUPPORTED_VERSIONS, Message
-from manglecp.wire.messages.envelope import FactObject, FactObjects
-from manglecp.wire.messages.manifest import Auth
-from manglecp.wire.messages.session import ErrorPayload
-from manglecp.wire.messages.tools import PRESENCE, MacroTool, Safety
+from manglecp.wire.messages import (
+    PRESENCE,
+    SUPPORTED_VERSIONS,
+    Auth,
+    ErrorPayload,
+    FactObject,
+    FactObjects,
+    MacroTool,
+    Message,
+    Safety,
+)
 from manglecp.wire.vocabulary import SCHEMES
 
 __all__ = ["json_values", "message_of", "messages", "texts"]

@@ -8,8 +8,8 @@ from hypothesis import given, strategies as st
 
 from manglecp.mangle import INT_MAX, INT_MIN, Fact, Name, Program, Source, Value, holds_somewhere
 from manglecp.wire.facts import WILDCARD, read_fact, write_fact
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schemas, snake_case
+from manglecp.wire.predicates import Schemas, snake_case
+from manglecp.wire.strict_json import Fault
 from tests.wire.strategies import values
 
 PROGRAM = Program.load(

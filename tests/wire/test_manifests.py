@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from manglecp.wire.codec import receive_from_server
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages import Manifest
-from manglecp.wire.receiving import receive_from_server
-from tests.wire.test_absence import EXAMPLES
+from tests.wire.test_nulls import EXAMPLES
 
 ABSENT: Final = object()
 

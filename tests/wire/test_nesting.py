@@ -10,13 +10,19 @@ import pytest
 from manglecp.mangle import Fact, List, Map, Name, Pair, Program, Source, Struct, Value
 from manglecp.mangle.syntax import Apply, Atom, Clause, Term
 from manglecp.wire.clauses import read_clause, write_clause
+from manglecp.wire.codec import encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
-from manglecp.wire.faults import Fault
-from manglecp.wire.messages import IntentRequest, IntentResponse
-from manglecp.wire.messages.intent import Intent, IntentPayload, IntentResult, ProofHints, WhyNot
+from manglecp.wire.messages import (
+    Intent,
+    IntentPayload,
+    IntentRequest,
+    IntentResponse,
+    IntentResult,
+    ProofHints,
+    WhyNot,
+)
 from manglecp.wire.profile import Profile
-from manglecp.wire.receiving import receive, receive_from_server
-from manglecp.wire.sending import encode
+from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import MAX_NESTING, to_value
 
 LIMIT: Final = 1 << 24

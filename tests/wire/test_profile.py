@@ -10,9 +10,9 @@ import pytest
 
 from manglecp.mangle import FALSE, INT_MAX, INT_MIN, TRUE, Fact, Float, List, Map, Name, Program, Source, Time
 from manglecp.wire.errors import WireError
-from manglecp.wire.messages.manifest import TIME_FORMATS
+from manglecp.wire.messages import TIME_FORMATS
+from manglecp.wire.predicates import direction_problems
 from manglecp.wire.profile import Profile
-from manglecp.wire.publishing import problems
 
 PROGRAM: Final = Program.load(
     [
@@ -581,7 +581,7 @@ def test_declarations_that_cannot_be_kept() -> None:
     fine(X) :- inner(X).
     """
     program = Program.load([Source("a.mg", text)])
-    found = problems(program.predicates, {"permitted"}, derived={("c", 1), ("fine", 1)})
+    found = direction_problems(program.predicates, {"permitted"}, derived={("c", 1), ("fine", 1)})
     assert [(p.message, p.fix) for p in found] == [
         ("a: direction takes one string, once", 'one of "input", "output", "both"'),
         ("b: direction takes one string, once", 'one of "input", "output", "both"'),
@@ -594,5 +594,5 @@ def test_declarations_that_cannot_be_kept() -> None:
         ("permitted: a predicate of the kernel cannot be published", "leave its direction out"),
     ]
     assert all(p.span is not None for p in found)
-    assert not problems(PROGRAM.predicates, {"intent"})
+    assert not direction_problems(PROGRAM.predicates, {"intent"})
     assert {s.predicate for s in Profile.of(program.predicates, {"permitted"}).schemas()} == {"b", "c", "fine"}

@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.mangle import Program, Source
+from manglecp.wire.codec import MAX_DEPTH, encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
 from manglecp.wire.json_schemas import TYPES, all_schemas, schema
 from manglecp.wire.messages import CLIENT_TYPES
 from manglecp.wire.profile import Profile
-from manglecp.wire.receiving import MAX_DEPTH, receive, receive_from_server
-from manglecp.wire.sending import encode
 from tests.wire.message_strategies import message_of
-from tests.wire.test_absence import EXAMPLES
+from tests.wire.test_nulls import EXAMPLES
 
 VALIDATORS: Final = {type_: jsonschema_rs.Draft202012Validator(schema(type_)) for type_ in TYPES}
 FACT: Final = jsonschema_rs.Draft202012Validator({"$ref": "#/$defs/Fact", "$defs": all_schemas()["$defs"]})

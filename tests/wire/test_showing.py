@@ -10,13 +10,12 @@ from hypothesis import example, given, strategies as st
 
 from manglecp.base.text import quote
 from manglecp.mangle import Program, Source
+from manglecp.wire.codec import encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
-from manglecp.wire.faults import Fault
 from manglecp.wire.messages import VERSION
 from manglecp.wire.profile import Profile
-from manglecp.wire.receiving import receive, receive_from_server
-from manglecp.wire.sending import encode
-from tests.wire.test_absence import EXAMPLES
+from manglecp.wire.strict_json import Fault
+from tests.wire.test_nulls import EXAMPLES
 
 PROFILE: Final = Profile.of(
     Program.load(

@@ -9,13 +9,10 @@ from hypothesis import example, given, strategies as st
 
 from manglecp.intent import Domain, manifest
 from manglecp.mangle import INT_MAX, INT_MIN, Fact, Program, Source, holds_somewhere
+from manglecp.wire.codec import encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
-from manglecp.wire.messages import IntentRequest, InvokeResponse
-from manglecp.wire.messages.intent import Intent, IntentPayload
-from manglecp.wire.messages.invocation import InvokeResult, StateDelta
+from manglecp.wire.messages import Intent, IntentPayload, IntentRequest, InvokeResponse, InvokeResult, StateDelta
 from manglecp.wire.profile import Profile
-from manglecp.wire.receiving import receive, receive_from_server
-from manglecp.wire.sending import encode
 from tests.intent.packs import pack
 
 NOW: Final = 1_772_442_840 * 10**9

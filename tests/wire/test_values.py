@@ -27,9 +27,8 @@ from manglecp.mangle.types import (
     Vocabulary,
     parts,
 )
-from manglecp.wire.decoding import decode
-from manglecp.wire.faults import Fault
 from manglecp.wire.shapes import ANYTHING, Shape
+from manglecp.wire.strict_json import Fault, decode
 from manglecp.wire.values import MAX_NESTING, SAFE_INTEGER, to_json, to_value
 from tests.mangle.membership import is_member
 from tests.wire.strategies import types, values

@@ -15,7 +15,14 @@ import click
 from manglecp.cli.files import read, source_name
 from manglecp.cli.outputs import report
 from manglecp.mangle import MangleError, decode, instant_text
-from manglecp.wire import Fault, decode as decode_json, instant_of_milliseconds, one_fact, read_instant, stated
+from manglecp.wire import (
+    Fault,
+    decode as decode_json,
+    instant_of_milliseconds,
+    parse_fact_argument,
+    parse_fact_objects,
+    read_instant,
+)
 
 __all__ = ["given_facts", "value_of"]
 
@@ -45,9 +52,9 @@ def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> 
     instant = _instant(now or recorded_at or "now")
     try:
         for file in programs:
-            written += stated(decode(source_name(file), read(file)), instant)
+            written += parse_fact_objects(decode(source_name(file), read(file)), instant)
         for text in facts:
-            written += one_fact("--fact", text, instant)
+            written += parse_fact_argument("--fact", text, instant)
     except MangleError as error:
         report(error.diagnostics)
         raise click.exceptions.Exit(2) from None

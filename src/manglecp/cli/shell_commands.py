@@ -25,7 +25,13 @@ from manglecp.cli.servers import Person
 from manglecp.cli.shown_tools import ShownTool
 from manglecp.client import Client, Evaluation, Outcome, Question
 from manglecp.mangle import instant_text
-from manglecp.wire import coverage_lines, derivation_lines, fact_text, one_fact, patterns, why_not_lines
+from manglecp.wire import (
+    coverage_lines,
+    derivation_lines,
+    fact_text,
+    parse_fact_argument,
+    why_not_lines,
+)
 from manglecp.wire.messages import UNSET
 
 __all__ = ["COMMANDS", "Leave", "Mistake", "Shell"]
@@ -241,7 +247,7 @@ class Shell:
     def _add(self, text: str) -> Iterator[str]:
         if not text:
             raise Mistake("a fact is missing: `add FACT`, and `predicates` lists what can be said")
-        self.client.state.add(one_fact("fact", text, self._clock()))
+        self.client.state.add(parse_fact_argument("fact", text, self._clock()))
         return iter(())
 
     def _load(self, file: str) -> Iterator[str]:
@@ -258,7 +264,7 @@ class Shell:
         elif text.isidentifier():
             wanted = [fact for fact in facts if fact["pred"] == text]
         else:
-            wanted = patterns("fact", text, self._clock()) if text else []
+            wanted = parse_fact_argument("fact", text, self._clock(), wildcards=True) if text else []
         gone = self.client.state.retract(wanted)
         if not gone:
             raise Mistake("there is no such fact; `facts` lists them")

@@ -23,7 +23,7 @@ from manglecp.wire import (
     ANYTHING,
     MOST_VIOLATIONS,
     UPGRADE,
-    Checking,
+    FactChecker,
     Published,
     Schema,
     Shape,
@@ -89,7 +89,7 @@ class FactChecks:
 
     def check(self, facts: Iterable[Mapping[str, Any]]) -> Checked:
         """Every fact, on its own."""
-        checking = Checking(self._vocabulary, lambda _key, _args: True, time.time_ns())
+        checking = FactChecker(self._vocabulary, lambda _key, _args: True, time.time_ns())
         right: list[FactObject] = []
         errors: list[Violation] = []
         warnings: list[Violation] = []

@@ -49,7 +49,7 @@ from manglecp.mangle import (
 from manglecp.mangle.syntax import Decl, Unit
 from manglecp.pack import Pack, PackError, Problem
 from manglecp.pack.factfiles import FactFile, read_facts
-from manglecp.wire import Profile, publishing
+from manglecp.wire import Profile, direction_problems
 
 __all__ = ["Domain"]
 
@@ -147,7 +147,7 @@ class _Loader:
         assert program is not None
         self.found += map(Problem.of, program.warnings)
         ruled = {rule.head.key for rule in program.rules}
-        self.found += map(Problem.of, publishing.problems(program.predicates, CLOSED, ruled))
+        self.found += map(Problem.of, direction_problems(program.predicates, CLOSED, ruled))
         owned = owners(program)
         self.found += map(Problem.of, published_above(program, owned))
         self._generators(owned)

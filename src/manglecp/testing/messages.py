@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from manglecp.mangle import decode
 from manglecp.pack import Pack
-from manglecp.wire import decode as decode_json, one_fact, read_instant, receive, stated
+from manglecp.wire import decode as decode_json, parse_fact_argument, parse_fact_objects, read_instant, receive
 from manglecp.wire.messages import VERSION
 
 __all__ = ["Fact", "Now", "as_facts", "facts_of_file", "instant", "message"]
@@ -38,14 +38,14 @@ def as_facts(facts: Iterable[Fact], now: int) -> list[Any]:
     """As they travel. ``now`` in a fact is the time of the intent."""
     found: list[Any] = []
     for fact in facts:
-        found += one_fact("facts", fact, now) if isinstance(fact, str) else [dict(fact)]
+        found += parse_fact_argument("facts", fact, now) if isinstance(fact, str) else [dict(fact)]
     return found
 
 
 def facts_of_file(file: Path, now: int) -> list[dict[str, Any]]:
     """Of ``.mg``, a JSON array of facts, or a recorded request."""
     if file.suffix == ".mg":
-        return stated(decode(file.name, file.read_bytes()), now)
+        return parse_fact_objects(decode(file.name, file.read_bytes()), now)
     document: Any = decode_json(file.read_bytes())
     found = document["payload"].get("facts", []) if isinstance(document, dict) else document
     return [dict(fact) for fact in found]

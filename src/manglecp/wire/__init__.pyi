@@ -1,7 +1,8 @@
-from .checking import Checking as Checking
-from .decoding import (
-    JSON as JSON,
-    decode as decode,
+from .codec import (
+    MAX_DEPTH as MAX_DEPTH,
+    encode as encode,
+    receive as receive,
+    receive_from_server as receive_from_server,
 )
 from .errors import (
     CODES as CODES,
@@ -18,52 +19,45 @@ from .errors import (
     too_large as too_large,
     too_many_facts as too_many_facts,
 )
+from .fact_checker import FactChecker as FactChecker
 from .facts import (
+    PROVENANCE_CATEGORIES as PROVENANCE_CATEGORIES,
     UNBOUNDED as UNBOUNDED,
     WILDCARD as WILDCARD,
+    Category as Category,
     checked_interval as checked_interval,
     interval as interval,
+    parse_fact_argument as parse_fact_argument,
+    parse_fact_objects as parse_fact_objects,
     read_fact as read_fact,
     write_fact as write_fact,
 )
-from .faults import Fault as Fault
 from .json_schemas import (
     TYPES as TYPES,
     all_schemas as all_schemas,
     schema as schema,
 )
-from .mangle_facts import (
-    one_fact as one_fact,
-    patterns as patterns,
-    stated as stated,
+from .predicates import (
+    UPGRADE as UPGRADE,
+    Published as Published,
+    Schema as Schema,
+    Schemas as Schemas,
+    direction_of as direction_of,
+    direction_problems as direction_problems,
+    snake_case as snake_case,
 )
 from .profile import (
     MOST_VIOLATIONS as MOST_VIOLATIONS,
     Profile as Profile,
 )
-from .provenance import (
-    PROVENANCE_CATEGORIES as PROVENANCE_CATEGORIES,
-    Category as Category,
-)
-from .publishing import (
-    UPGRADE as UPGRADE,
-    Published as Published,
-    direction_of as direction_of,
-)
-from .receiving import (
-    MAX_DEPTH as MAX_DEPTH,
-    receive as receive,
-    receive_from_server as receive_from_server,
-)
-from .schemas import (
-    Schema as Schema,
-    Schemas as Schemas,
-    snake_case as snake_case,
-)
-from .sending import encode as encode
 from .shapes import (
     ANYTHING as ANYTHING,
     Shape as Shape,
+)
+from .strict_json import (
+    JSON as JSON,
+    Fault as Fault,
+    decode as decode,
 )
 from .telling import (
     Heading as Heading,
@@ -73,7 +67,7 @@ from .telling import (
     fact_text as fact_text,
     why_not_lines as why_not_lines,
 )
-from .texts import (
+from .values import (
     READERS as READERS,
     duration_of_milliseconds as duration_of_milliseconds,
     instant_of_milliseconds as instant_of_milliseconds,
@@ -81,8 +75,6 @@ from .texts import (
     read_instant as read_instant,
     read_name as read_name,
     read_number as read_number,
-)
-from .values import (
     to_json as to_json,
     to_value as to_value,
 )

@@ -20,10 +20,9 @@ import msgspec
 from manglecp.base.text import quote, truncate
 from manglecp.mangle import Bytes, Float, List, Map, Name, RepeatedKey, Value, ValueFault
 from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
-from manglecp.wire.absence import converted
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
-from manglecp.wire.messages.envelope import Part
+from manglecp.wire.messages import Part
+from manglecp.wire.strict_json import JSON, Fault
+from manglecp.wire.validation import convert, split_error
 from manglecp.wire.values import MAX_NESTING, to_json, to_value
 
 __all__ = [
@@ -147,13 +146,11 @@ def _ordinary(fact: dict[str, Any]) -> AsClause | RefusedClause:
 
 def _converted(data: JSON) -> StructuredClause:
     try:
-        return converted(data, StructuredClause)
+        return convert(data, StructuredClause)
     except RecursionError:
         raise _too_deep() from None
     except msgspec.ValidationError as error:
-        what, _, where = str(error).rpartition(" - at `$") if " - at `$" in str(error) else (str(error), "", "")
-        known = where.partition("[...]")[0]  # the library does not tell which key it was
-        steps = [int(number) if number else name for name, number in re.findall(r"\.([^.\[`]+)|\[(\d+)\]", known)]
+        what, steps = split_error(error)
         raise Fault(f"not a structured clause: {truncate(what[:1].lower() + what[1:], 200)}").inside(*steps) from None
 
 

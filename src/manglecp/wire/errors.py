@@ -14,8 +14,7 @@ import msgspec
 
 from manglecp.base.suggestions import closest_match
 from manglecp.base.text import quote, truncate
-from manglecp.wire.messages.envelope import SUPPORTED_VERSIONS, UNSET, Object, UnsetType
-from manglecp.wire.messages.session import ErrorMessage, ErrorPayload
+from manglecp.wire.messages import SUPPORTED_VERSIONS, UNSET, ErrorMessage, ErrorPayload, Object, UnsetType
 
 __all__ = [
     "CODES",

@@ -1,23 +1,37 @@
-"""One fact object to a fact and back (companion, section 4).
+"""Fact objects to facts and back (companion, section 4), their provenance, and facts written in Mangle.
 
     {"pred": "build_result", "args": ["payments-api", 4812], "t": {"at": "2026-03-02T09:14:00Z"}}
 
-``named_args`` may stand in place of ``args`` where the declaration names every argument. Members that are not known are
-skipped, in ``t`` too (OPEN-58), and null counts as absent; ``source`` and ``category`` say nothing about what the fact
-states.
+``named_args`` may stand in place of ``args`` where the declaration names every argument. Unknown members are skipped,
+in ``t`` too (OPEN-58), and null counts as absent.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span
 from manglecp.base.text import quote
-from manglecp.mangle import INT_MAX, INT_MIN, Fact, Interval, Name, Value, holds_somewhere, instant_text
-from manglecp.wire.decoding import JSON
-from manglecp.wire.faults import Fault
-from manglecp.wire.schemas import Schema, Schemas
-from manglecp.wire.texts import instant_of_milliseconds, read_instant
-from manglecp.wire.values import to_json, to_value
+from manglecp.mangle import (
+    INT_MAX,
+    INT_MIN,
+    Fact,
+    Interval,
+    Name,
+    ParseError,
+    Value,
+    ValueFault,
+    evaluate_term,
+    head_interval,
+    holds_somewhere,
+    instant_text,
+    parse,
+)
+from manglecp.mangle.syntax import Clause, Term, Variable, term_variables
+from manglecp.wire.predicates import Schema, Schemas
+from manglecp.wire.strict_json import JSON, Fault
+from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
 
 WILDCARD: Final = Name("/_")
 """What null is, where any value may be meant."""
@@ -177,3 +191,86 @@ def _written(between: Interval) -> dict[str, str]:
         "start": UNBOUNDED if start == INT_MIN else instant_text(start),
         "end": UNBOUNDED if end == INT_MAX else instant_text(end),
     }
+
+
+# --- provenance (companion, section 4.5): well formed, but without effect (OPEN-20, DATA-42) --------------------------
+
+Category: TypeAlias = Literal["server", "session", "derived"]
+
+PROVENANCE_CATEGORIES: Final = ("server", "session", "derived")
+SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")
+"""By falling trust; derived facts take theirs from what they rest on (DATA-38)."""
+
+
+def check_source(data: Any, now: int) -> None:
+    """A fault if this is no source. Null says nothing."""
+    if data is None:
+        return
+    if type(data) is not dict:
+        raise Fault("source is an object", 'write {"source_type": "client"}')
+    kind = data.get("source_type")
+    if type(kind) is not str:
+        raise Fault("source_type is missing, or is not a string", 'write "client"').inside("source_type")
+    if kind not in SOURCE_TYPES and not (kind.startswith("x-") and len(kind) > 2):
+        fix = f"one of {', '.join(SOURCE_TYPES)}, or a type of your own that begins with x-"
+        raise Fault(f"{quote(kind)} is not a source type", fix).inside("source_type")
+    if type(data.get("source_id")) not in (str, type(None)):
+        raise Fault("source_id is a string or null").inside("source_id")
+    if data.get("asserted_at") is not None:
+        try:
+            instant(data["asserted_at"], now)
+        except Fault as fault:
+            raise fault.inside("asserted_at") from None
+
+
+def check_category(data: Any) -> None:
+    """A fault if this is no category. Null says nothing."""
+    if data is not None and (type(data) is not str or data not in PROVENANCE_CATEGORIES):
+        told = quote(data) if type(data) is str else "that"
+        raise Fault(f"{told} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
+
+
+# --- facts written in Mangle ------------------------------------------------------------------------------------------
+
+_ANYTHING: Final = Variable("_")
+
+
+def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
+    """Return the facts of a Mangle text as fact objects. Raises :class:`manglecp.mangle.ParseError`.
+
+    ``now`` in a fact is the evaluation time. With ``wildcards``, the argument ``_`` is null, which stands for any
+    value, as in the facts that a delta retracts. Whether a server accepts the facts is not checked.
+    """
+    unit = parse(source)
+    for declaration in unit.decls:
+        raise _wrong("facts have no declarations", declaration.span)
+    return [_fact(clause, now, wildcards) for clause in unit.clauses]
+
+
+def parse_fact_argument(name: str, text: str, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
+    """Return the facts of a text without the point at its end; errors name the text ``name``."""
+    source = Source(name, text.strip().removesuffix(".") + " .")
+    return parse_fact_objects(source, now, wildcards=wildcards)
+
+
+def _fact(clause: Clause, now: int, wildcards: bool) -> dict[str, Any]:
+    if not clause.is_fact:
+        raise _wrong("this is a rule, and clients state facts", clause.span)
+    try:
+        args = [None if wildcards and arg == _ANYTHING else _value(arg, now) for arg in clause.head.args]
+        fact: dict[str, Any] = {"pred": clause.head.predicate, "args": args}
+        if clause.annotation is not None:
+            fact["t"] = _written(head_interval(clause.annotation, {}, now))
+    except ValueFault as fault:
+        raise _wrong(str(fault), clause.span) from None
+    return fact
+
+
+def _value(arg: Term, now: int) -> Any:
+    for variable in term_variables(arg):
+        raise ValueFault(f"a fact has no variables, found {variable.name}")
+    return to_json(evaluate_term(arg, {}, now))
+
+
+def _wrong(message: str, span: Span | None) -> ParseError:
+    return ParseError([Diagnostic("parse", message, span)])

@@ -9,8 +9,7 @@ facts profile says about facts is not repeated here.
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -19,10 +18,9 @@ import msgspec
 from manglecp.mangle import INT_MAX
 from manglecp.wire.clauses import StructuredClause
 from manglecp.wire.errors import SchemaError, Violation
-from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, VERSION, Message
-from manglecp.wire.messages.tools import PRESENCE
-from manglecp.wire.provenance import PROVENANCE_CATEGORIES, SOURCE_TYPES
-from manglecp.wire.texts import MILLISECOND
+from manglecp.wire.facts import PROVENANCE_CATEGORIES, SOURCE_TYPES
+from manglecp.wire.messages import CLIENT_TYPES, PRESENCE, SERVER_TYPES, SUPPORTED_VERSIONS, VERSION, Message
+from manglecp.wire.values import MILLISECOND
 
 __all__ = ["DIALECT", "TYPES", "all_schemas", "choices", "schema"]
 
@@ -139,13 +137,13 @@ def all_schemas() -> dict[str, Any]:
     return {"$schema": DIALECT, "$id": f"urn:manglecp:{VERSION}", "oneOf": any_message, "$defs": defs}
 
 
-def choices(message: type[Message], path: str) -> list[str]:
-    """The texts among which the member at a path such as ``$.payload.options.disclosure_preference`` has to choose."""
+def choices(message: type[Message], path: Sequence[str | int]) -> list[str]:
+    """Return the texts that the member at a path such as ``("payload", "options", "x")`` may have."""
     found = _components()
     node: Any = found[message.__name__]
-    for step in re.findall(r"\.([^.\[]+)|\[", path):
+    for step in path:
         node = _resolved(node, found)
-        node = node.get("properties", {}).get(step, {}) if step else node.get("items", {})
+        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
     node = _resolved(node, found)
     options: list[Any] = node.get("enum") or next((o["enum"] for o in node.get("anyOf", ()) if "enum" in o), [])
     return [option for option in options if isinstance(option, str)]

@@ -1,37 +1,34 @@
-"""The facts profile: what clients may say to a program, and how its facts are said to them (companion, section 4.6).
+"""The facts profile: which facts a program accepts from clients and sends to them (companion, section 4.6).
 
-Only predicates that the program's declarations publish are known here. Everything that comes in is a session fact of
-the client, whatever it claims to be; everything that goes out can be sent back in unchanged.
+It holds only the predicates that the program's declarations publish. Every received fact is a session fact of the
+client, whatever its source claims; every sent fact can be sent back unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle import Acceptance, Fact, Key, Predicate
 from manglecp.mangle.types import STRING
-from manglecp.wire.batches import read_batch
-from manglecp.wire.checking import Checking
 from manglecp.wire.clauses import RefusedClause
 from manglecp.wire.errors import Violation, refused_facts, too_many_facts
-from manglecp.wire.facts import write_fact
-from manglecp.wire.messages.manifest import Direction, PredicateSchema
-from manglecp.wire.provenance import Category
-from manglecp.wire.publishing import UPGRADE, Published, published
-from manglecp.wire.schemas import Schema, Schemas
+from manglecp.wire.fact_checker import FactChecker
+from manglecp.wire.facts import Category, write_fact
+from manglecp.wire.messages import Direction, PredicateSchema
+from manglecp.wire.predicates import UPGRADE, Published, Schema, Schemas, published
 from manglecp.wire.shapes import Shape
 
 MOST_VIOLATIONS: Final = 1_000
-"""Where looking for more ends: nobody reads them, and an answer must not be many times as long as its request."""
+"""After so many the check ends: an error must not be many times as long as its request."""
 
 _MANY: Final = 500
 _UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), ("macro_id",)), "input", ("string",))
 
 
 class Profile:
-    """What is published of one program. Immutable; made once, asked by every request."""
+    """The published predicates of one program. Immutable; made once, used by every request."""
 
     def __init__(self, predicates: Mapping[Key, Predicate], entries: Iterable[Published]) -> None:
         self._schemas = Schemas(predicates)
@@ -40,16 +37,13 @@ class Profile:
         self._vocabulary: dict[str, dict[int, Published]] = {UPGRADE: {1: _UPGRADE}}
         for entry in self._published:
             self._vocabulary.setdefault(entry.schema.predicate, {})[entry.schema.arity] = entry
-        # Names that stand for one predicate, which is nearly every name, are read in batches.
-        alone = {name: next(iter(found.values())) for name, found in self._vocabulary.items() if len(found) == 1}
-        self._batched = {name: entry for name, entry in alone.items() if entry.readable}
         self.readable: frozenset[str] = frozenset(
             name for name, found in self._vocabulary.items() if any(entry.readable for entry in found.values())
         )
 
     @classmethod
     def of(cls, predicates: Mapping[Key, Predicate], kernel: Collection[str] = ()) -> Profile:
-        """The profile of a program whose predicates ``kernel`` are nobody's to say."""
+        """Return the profile of a program; the predicates ``kernel`` are not published."""
         return cls(predicates, published(predicates, kernel))
 
     def schemas(self) -> tuple[PredicateSchema, ...]:
@@ -64,7 +58,7 @@ class Profile:
     # --- in --------------------------------------------------------------------------------------------------------
 
     def read(self, facts: list[Any], now: int, *, limit: int | None = None, required: Iterable[str] = ()) -> list[Fact]:
-        """The facts of a request, each once, in the order they came; a ``WireError`` that tells all that is wrong.
+        """Return the facts of a request without duplicates, in order. Raises a ``WireError`` with all violations.
 
         ``now`` is the evaluation time, ``limit`` how many facts a request may have, ``required`` the predicates of
         which there must be at least one fact.
@@ -73,9 +67,9 @@ class Profile:
             raise too_many_facts(len(facts), limit)
         if len(facts) > _MANY:
             with gc_paused():
-                found, violations = self._settled(facts, now)
+                found, violations = self.check(facts, now)
         else:
-            found, violations = self._settled(facts, now)
+            found, violations = self.check(facts, now)
         missing = _missing(facts, required)
         if violations or missing:
             error = refused_facts(violations, missing)
@@ -84,26 +78,17 @@ class Profile:
             raise error
         return list(dict.fromkeys(found))  # DATA-42
 
-    def _settled(self, facts: list[Any], now: int) -> tuple[list[Fact], list[Violation]]:
-        """All at once, and one by one what is not plainly right."""
-        plain = read_batch(facts, self._batched, self._accepts, now)
-        if None not in plain:
-            return cast("list[Fact]", plain), []
-        checking = Checking(self._vocabulary, self._accepts, now)
-        for index, fact in enumerate(plain):
-            if fact is None and len(checking.violations) < MOST_VIOLATIONS:
-                plain[index] = checking.check(index, facts[index])
-        return [fact for fact in plain if fact is not None], checking.violations
-
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
-        """The facts that are right, and what is wrong with the others: everything, unless there is no end to it."""
-        checking = Checking(self._vocabulary, self._accepts, now)
+        """Return the valid facts, and the violations of the others, at most about ``MOST_VIOLATIONS``."""
+        checker = FactChecker(self._vocabulary, self._accepts, now)
         found = []
-        for index, fact in enumerate(facts):
-            if len(checking.violations) >= MOST_VIOLATIONS:
+        for index, data in enumerate(facts):
+            fact = checker.check(index, data)
+            if fact is not None:
+                found.append(fact)
+            elif len(checker.violations) >= MOST_VIOLATIONS:
                 break
-            found.append(checking.check(index, fact))
-        return [fact for fact in found if fact is not None], checking.violations
+        return found, checker.violations
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -115,7 +100,7 @@ class Profile:
         source: Mapping[str, Any] | None = None,
         wildcards: bool = False,
     ) -> dict[str, Any]:
-        """What :meth:`read` takes for the same fact. ``wildcards``: the name ``/_`` stands for any value (DELTA-06)."""
+        """Return the fact object. With ``wildcards`` the name ``/_`` becomes null, any value (DELTA-06)."""
         if fact.predicate == UPGRADE:  # the one predicate that no program has
             written: dict[str, Any] = {"pred": UPGRADE, "args": list(fact.args)}
         else:

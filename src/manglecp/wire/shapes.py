@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Final
 
-from manglecp.mangle import KIND_NAMES, KINDS, Bytes, Duration, Float, Name, Time, Value
+from manglecp.base.text import quote
+from manglecp.mangle import KIND_NAMES, KINDS, Bytes, Duration, Float, Name, Time, Value, value_text
 from manglecp.mangle.types import (
     ANY,
     BYTES,
@@ -211,3 +212,8 @@ def _joined(types: Iterable[Type]) -> Shape:
 
 ANYTHING: Final = Shape(ANY)
 """Where nothing is declared."""
+
+
+def describe(value: Value) -> str:
+    """Return a value for a message: kind and canonical text."""
+    return f"the {KIND_NAMES[type(value)]} {quote(value_text(value))}"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from manglecp.wire.messages.intent import Derivation, RuleCoverage, WhyNot
+from manglecp.wire.messages import Derivation, RuleCoverage, WhyNot
 
 __all__ = ["Heading", "coverage_lines", "derivation_lines", "error_lines", "fact_text", "why_not_lines"]
 

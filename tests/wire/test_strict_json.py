@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.wire.decoding import brackets, decode, deeper_than
-from manglecp.wire.faults import Fault
+from manglecp.wire.strict_json import Fault, brackets, decode, deeper_than
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 tricky = st.sampled_from(['":', '\\"', "a: ", ": ", '\\":'])

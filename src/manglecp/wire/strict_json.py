@@ -1,12 +1,12 @@
-"""Bytes to plain JSON, strictly: UTF-8, RFC 8259, and no key twice in one object (OPEN-58); and how deep it is.
+"""Bytes to plain JSON, strictly: UTF-8, RFC 8259, no key twice in one object (OPEN-58), bounded depth.
 
-The decoder keeps the last of two equal keys without a word. Counting is cheaper than a decoder that remembers: what was
-decoded, written again, must have as many keys as the text had. Without white space a quote and a colon end a key or
-stand in a string; a string has as many of them in both texts, unless one of those characters was escaped by number.
+msgspec keeps the last of two equal keys. Counting keys is cheaper than a decoder that remembers them: the decoded
+value, encoded again, must have as many keys as the text. Without white space a quote and a colon end a key or stand in
+a string; a string has as many of them in both texts, unless one of those characters was escaped by number.
 
-Number and depth of arrays and objects are counted in the text too: what a decoder bears depends on how deep its caller
-is, and building and walking millions of them takes seconds. Without strings the brackets are left, and those that
-belong together vanish from the inside out.
+Number and depth of arrays and objects are counted in the text too: the depth that a decoder bears depends on the depth
+of its caller, and building millions of them takes seconds. Without strings only brackets are left, and matching pairs
+are removed from the inside out.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
+from manglecp.base.diagnostic import Diagnostic, JsonPath
 from manglecp.base.text import quote
-from manglecp.wire.faults import Fault
 
 JSON: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
@@ -39,8 +39,36 @@ _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 
 
+class Fault(Exception):
+    """A JSON value that is refused: one diagnostic, whose path grows while the exception leaves the value's parts.
+
+    Text of the value is quoted only through :mod:`manglecp.base.text`, truncated and without control characters.
+    """
+
+    def __init__(self, message: str, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.steps: tuple[str | int, ...] = ()
+
+    def inside(self, *steps: str | int) -> Self:
+        """Put these steps in front of the path."""
+        self.steps = (*steps, *self.steps)
+        return self
+
+    @property
+    def path(self) -> str:
+        """The path as text, ``$.args[1]``."""
+        return str(JsonPath(self.steps))
+
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """The fault as a value."""
+        return Diagnostic("value", self.message, JsonPath(self.steps), fix=self.fix)
+
+
 def decode(data: bytes) -> JSON:
-    """The JSON value that the bytes say, or a :class:`Fault`."""
+    """Return the JSON value. Raises :class:`Fault`."""
     try:
         decoded: JSON = _decoder.decode(data)
         repeated = None if _as_many_keys(data, decoded) else _repeated(json.loads(data, object_pairs_hook=_Object))
@@ -57,7 +85,7 @@ def decode(data: bytes) -> JSON:
 
 
 class Repeated(Fault):
-    """A key stands twice in one object. ``sure`` is what the outermost object says once."""
+    """A key stands twice in one object. ``sure`` are the members of the outermost object that stand there once."""
 
     def __init__(self, key: str, sure: Mapping[str, Any]) -> None:
         super().__init__(f"an object has the key {quote(key)} twice", "keep one of the two")
@@ -65,7 +93,7 @@ class Repeated(Fault):
 
 
 def brackets(data: bytes) -> bytes:
-    """The brackets of a JSON text that stand in no string, all of them square; two for each array and object."""
+    """Return the brackets outside strings, all of them square: two for each array and object."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     left = data.translate(_SQUARE, _NOT_NESTING)
@@ -74,14 +102,14 @@ def brackets(data: bytes) -> bytes:
 
 
 def deeper_than(limit: int, left: bytes) -> bool:
-    """Are these :func:`brackets` nested deeper than that, which is eight at least?"""
+    """Return whether these :func:`brackets` are nested deeper than ``limit``, which is at least eight."""
     for _ in range(_PEELED):
         left = left.replace(b"[]", b"")
     return max(accumulate(array("b", left.translate(_STEPS))), default=0) + _PEELED > limit
 
 
 def _as_many_keys(data: bytes, decoded: JSON) -> bool:
-    """Are all keys of the text left? False if counting does not settle it."""
+    """Return whether the decoded value has all keys of the text; False where counting cannot decide."""
     if b"\\u00" in data and _ESCAPED.search(data):
         return False
     return _key_ends(data) == _key_ends(_encoder.encode(decoded))
@@ -92,7 +120,7 @@ def _key_ends(data: bytes) -> int:
 
 
 class _Object(dict[str, Any]):
-    """An object that knows which keys stood in it more than once."""
+    """An object with the keys that stood in it more than once."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -101,7 +129,7 @@ class _Object(dict[str, Any]):
 
 
 def _repeated(document: Any) -> Repeated | None:
-    """The first object, from the outside, in which a key stands twice. Counting only says that it is worth looking."""
+    """Return the outermost object in which a key stands twice. Counting only shows that there may be one."""
     path: list[str | int] = []
     open_: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path, and no more than that is held
     value = document
@@ -123,6 +151,6 @@ def _repeated(document: Any) -> Repeated | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str | int, Any]]:
-    """The arrays and objects in a value, each with the step to it."""
+    """Return the arrays and objects in a value, each with the step to it."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return ((step, part) for step, part in inside if isinstance(part, dict | list))

@@ -1,23 +1,20 @@
-"""Reading many facts at once gives what reading them one by one gives, or leaves it to that."""
+"""The short way reads a fact as the complete check does, or leaves it to that."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, Final
 from unittest.mock import patch
 
-import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.mangle import Program, Source, parse_rfc3339
-from manglecp.wire import batches
-from manglecp.wire.checking import Checking
 from manglecp.wire.errors import WireError
-from manglecp.wire.faults import Fault
+from manglecp.wire.fact_checker import FactChecker
 from manglecp.wire.profile import Profile
-from manglecp.wire.texts import read_instant
+from manglecp.wire.strict_json import Fault
+from manglecp.wire.values import read_instant
 
 T: Final = "2026-03-02T09:14:00Z"
 PROFILE: Final = Profile.of(
@@ -106,36 +103,14 @@ _requests = st.one_of(
 )
 
 
-@pytest.fixture(params=[0, 3, None], ids=["cut down to one", "cut a little", "as it is"], scope="module")
-def cutting(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tables of these few facts are cut in two as well, down to single facts or only a few times."""
-    with pytest.MonkeyPatch.context() as patching:
-        if request.param is not None:
-            patching.setattr(batches, "_FEW", 1)
-            patching.setattr(batches, "_MOST_FAILURES", request.param or 1_000)
-        yield
-
-
-@pytest.mark.usefixtures("cutting")
 @given(_requests)
-def test_at_once_and_one_by_one(facts: list[Any]) -> None:
+def test_both_ways_agree(facts: list[Any]) -> None:
     expected, violations = PROFILE.check(facts, 1)
-    if violations:
-        with pytest.raises(WireError) as refused:
-            PROFILE.read(facts, 1)
-        assert refused.value.details == {"violations": msgspec.to_builtins(violations)}
-    else:
-        assert PROFILE.read(facts, 1) == list(dict.fromkeys(expected))
+    with patch.object(FactChecker, "_read_plain", return_value=None):
+        assert PROFILE.check(facts, 1) == (expected, violations)
 
 
-@pytest.fixture(params=[0, 16], ids=["in tables", "alone"])
-def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many facts make no table."""
-    monkeypatch.setattr(batches, "_FEW", request.param)
-
-
-@pytest.mark.usefixtures("few")
-def test_what_is_plain_is_not_looked_at_closely() -> None:
+def test_what_is_plain_takes_the_short_way() -> None:
     """Else the two could not differ."""
     facts = [
         {"pred": "plain", "args": ["a", 1], "t": {"at": T}},
@@ -146,7 +121,7 @@ def test_what_is_plain_is_not_looked_at_closely() -> None:
         {"pred": "alike", "args": [1, 2]},
         {"pred": "ready", "args": []},
     ]
-    with patch.object(Checking, "check", side_effect=AssertionError):
+    with patch.object(FactChecker, "_check_members", side_effect=AssertionError):
         assert len(PROFILE.read(facts, 1)) == len(facts)
 
 
@@ -164,20 +139,19 @@ def test_what_is_plain_is_not_looked_at_closely() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("place", [0, 1_234, 2_999])
-def test_only_what_is_wrong_is_looked_at_closely(wrong: Any, place: int) -> None:
+def test_only_what_is_wrong_is_checked_completely(wrong: Any, place: int) -> None:
     facts: list[Any] = [{"pred": "plain", "args": [f"a{n}", n], "t": {"at": n}} for n in range(3_000)]
     facts[place] = wrong
     with (
-        patch.object(Checking, "check", autospec=True, side_effect=Checking.check) as looked,
+        patch.object(FactChecker, "_check_members", autospec=True, side_effect=FactChecker._check_members) as checked,
         pytest.raises(WireError) as refused,
     ):
         PROFILE.read(facts, 1)
     assert refused.value.details is not None
     assert [violation["fact_index"] for violation in refused.value.details["violations"]] == [place]
-    assert looked.call_count <= 16
+    assert checked.call_count == 1
 
 
-@pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("number", [2**53, -(2**53)])
 def test_a_number_that_a_reader_might_round_is_refused(number: int) -> None:
     facts = [{"pred": "plain", "args": ["a", one]} for one in (1, number)]
@@ -185,7 +159,6 @@ def test_a_number_that_a_reader_might_round_is_refused(number: int) -> None:
         PROFILE.read(facts, 1)
 
 
-@pytest.mark.usefixtures("few")
 def test_zeros_are_kept_apart() -> None:
     facts = [{"pred": "mixed", "args": ["a", zero]} for zero in (0.0, -0.0, 0.0)]
     assert [math.copysign(1, fact.args[1].value) for fact in PROFILE.read(facts, 1)] == [1, -1]  # type: ignore[union-attr]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.wire import receiving
+from manglecp.wire import codec
+from manglecp.wire.codec import MAX_DEPTH, MAX_PARTS, encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages import (
     CLIENT_TYPES,
@@ -19,14 +20,13 @@ from manglecp.wire.messages import (
     VERSION,
     Authenticate,
     Cancel,
+    Constraints,
     ErrorMessage,
     IntentRequest,
     InvokeRequest,
     Manifest,
+    Options,
 )
-from manglecp.wire.messages.intent import Constraints, Options
-from manglecp.wire.receiving import MAX_DEPTH, MAX_PARTS, receive, receive_from_server
-from manglecp.wire.sending import encode
 from tests.wire.message_strategies import messages
 
 LIMIT = 1 << 24
@@ -428,7 +428,7 @@ def test_depth_is_bounded_exactly() -> None:
 
 def test_parts_are_bounded_exactly_and_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_PARTS == 1_000_000
-    monkeypatch.setattr(receiving, "MAX_PARTS", 10)
+    monkeypatch.setattr(codec, "MAX_PARTS", 10)
     most = envelope(payload={"intent": {"name": "[{"}, "facts": [[], {}, [{}, []], '"[{}]{']})
     assert isinstance(receive(sent(most), LIMIT), IntentRequest)  # the envelope, its payload, intent, facts and five
     most["payload"]["facts"] += [[], []]

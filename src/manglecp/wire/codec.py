@@ -1,26 +1,21 @@
-"""Bytes to messages: the first thing that happens to whatever a peer sends, and the last if it is not a message.
+"""Bytes to messages and back.
 
-In this order, each step relying on the ones before: size in bytes and in parts, UTF-8 and JSON, depth, envelope (type,
-id, version, direction, payload), and the payload against its struct. The first step that fails gives the error, so a
-peer that speaks another version hears of that and not of members which that version may well have. Facts pass as they
-are: whoever knows the predicates finds everything that is wrong with them at once.
-
-Null counts as absent (:mod:`manglecp.wire.absence`), and unknown members are skipped (OPEN-58).
+A received message is checked in this order: size in bytes and in parts, UTF-8 and JSON, depth, envelope (type, id,
+version, direction, payload), payload against its struct. The first step that fails determines the error, so that a peer
+of another version gets ``unsupported_version`` and not errors about members of that version. Facts are not checked
+here: :class:`.Profile` reports everything that is wrong with them at once. Unknown members are skipped (OPEN-58).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from manglecp.base.gc_pause import gc_paused
-from manglecp.wire.absence import converted, without_nulls
 from manglecp.wire.clauses import ordinary_facts
-from manglecp.wire.decoding import Repeated, brackets, decode, deeper_than
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
-from manglecp.wire.faults import Fault
 from manglecp.wire.messages import (
     CLIENT_TYPES,
     SERVER_TYPES,
@@ -29,10 +24,9 @@ from manglecp.wire.messages import (
     Message,
     ServerMessage,
 )
-from manglecp.wire.misfits import misfit, unmet
+from manglecp.wire.strict_json import Fault, Repeated, brackets, decode, deeper_than
+from manglecp.wire.validation import check_conditions, convert_message
 from manglecp.wire.values import MAX_NESTING
-
-__all__ = ["MAX_DEPTH", "MAX_PARTS", "receive", "receive_from_server"]
 
 MAX_DEPTH: Final = 3 * MAX_NESTING + 20
 """How deep arrays and objects of a message may be nested: a value in any message, as deep as values may be, with the
@@ -41,18 +35,17 @@ MAX_PARTS: Final = 1_000_000
 """How many arrays and objects a message may have: three times what sixteen mebibytes of ordinary facts have, and what
 takes less than a second to read. One value has no more parts than that anyhow."""
 
-M = TypeVar("M", bound=Message)
 _LONG: Final = 65_536
 _BOM: Final = b"\xef\xbb\xbf"
 _ABSENT: Final[Mapping[str, Mapping[str, Any]]] = {
     "protocol": {"conformance_level": 1},
     "capabilities": {"named_args": False},
 }
-"""What a client assumes of a manifest that does not say (OPEN-09, OPEN-10)."""
+"""Defaults of a manifest for clients (OPEN-09, OPEN-10)."""
 
 
 def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> ClientMessage:
-    """The message of a client, or a :class:`WireError` with the id of the request where that is known.
+    """Return the message of a client. Raises :class:`WireError`, with the id of the request where that is known.
 
     ``structured_facts`` lets facts be written as clauses without a body, the extension ``x-structured_facts``.
     """
@@ -60,21 +53,19 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
     try:
         if structured_facts and type(facts := envelope["payload"].get("facts")) is list:
             envelope["payload"]["facts"] = ordinary_facts(facts)
-        return _converted(envelope, CLIENT_TYPES[type_])
+        return convert_message(envelope, CLIENT_TYPES[type_])
     except WireError as error:
         error.id = _request(type_, envelope)
         raise
 
 
 def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
-    """The message of a server. What this client cannot read is an error that is shown and never sent."""
+    """Return the message of a server. Raises :class:`WireError`, which is shown and never sent."""
     type_, envelope = _envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
     if type_ == "manifest":
-        _assume(envelope["payload"])
-    message = _converted(envelope, SERVER_TYPES[type_])
-    error = unmet(message)
-    if error is not None:
-        raise error
+        _set_defaults(envelope["payload"])
+    message = convert_message(envelope, SERVER_TYPES[type_])
+    check_conditions(message)
     return message
 
 
@@ -84,7 +75,7 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
 def _envelope(
     data: bytes, max_bytes: int, known: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
 ) -> tuple[str, dict[str, Any]]:
-    """The type and the object, with everything but the inside of the payload in order."""
+    """Return the type and the object; everything but the inside of the payload is checked."""
     if len(data) > max_bytes:
         raise too_large(len(data), max_bytes)
     envelope = _object(data)
@@ -113,7 +104,7 @@ def _envelope(
 
 
 def _request(type_: Any, envelope: Mapping[str, Any]) -> str | None:
-    """The id that an error repeats. Nothing is ever answered to a cancel itself (OPEN-02, OPEN-59)."""
+    """Return the id that an error repeats. A cancel itself gets no response (OPEN-02, OPEN-59)."""
     found = envelope.get("id")
     return found if type(found) is str and found and type_ != "cancel" else None
 
@@ -149,17 +140,31 @@ def _wrong(member: str, wanted: str, envelope: dict[str, Any]) -> str:
     return f"{member} is not {wanted}" if member in envelope else f"{member} is missing"
 
 
-# --- the payload -----------------------------------------------------------------------------------------------------
-
-
-def _assume(payload: dict[str, Any]) -> None:
+def _set_defaults(payload: dict[str, Any]) -> None:
     for name, assumed in _ABSENT.items():
         if type(part := payload.get(name)) is dict:
             part.update((member, value) for member, value in assumed.items() if part.get(member) is None)
 
 
-def _converted(envelope: dict[str, Any], message: type[M]) -> M:
+# --- messages to bytes ------------------------------------------------------------------------------------------------
+
+_encoder: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of a message, the same for equal messages. A lone surrogate becomes U+FFFD."""
     try:
-        return converted(envelope, message)
-    except msgspec.ValidationError as error:
-        raise misfit(without_nulls(envelope, message), message, str(error)) from None
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        return _encoder.encode(_repaired(msgspec.to_builtins(message)))
+
+
+def _repaired(data: Any) -> Any:
+    if isinstance(data, str):
+        # UTF-16 joins halves that belong together and replaces the others.
+        return data.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(data, dict):
+        return {_repaired(key): _repaired(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_repaired(item) for item in data]
+    return data

@@ -1,8 +1,8 @@
-"""Which predicates of a program are published, and how the manifest describes them.
+"""The predicates of a program as the wire sees them, and which of them are published.
 
 A predicate is published by the direction in its declaration: ``input`` comes from clients, ``output`` goes to them,
-``both`` does either (DATA-53). Without a direction it is internal: nobody outside hears of it. The kernel's own
-predicates are never published, whatever a declaration says, so that no client can say what only the kernel knows.
+``both`` does either (DATA-53). Without a direction it is internal. The kernel's own predicates are never published, so
+that no client can state what only the kernel knows.
 """
 
 from __future__ import annotations
@@ -12,13 +12,88 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from manglecp.mangle import FALSE, TRUE, Diagnostic, Key, Predicate, has_variables
-from manglecp.mangle.syntax import Atom
-from manglecp.mangle.types import Singleton
-from manglecp.wire.messages.envelope import UNSET
-from manglecp.wire.messages.manifest import ArgType, Direction, PredicateSchema
-from manglecp.wire.schemas import Schema, schema_of
-from manglecp.wire.shapes import Shape
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.suggestions import closest_match
+from manglecp.mangle import FALSE, TRUE, Key, Predicate, Value, has_variables
+from manglecp.mangle.syntax import Atom, Variable
+from manglecp.mangle.types import ANY, Singleton, union
+from manglecp.wire.messages import UNSET, ArgType, Direction, PredicateSchema
+from manglecp.wire.shapes import ANYTHING, Shape, describe
+from manglecp.wire.strict_json import Fault
+
+_WORD_END: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def snake_case(variable: str) -> str:
+    """``SessionId`` is ``session_id`` on the wire."""
+    return _WORD_END.sub("_", variable).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """``arg_names`` is None where not every argument has a name of its own."""
+
+    predicate: str
+    shapes: tuple[Shape, ...]
+    arg_names: tuple[str, ...] | None = None
+    temporal: bool = False
+
+    @property
+    def arity(self) -> int:
+        """How many arguments its facts have."""
+        return len(self.shapes)
+
+    def argument(self, position: int) -> str:
+        """What a message calls an argument."""
+        return f"argument {position + 1}" if self.arg_names is None else f"argument {self.arg_names[position]}"
+
+    def check(self, position: int, value: Value) -> Value:
+        """The value, if the bound of its argument takes it."""
+        if not self.shapes[position].accepts(value):
+            message = f"{self.argument(position)} of {self.predicate} takes {self.shapes[position]}"
+            raise Fault(f"{message}, not {describe(value)}")
+        return value
+
+
+class Schemas:
+    """The predicates of a program."""
+
+    def __init__(self, predicates: Mapping[Key, Predicate]) -> None:
+        self._known: dict[str, dict[int, Schema]] = {}
+        for predicate in predicates.values():
+            self._known.setdefault(predicate.name, {})[predicate.arity] = schema_of(predicate)
+
+    def named(self, name: str) -> Mapping[int, Schema]:
+        """By number of arguments; most predicates have one."""
+        found = self._known.get(name)
+        if found is None:
+            similar = closest_match(name, self._known)
+            fix = f"did you mean {similar}?" if similar else f"declare it: Decl {name}(…)."
+            raise Fault(f"unknown predicate {name}", fix)
+        return found
+
+    def find(self, name: str, arity: int) -> Schema:
+        """The predicate of this name and arity; a :class:`Fault` says which arities there are."""
+        by_arity = self.named(name)
+        if arity not in by_arity:
+            known = " or ".join(map(str, sorted(by_arity)))
+            raise Fault(f"{name} takes {known} argument{'' if known == '1' else 's'}, not {arity}")
+        return by_arity[arity]
+
+
+def schema_of(predicate: Predicate) -> Schema:
+    """What the declaration says. Without one every argument may be anything."""
+    columns = zip(*predicate.rows, strict=True) if predicate.rows else ()
+    shapes = tuple(ANYTHING if ANY in column else Shape(union(column)) for column in columns)
+    if predicate.decl is None:
+        return Schema(predicate.name, (ANYTHING,) * predicate.arity, None, predicate.temporal)
+    variables = [arg.name for arg in predicate.decl.atom.args if isinstance(arg, Variable)]
+    names = tuple(map(snake_case, variables))
+    usable = "_" not in names and len(set(names)) == predicate.arity
+    return Schema(predicate.name, shapes, names if usable else None, predicate.temporal)
+
+
+# --- published predicates ---------------------------------------------------------------------------------------------
 
 UPGRADE: Final = "disclosure_upgrade"
 """Every client may ask for more of a tool with this predicate; no pack can have it (OPEN-16)."""
@@ -101,7 +176,7 @@ def arg_type(shape: Shape) -> ArgType:
 # --- what is wrong with declarations ---------------------------------------------------------------------------------
 
 
-def problems(
+def direction_problems(
     predicates: Mapping[Key, Predicate], kernel: Collection[str], derived: Collection[Key] = ()
 ) -> list[Diagnostic]:
     """What keeps declared directions from being kept; ``derived`` are the predicates that have rules."""

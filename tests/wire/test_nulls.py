@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 
 from manglecp.mangle import Program, Source
+from manglecp.wire.codec import receive, receive_from_server
 from manglecp.wire.errors import WireError
 from manglecp.wire.messages import SERVER_TYPES, Manifest
 from manglecp.wire.profile import Profile
-from manglecp.wire.receiving import receive, receive_from_server
 
 NOW: Final = 1_772_442_840 * 10**9
 T: Final = "2026-03-02T09:14:00Z"

@@ -1,0 +1,640 @@
+"""Every message type as a struct, tagged by ``type`` (companion, section 2.2).
+
+The docstrings of the structs are the descriptions in the JSON schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET as UNSET, Meta, UnsetType as UnsetType
+
+from manglecp.wire.vocabulary import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
+
+VERSION: Final = "2026-02-draft"
+SUPPORTED_VERSIONS: Final = (VERSION,)
+
+Object: TypeAlias = dict[str, Any]
+Time: TypeAlias = str | int
+"""RFC 3339 text or milliseconds since 1970; in requests also ``"now"``."""
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)] | Annotated[float, Meta(ge=0, le=100)]
+RequestId: TypeAlias = Annotated[str, Meta(min_length=1)]
+"""Chosen by the client, repeated in the answer (WIRE-03, WIRE-04)."""
+FactObject: TypeAlias = Annotated[Object, Meta(extra_json_schema={"$ref": "#/$defs/Fact"})]
+"""One fact as it travels; :mod:`manglecp.wire.facts` knows what it states."""
+FactObjects: TypeAlias = Annotated[list[Any], Meta(extra_json_schema={"items": {"$ref": "#/$defs/Fact"}})]
+"""The facts of a request. What is wrong with them is found later, all at once."""
+Name: TypeAlias = Annotated[str, Meta(min_length=1)]
+Level: TypeAlias = Literal["full", "condensed", "minimal"]
+
+
+def one_of(*names: str) -> Meta:
+    """For a text that is one of these."""
+    return Meta(pattern=rf"^(?:{'|'.join(names)})$(?![\s\S])", extra_json_schema={"enum": list(names)})
+
+
+def one_of_or_own(*names: str) -> Meta:
+    """For a text that is one of these, or begins with ``x-``."""
+    either = [{"enum": list(names)}, {"pattern": r"^x-[\s\S]"}]
+    return Meta(pattern=rf"^(?:{'|'.join(names)})$(?![\s\S])|^x-[\s\S]", extra_json_schema={"anyOf": either})
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """A message of any type; each type is a subclass with its payload. Their docstrings are descriptions in schemas."""
+
+    id: str | None
+    manglecp: str = VERSION
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a payload. Members that are not known are skipped (OPEN-58); those that are unset are not written."""
+
+
+# --- macro-tools and skills (seed 003) --------------------------------------------------------------------------------
+
+SIDE_EFFECTS: Final = (
+    "none",
+    "filesystem",
+    "network",
+    "database",
+    "browser",
+    "process",
+    "payments",
+    "authentication",
+    "destructive",
+)
+"""The standard categories; others begin with ``x-``."""
+SideEffect: TypeAlias = Annotated[str, one_of_or_own(*SIDE_EFFECTS)]
+PRESENCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
+    "full": (frozenset({"description", "input_schema", "safety"}), frozenset()),
+    "condensed": (
+        frozenset(),
+        frozenset({"input_schema", "output_schema", "context_injection", "safety", "validity"}),
+    ),
+    "minimal": (
+        frozenset(),
+        frozenset(
+            {"description", "input_schema", "output_schema", "context_injection", "safety", "validity", "metadata"}
+        ),
+    ),
+}
+"""By disclosure level, the members that a macro-tool has to have and those that it may not have (seed 003, 2.2). A
+client accepts a condensed tool without its line (OPEN-24)."""
+
+
+class SkillReference(Part, frozen=True, kw_only=True):
+    """A skill inside a tool: with its content, or only named."""
+
+    skill_id: str
+    inline: bool
+    content: str | UnsetType = UNSET
+
+
+class ContextResource(Part, frozen=True, kw_only=True):
+    """Something to read before the tool is used."""
+
+    uri: str
+    relevance: str | UnsetType = UNSET
+    priority: Percent | UnsetType = UNSET
+
+
+class ContextInjection(Part, frozen=True, kw_only=True):
+    """What goes into the context of a model together with the tool."""
+
+    instructions: str | UnsetType = UNSET
+    skills: tuple[SkillReference, ...] | UnsetType = UNSET
+    context_resources: tuple[ContextResource, ...] | UnsetType = UNSET
+
+
+class Safety(Part, frozen=True, kw_only=True):
+    """What a person may have to agree to before the tool runs."""
+
+    requires_user_confirmation: bool
+    side_effects: tuple[SideEffect, ...]
+    reversible: bool | UnsetType = UNSET
+    idempotent: bool | UnsetType = UNSET
+
+
+class Validity(Part, frozen=True, kw_only=True):
+    """When the tool can be invoked. A bound that is absent is open."""
+
+    not_before: str | UnsetType = UNSET
+    expires_at: str | UnsetType = UNSET
+
+
+class Metadata(Part, frozen=True, kw_only=True):
+    """How the tool came to be in the answer."""
+
+    selection_phase: str | UnsetType = UNSET
+    score: int | float | UnsetType = UNSET
+    source_rules: tuple[str, ...] | UnsetType = UNSET
+
+
+class MacroTool(Part, frozen=True, kw_only=True):
+    """Which members are set depends on the disclosure level."""
+
+    macro_id: str
+    name: str
+    description: str | UnsetType = UNSET
+    disclosure_level: Level
+    input_schema: Object | UnsetType = UNSET
+    output_schema: Object | UnsetType = UNSET
+    context_injection: ContextInjection | UnsetType = UNSET
+    safety: Safety | UnsetType = UNSET
+    validity: Validity | UnsetType = UNSET
+    metadata: Metadata | UnsetType = UNSET
+
+
+class SkillResource(Part, frozen=True, kw_only=True):
+    """Something that a skill refers to."""
+
+    uri: str
+    type: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+
+
+class Skill(Part, frozen=True, kw_only=True):
+    """A text that teaches a model how to use tools of this answer."""
+
+    skill_id: str
+    name: str
+    description: str
+    content: str
+    content_type: str | UnsetType = UNSET
+    resources: tuple[SkillResource, ...] | UnsetType = UNSET
+
+
+# --- intents (companion, section 6; seed 004, sections 5 and 6) -------------------------------------------------------
+
+
+class Intent(Part, frozen=True, kw_only=True):
+    """What the client wants to come about; `params` describe the outcome and are no arguments of a tool."""
+
+    name: Annotated[Name, Meta(pattern=r"[^\s\x1c-\x1f\x85\ufeff]")]  # not only what some language takes for blanks
+    params: Object | None = None
+
+
+class Constraints(Part, frozen=True, kw_only=True):
+    """Limits of this request; the stricter of these and the server's apply. Null counts as absent."""
+
+    max_facts_created: Count | None = None
+    max_intervals_per_atom: Count | None = None
+    max_compute_ms: Count | None = None
+    max_tools_returned: Count | None = None
+    max_tokens_budget: Count | None = None
+
+
+class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "rule_coverage": "x-rule_coverage"}):
+    """What the answer should hold besides the tools, and how much of each tool."""
+
+    include_proof_hints: bool = False
+    disclosure_preference: Literal["full", "condensed", "minimal", "adaptive"] = "adaptive"
+    why_not: tuple[str, ...] = ()
+    rule_coverage: bool = False
+
+
+class IntentPayload(Part, frozen=True, kw_only=True):
+    """Only `intent` has to be there. Null counts as absent."""
+
+    intent: Intent
+    facts: FactObjects = []  # msgspec copies it
+    eval_time: Time | None = None
+    constraints: Constraints = Constraints()
+    options: Options = Options()
+
+
+class IntentRequest(Message, frozen=True, kw_only=True, tag="intent_request"):
+    """Which tools fit this intent, given these facts?"""
+
+    id: RequestId
+    payload: IntentPayload
+
+
+class ProofTree(Part, frozen=True, kw_only=True):
+    """A fact, and the facts that it follows from."""
+
+    fact: str
+    type: Literal["server", "session", "derived", "external", "absent"]
+    children: tuple[ProofTree, ...] = ()
+
+
+class Derivation(Part, frozen=True, kw_only=True):
+    """Why a tool is in the answer."""
+
+    macro_id: str
+    selected_by: Literal["skeleton", "flesh", "dependency"]
+    score: int | float
+    supporting_facts: tuple[FactObject, ...]
+    rule_chain: tuple[str, ...]
+    tree: ProofTree | UnsetType = UNSET
+
+
+class Exclusion(Part, frozen=True, kw_only=True):
+    """A tool that spoke to the intent and is not in the answer, and why."""
+
+    candidate: str
+    excluded_by: str
+    reason: str
+
+
+class UnmatchedFact(Part, frozen=True, kw_only=True):
+    """A fact of the request that no rule could use."""
+
+    pred: str
+    reason: str
+
+
+class WhyNot(Part, frozen=True, kw_only=True):
+    """What stops a tool that was asked about, and which facts would bring it."""
+
+    tool: str
+    known: bool
+    blocked_by: tuple[str, ...] = ()
+    would_unlock: tuple[tuple[FactObject, ...], ...] = ()
+    complete: bool = True
+
+
+class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"}):
+    """Why the answer is what it is, as far as the client may know."""
+
+    derivations: tuple[Derivation, ...]
+    excluded: tuple[Exclusion, ...]
+    unmatched_facts: tuple[UnmatchedFact, ...]
+    why_not: tuple[WhyNot, ...] | UnsetType = UNSET
+
+
+class DormantRule(Part, frozen=True, kw_only=True):
+    """A rule that did not fire for this request, and what it missed."""
+
+    rule: str
+    missing_predicates: tuple[str, ...]
+    status: Literal["partially_alive", "dead"]
+
+
+class RuleCoverage(Part, frozen=True, kw_only=True):
+    """What became of the rules, for whoever writes the pack."""
+
+    total_rules: Count
+    rules_fired: Count
+    rules_dormant: Count
+    rules_inapplicable: Count
+    dormant_details: tuple[DormantRule, ...]
+
+
+class Diagnostics(
+    Part,
+    frozen=True,
+    kw_only=True,
+    rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven", "facts_version": "x-facts_version"},
+):
+    """Figures about the evaluation, for people: no client depends on them."""
+
+    facts_evaluated: Count
+    facts_derived: Count
+    rules_fired: Count
+    phases_completed: Count | None
+    rule_coverage: RuleCoverage | UnsetType = UNSET
+    tokens: Object | UnsetType = UNSET
+    """``{"count": N, "by": "estimate" | "o200k_base"}``: what the tools and skills of this answer cost."""
+    tools_proven: Count | UnsetType = UNSET
+    """If not all of them are shown."""
+    facts_version: str | UnsetType = UNSET
+    """Of what the server has found out and answers by; other facts have another one."""
+
+
+class IntentResult(Part, frozen=True, kw_only=True):
+    """The tools that were proven for the intent, as of `eval_time_used`."""
+
+    eval_time_used: str
+    eval_duration_ms: Count = 0
+    macro_tools: tuple[MacroTool, ...]
+    proof_hints: ProofHints | UnsetType = UNSET
+    required_skills: tuple[Skill, ...] | UnsetType = UNSET
+    diagnostics: Diagnostics | UnsetType = UNSET
+
+
+class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
+    """The answer to an `intent_request`."""
+
+    id: RequestId
+    payload: IntentResult
+
+
+# --- invocations (seed 000) -------------------------------------------------------------------------------------------
+
+
+class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+    """A tool of an earlier answer, with arguments. The same `x-request_key` again brings the same run."""
+
+    macro_id: str
+    args: Object
+    eval_time: Time | None = None
+    confirmation_token: str | None = None
+    request_key: str | None = None
+
+
+class InvokeRequest(Message, frozen=True, kw_only=True, tag="invoke_request"):
+    """Run this tool."""
+
+    id: RequestId
+    payload: InvokePayload
+
+
+class StateDelta(Part, frozen=True, kw_only=True, rename={"asserts": "assert"}):
+    """Facts that hold from now on, and facts that do not hold any more."""
+
+    asserts: tuple[FactObject, ...] = ()
+    retract: tuple[FactObject, ...] = ()
+
+
+class Event(Part, frozen=True, kw_only=True):
+    """What became of one step."""
+
+    action: str
+    status: Literal["success", "failure", "skipped"]
+    duration_ms: Count | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+
+
+class Observability(Part, frozen=True, kw_only=True):
+    """What happened, for people and logs."""
+
+    summary: str = ""
+    events: tuple[Event, ...] = ()
+    duration_ms: Count = 0
+
+
+class SuggestedIntent(Part, frozen=True, kw_only=True):
+    """An intent that may come next. Nothing follows if the client does not ask for it."""
+
+    name: str
+    params: Object | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+
+
+class Next(Part, frozen=True, kw_only=True):
+    """What the client may do after this."""
+
+    suggested_intents: tuple[SuggestedIntent, ...] = ()
+    continuation_facts: tuple[FactObject, ...] = ()
+
+
+class InvokeResult(Part, frozen=True, kw_only=True):
+    """Servers send all four members; clients take one that is absent for empty (OPEN-33)."""
+
+    result: Object
+    state_delta: StateDelta = StateDelta()
+    observability: Observability = Observability()
+    next: Next = Next()
+
+
+class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
+    """The answer to an `invoke_request` whose run succeeded."""
+
+    id: RequestId
+    payload: InvokeResult
+
+
+class ProgressPayload(Part, frozen=True, kw_only=True):
+    """How far a run is, as far as the server tells."""
+
+    status: Literal["started", "running", "finalizing"]
+    detail: str | None = None
+    percent: Percent | None = None
+
+
+class Progress(Message, frozen=True, kw_only=True, tag="progress"):
+    """Comes any number of times before the answer, and never after it."""
+
+    id: RequestId
+    payload: ProgressPayload
+
+
+# --- the manifest (companion, section 5) ------------------------------------------------------------------------------
+
+Direction = Literal["input", "output", "both"]
+ArgType = Literal["string", "number", "boolean", "any"]
+TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
+"""What a time may be written as (DATA-30)."""
+Category: TypeAlias = Annotated[str, one_of_or_own(*CATEGORIES)]
+Scheme: TypeAlias = Annotated[str, one_of(*SCHEMES)]
+Affinity: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
+TimeFormat: TypeAlias = Annotated[str, one_of("rfc3339", "epoch_ms", "epoch_ns")]
+TimeFormats: TypeAlias = Annotated[tuple[TimeFormat, ...], Meta(extra_json_schema={"contains": {"const": "rfc3339"}})]
+Extensions: TypeAlias = dict[Annotated[str, Meta(pattern=r"^x-[\s\S]")], Any]
+Address: TypeAlias = Annotated[str, Meta(min_length=1)]
+"""An absolute URI, or one that is relative to that of the manifest."""
+Status = Literal["ready", "booting", "degraded", "draining"]
+
+
+class Protocol(Part, frozen=True, kw_only=True):
+    """Which versions the server speaks, and how much of the protocol."""
+
+    manglecp: str = VERSION
+    conformance_level: Literal[1, 2, 3] = 3
+    supported_versions: tuple[str, ...] = SUPPORTED_VERSIONS
+
+
+class Domain(Part, frozen=True, kw_only=True):
+    """What the server is for. `affinities` are weights from 0 to 100, for clients that choose among servers."""
+
+    id: str
+    description: str
+    categories: tuple[Category, ...] | UnsetType = UNSET
+    affinities: dict[str, Affinity] | UnsetType = UNSET
+
+
+class Endpoints(Part, frozen=True, kw_only=True):
+    """On session transports they may be absent, on HTTP both are there (MANI-11)."""
+
+    intent_eval: Address
+    macro_invoke: Address
+
+
+class IntentDescription(Part, frozen=True, kw_only=True):
+    """An intent that can be asked for, and the facts that it wants to be told."""
+
+    name: str
+    description: str
+    required_facts: tuple[str, ...] | UnsetType = UNSET
+    optional_facts: tuple[str, ...] | UnsetType = UNSET
+
+
+class PredicateSchema(Part, frozen=True, kw_only=True):
+    """A predicate that facts of requests or answers may have."""
+
+    predicate: str
+    arity: Count
+    arg_types: tuple[ArgType, ...] = ()
+    arg_names: tuple[str, ...] | UnsetType = UNSET
+    temporal: bool = False
+    description: str | UnsetType = UNSET
+    direction: Direction = "both"
+
+
+class FactsProfile(Part, frozen=True, kw_only=True):
+    """Which facts the server takes, and how times are written in them."""
+
+    time_formats: TimeFormats
+    predicates: tuple[PredicateSchema, ...] = ()
+    schema_uri: str | None = None
+
+
+class ExternalPredicate(Part, frozen=True, kw_only=True, rename={"mode": "x-mangle-mode"}):
+    """A predicate that is answered by a function of the server, while rules are evaluated."""
+
+    predicate: str
+    arity: Count
+    description: str
+    deterministic: bool = True
+    mode: str | UnsetType = UNSET
+
+
+class Capabilities(Part, frozen=True, kw_only=True):
+    """Which optional parts of the protocol the server has."""
+
+    temporal: bool
+    aggregation: bool = True
+    named_args: bool = True
+    external_predicates: tuple[ExternalPredicate, ...] = ()
+    rule_submission: bool = False
+    subscriptions: bool = False
+
+
+class ServerLimits(Part, frozen=True, kw_only=True):
+    """What the server refuses to go beyond, in any request."""
+
+    max_message_bytes: Annotated[int, Meta(ge=MIN_MESSAGE_BYTES)]
+    max_facts_per_request: Count
+    max_derived_facts: Count
+    max_intervals_per_atom: Count | UnsetType = UNSET
+    max_compute_ms: Count | UnsetType = UNSET
+
+
+class Auth(Part, frozen=True, kw_only=True):
+    """Where authentication is required, `schemes` says which are taken."""
+
+    required: bool
+    schemes: tuple[Scheme, ...] | UnsetType = UNSET
+    token_url: str | UnsetType | None = UNSET
+
+
+class ManifestPayload(Part, frozen=True, kw_only=True):
+    """What a client has to know before it asks."""
+
+    server_name: str
+    server_version: str
+    protocol: Protocol
+    status: Status
+    domain: Domain
+    endpoints: Endpoints | UnsetType = UNSET
+    intents: tuple[IntentDescription, ...]
+    facts_profile: FactsProfile
+    capabilities: Capabilities
+    limits: ServerLimits
+    auth: Auth
+    extensions: Extensions | UnsetType = UNSET
+
+
+class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
+    """Sent by the server first and whenever it changes; its id is null."""
+
+    id: None = None
+    payload: ManifestPayload
+
+
+# --- errors, cancellation, authentication (seed 004; companion, sections 3.5 and 9.3) ---------------------------------
+
+
+class ErrorPayload(Part, frozen=True, kw_only=True):
+    """What went wrong. Only if it is `recoverable` can it help to ask again."""
+
+    code: str
+    message: str
+    details: Object | UnsetType = UNSET
+    recoverable: bool
+    retry_after_ms: Count | None = None
+
+
+class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
+    """The last word about a request; the id is null if it could not be read."""
+
+    id: RequestId | None
+    payload: ErrorPayload
+
+
+class CancelPayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
+    """The request that is not wanted any more."""
+
+    request_id: RequestId
+    request_key: str | None = None
+    """Of the invocation, wherever and by whomever it is carried out."""
+
+
+class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
+    """A notification: its id is null, and only the cancelled request is answered."""
+
+    id: str | None = None
+    payload: CancelPayload
+
+
+class AuthenticatePayload(Part, frozen=True, kw_only=True):
+    """A credential, and how it is to be understood."""
+
+    scheme: Literal["bearer", "oauth2", "api_key"]
+    token: str
+
+    def __repr__(self) -> str:
+        """Without the token: what is printed ends up in logs."""
+        return f"AuthenticatePayload(scheme={self.scheme!r}, token=…)"
+
+
+class Authenticate(Message, frozen=True, kw_only=True, tag="authenticate"):
+    """Who speaks in this session, from now on."""
+
+    id: RequestId
+    payload: AuthenticatePayload
+
+
+class Authenticated(Part, frozen=True, kw_only=True):
+    """Whom the server takes the client for, and what they may do."""
+
+    status: Literal["authenticated"]
+    identity: str
+    permissions: tuple[str, ...]
+    trust_level: str | UnsetType = UNSET
+    auto_confirm_effects: tuple[str, ...] | UnsetType = UNSET
+
+
+class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate_response"):
+    """The answer to an `authenticate` whose credential holds."""
+
+    id: RequestId
+    payload: Authenticated
+
+
+# --- the registry -----------------------------------------------------------------------------------------------------
+
+ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate
+"""What a client sends."""
+ServerMessage: TypeAlias = Manifest | IntentResponse | InvokeResponse | Progress | ErrorMessage | AuthenticateResponse
+"""What a server sends."""
+
+CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {
+    "intent_request": IntentRequest,
+    "invoke_request": InvokeRequest,
+    "cancel": Cancel,
+    "authenticate": Authenticate,
+}
+SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {
+    "manifest": Manifest,
+    "intent_response": IntentResponse,
+    "invoke_response": InvokeResponse,
+    "progress": Progress,
+    "error": ErrorMessage,
+    "authenticate_response": AuthenticateResponse,
+}
+"""The registry: seven types of the base table and three that other sections define (OPEN-01)."""

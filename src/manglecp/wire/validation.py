@@ -1,0 +1,239 @@
+"""JSON to structs, and from what msgspec refuses to diagnostics.
+
+msgspec stops at the first error, which is right as long as there is none. Only when it has refused is the JSON walked
+along its struct, member by member, so that every error is reported with its path and in the words of the protocol.
+
+Null counts as absent wherever a member may be left out, and as missing where it may not (OPEN-19), unless the struct
+declares it, as the id of a manifest does. Only refused JSON is searched for nulls: a message without them pays nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
+
+import msgspec
+
+from manglecp.base.diagnostic import Diagnostic, JsonPath
+from manglecp.base.text import quote
+from manglecp.wire.errors import WireError, did_you_mean, malformed
+from manglecp.wire.messages import PRESENCE, UNSET, IntentResponse, MacroTool, Manifest, Message, ServerMessage
+
+MAX_DIAGNOSTICS: Final = 50
+
+S = TypeVar("S", bound=msgspec.Struct)
+M = TypeVar("M", bound=Message)
+_CODE: Final = "malformed_message"
+_WITH_PATH: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
+_STEP: Final = re.compile(r"\.([^.\[`]+)|\[(\d+)\]")
+_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
+_CHOICE: Final = re.compile(r"Invalid enum value |Expected `str` matching regex ")
+_BLANK: Final = re.compile(r"[\s\ufeff]+")
+_WORDS: Final = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+}
+
+
+def convert(data: Any, struct: type[S]) -> S:
+    """Return the struct for a JSON value. Raises msgspec's ``ValidationError``."""
+    try:
+        return msgspec.convert(data, struct)
+    except msgspec.ValidationError:
+        return msgspec.convert(without_nulls(data, struct), struct)
+
+
+def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
+    """Return the message for a JSON object. Raises a :class:`WireError` with everything that is wrong with it."""
+    try:
+        return convert(envelope, message)
+    except msgspec.ValidationError as error:
+        found = list(islice(_walk(without_nulls(envelope, message), message, message, ()), MAX_DIAGNOSTICS))
+        raise refusal(found or [_diagnosed(error, message, (), None)]) from None
+
+
+def refusal(diagnostics: list[Diagnostic]) -> WireError:
+    """Return one error for all of them."""
+    first = diagnostics[0]
+    error = malformed(first.message, first.place, first.fix)
+    if len(diagnostics) > 1 and error.details is not None:
+        error.details["x-violations"] = [
+            {"path": one.place, "message": one.message, **({} if one.fix is None else {"suggestion": one.fix})}
+            for one in diagnostics
+        ]
+    return error
+
+
+def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, ...]]:
+    """Return msgspec's sentence and the steps of its path; the library does not name the key of a mapping."""
+    found = _WITH_PATH.fullmatch(str(error))
+    assert found is not None
+    known = (found["path"] or "").partition("[...]")[0]
+    return found["what"], tuple(int(index) if index else name for name, index in _STEP.findall(known))
+
+
+# --- diagnostics of a refused message ---------------------------------------------------------------------------------
+
+
+def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
+    if isinstance(value, dict) and (struct := struct_of(type_)) is not None:
+        for field in fields_of(struct):
+            inside = (*path, field.encode_name)
+            if field.encode_name in value:
+                yield from _walk(value[field.encode_name], field.type, message, inside)
+            elif field.required:
+                yield _missing(inside)
+    elif isinstance(value, list) and (item := item_of(type_)) is not None:
+        for position, part in enumerate(value):
+            yield from _walk(part, item, message, (*path, position))
+    elif isinstance(value, dict) and (entry := entry_of(type_)) is not None:
+        for key, part in value.items():
+            yield from _walk(key, entry[0], message, (*path, key))
+            yield from _walk(part, entry[1], message, (*path, key))
+    else:
+        try:
+            msgspec.convert(value, type_)
+        except msgspec.ValidationError as error:
+            yield _diagnosed(error, message, path, value)
+
+
+def _diagnosed(
+    error: msgspec.ValidationError, message: type[Message], base: tuple[str | int, ...], value: Any
+) -> Diagnostic:
+    """Return what msgspec says about the value at ``base``, in the words of the protocol."""
+    what, steps = split_error(error)
+    path = (*base, *steps)
+    if missing := _MISSING.fullmatch(what):
+        return _missing((*path, missing["name"]))
+    if _CHOICE.match(what):
+        from manglecp.wire.json_schemas import choices  # which takes a while, and is needed for this alone
+
+        given = value if isinstance(value, str) else str(value)
+        options = choices(message, path)
+        if not options and _BLANK.fullmatch(given):
+            return _wrong(path, " is blank")
+        suggestion = did_you_mean(given, options) or f"One of: {', '.join(options)}."
+        return _wrong(path, f" has an unknown value {quote(given)}", suggestion if options else None)
+    return _wrong(path, f": {_in_words(what)}")
+
+
+def _missing(path: tuple[str | int, ...]) -> Diagnostic:
+    return _wrong(path, " is missing")
+
+
+def _wrong(path: tuple[str | int, ...], message: str, fix: str | None = None) -> Diagnostic:
+    location = JsonPath(path)
+    return Diagnostic(_CODE, f"{str(location).removeprefix('$.')}{message}", location, fix=fix)
+
+
+def _in_words(what: str) -> str:
+    """``Expected `int | null`, got `str``` as ``expected a whole number or null, got a string``."""
+    words = re.sub(r"`([^`]*)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), what)
+    return words[:1].lower() + words[1:]
+
+
+# --- conditions between members, which structs cannot express; json_schemas has the same, and a test compares them ---
+
+
+def check_conditions(message: ServerMessage) -> None:
+    """Raise a :class:`WireError` if members of a server's message contradict each other."""
+    found = list(islice(_contradictions(message), MAX_DIAGNOSTICS))
+    if found:
+        raise refusal(found)
+
+
+def _contradictions(message: ServerMessage) -> Iterator[Diagnostic]:
+    if isinstance(message, Manifest):
+        payload = message.payload
+        if "rfc3339" not in payload.facts_profile.time_formats:  # MANI-15
+            path = ("payload", "facts_profile", "time_formats")
+            yield _wrong(path, ": rfc3339 is missing, which every server takes")
+        if payload.auth.required and (payload.auth.schemes is UNSET or not payload.auth.schemes):  # MANI-26
+            yield _wrong(
+                ("payload", "auth", "schemes"), ": where authentication is required, its schemes are needed too"
+            )
+    elif isinstance(message, IntentResponse):
+        for position, tool in enumerate(message.payload.macro_tools):
+            yield from _disclosure(tool, ("payload", "macro_tools", position))
+
+
+def _disclosure(tool: MacroTool, path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
+    needed, banned = PRESENCE[tool.disclosure_level]
+    for member in sorted(needed):
+        if getattr(tool, member) is UNSET:
+            yield _wrong((*path, member), f": {member} is missing, which a {tool.disclosure_level} tool has")
+    for member in sorted(banned):
+        if getattr(tool, member) is not UNSET:
+            yield _wrong((*path, member), f": {member} is there, which a {tool.disclosure_level} tool does not have")
+
+
+# --- the types of members ---------------------------------------------------------------------------------------------
+
+
+def without_nulls(data: Any, type_: Any) -> Any:
+    """Return the same JSON without the members that are null and may not be."""
+    if isinstance(data, dict) and (struct := struct_of(type_)) is not None:
+        members = _members(struct)
+        kept = {}
+        for name, value in data.items():
+            member = members.get(name)
+            if value is not None:
+                kept[name] = value if member is None else without_nulls(value, member.type)
+            elif member is None or member.nullable:
+                kept[name] = None
+        return kept
+    if isinstance(data, list) and (item := item_of(type_)) is not None:
+        return [without_nulls(part, item) for part in data]
+    return data
+
+
+class _Member(NamedTuple):
+    type: Any
+    nullable: bool
+
+
+@cache
+def fields_of(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the members of a struct; the library reads the annotations anew each time."""
+    return msgspec.structs.fields(struct)
+
+
+@cache
+def _members(struct: type[msgspec.Struct]) -> dict[str, _Member]:
+    fields = fields_of(struct)
+    return {f.encode_name: _Member(f.type, f.type is None or type(None) in (f.type, *get_args(f.type))) for f in fields}
+
+
+@cache
+def struct_of(type_: Any) -> type[msgspec.Struct] | None:
+    """Return the struct that an object of this type is, if there is one."""
+    structs = [one for one in (type_, *get_args(type_)) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    return structs[0] if len(structs) == 1 and get_origin(type_) is not tuple else None
+
+
+@cache
+def item_of(type_: Any) -> Any:
+    """Return the type of the items, if the type is an array."""
+    for one in (type_, *get_args(type_)):
+        args = get_args(one)
+        if get_origin(one) is tuple and len(args) == 2 and args[1] is ...:
+            return args[0]
+    return None
+
+
+@cache
+def entry_of(type_: Any) -> tuple[Any, Any] | None:
+    """Return the types of keys and values, if the type is a mapping."""
+    for one in (type_, *get_args(type_)):
+        if get_origin(one) is dict:
+            key, value = get_args(one)
+            return key, value
+    return None
