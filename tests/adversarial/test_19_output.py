@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.dispatch.framing import MAX_OUTPUT, Lines
+from manglecp.toolhost.dispatch.responses import MAX_OUTPUT, LineBuffer
 from tests.adversarial._hosted import Hosted, hosting, value
 from tests.toolhost.dispatch.hosts import error
 
@@ -68,7 +68,7 @@ def test_what_an_action_says_arrives_as_it_was_said(tmp_path: Path, text: str) -
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_pieces_of_any_size_are_the_same_lines(size: int) -> None:
     stream = b'{"a":1}\r\n\n' + b"x" * 100 + b"\n\xff\xfe\nhalf"
-    lines = Lines(100)
+    lines = LineBuffer(100)
     found = [line for start in range(0, len(stream), size) for line in lines.feed(stream[start : start + size])]
     assert found == [b'{"a":1}\r', b"", b"x" * 100, b"\xff\xfe"]
     assert (lines.half(), lines.overflowed) == (b"half", False)

@@ -113,7 +113,7 @@ def test_inputs_that_an_action_does_not_take_are_an_invalid_pick(tmp_path: Path)
         result = await shop.run(saying(NOTE, wrong, COUNT, NOOP), unknown=1)
         assert result.reason is EndReason.NOOP
         assert [told["status"] for told in shop.told("tool_error")] == ["INVALID_PICK"] * 2
-        assert "path, text missing" in shop.told("tool_error")[0]["err"]["detail"]
+        assert "'path' is missing" in shop.told("tool_error")[0]["err"]["detail"]
         assert shop.told("tool_ok")[0]["output"] == 1
         assert (await shop.again()).result == result
 

@@ -3,7 +3,7 @@ from typing import get_args
 import pytest
 
 from manglecp.runner import StepStatus
-from manglecp.toolhost.dispatch.errors import Status
+from manglecp.toolhost.dispatch.messages import Status
 
 
 @pytest.mark.req("IPC-21")

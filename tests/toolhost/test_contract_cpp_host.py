@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
-from manglecp.toolhost.dispatch.messages import judge
+from manglecp.toolhost.dispatch.messages import interpret_answer
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.peers import cpp_host
@@ -118,7 +118,7 @@ def test_a_no_is_a_no_with_or_without_status() -> None:
 
 @pytest.mark.parametrize("reason", ["lease expired", "expired"])
 def test_reasons_are_passed_on_in_whatever_words(reason: str) -> None:
-    refused = judge(Call(aid=WRITE), {"ok": False, "error": "lease_rejected", "reason": reason})
+    refused = interpret_answer(Call(aid=WRITE), {"ok": False, "error": "lease_rejected", "reason": reason})
     assert isinstance(refused, dict)
     assert "lease_rejected" in refused["detail"]
     assert "expired" in refused["detail"]

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError, keys as module
-from manglecp.toolhost.dispatch.errors import failure
-from manglecp.toolhost.dispatch.keys import Keys
+from manglecp.toolhost.dispatch import Answer, Call, DispatchError, idempotency as module
+from manglecp.toolhost.dispatch.idempotency import IdempotencyTable
+from manglecp.toolhost.dispatch.messages import failure
 from manglecp.toolhost.state import Artifact
 
 CALL = Call(aid="A", tier=1, idempotency_key="k", input_json='{"n":1}')
@@ -22,7 +22,7 @@ class Counting:
     def __init__(self) -> None:
         self.now = 0.0
         self.runs = 0
-        self.keys = Keys(lambda: self.now)
+        self.keys = IdempotencyTable(lambda: self.now)
 
     async def call(
         self,

@@ -15,8 +15,8 @@ import pytest
 
 from manglecp.toolhost.action_decorator import action
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool, is_failure
-from manglecp.toolhost.dispatch.launching import launch
-from manglecp.toolhost.dispatch.listing import Listing, list_plugin
+from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
+from manglecp.toolhost.dispatch.launch import launch
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import authorised
 from tests.toolhost.sandbox.confined import require

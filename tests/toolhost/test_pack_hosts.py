@@ -12,7 +12,7 @@ import pytest
 
 from manglecp.pack import PackError, read_pack
 from manglecp.toolhost.dispatch import Answer
-from manglecp.toolhost.dispatch.programs import Places, read_by
+from manglecp.toolhost.dispatch.launch import ProgramFinder, library_paths
 from manglecp.toolhost.packs import profile_of, serve_actions
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import asking
@@ -199,7 +199,7 @@ def test_an_action_has_the_time_that_it_names_unless_whoever_runs_it_says_less(
 ) -> None:
     require("strict")
     monkeypatch.setenv("MACHINA_TOOLHOST_TIMEOUT", said)
-    monkeypatch.setattr("manglecp.toolhost.dispatch.settings.DEFAULT_TIMEOUT", 1.5)
+    monkeypatch.setattr("manglecp.toolhost.dispatch.launch.DEFAULT_TIMEOUT", 1.5)
     slow = "@action(effects=['none'], timeout=60)\ndef wait() -> bool:\n    time.sleep(3)\n    return True\n"
     hasty = slow.replace(", timeout=60", "").replace("def wait", "def hurry")
     (folder / "actions.py").write_text(f"import time\n\nfrom manglecp import action\n\n\n{slow}\n\n{hasty}")
@@ -218,10 +218,10 @@ def test_a_folder_of_the_path_that_depends_on_where_one_stands_does_not_count(tm
     program = tmp_path / "git"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    assert Places({"PATH": str(tmp_path)}).find("git") == str(program)
+    assert ProgramFinder({"PATH": str(tmp_path)}).find("git") == str(program)
     for path in ("", ".", "bin"):
-        assert Places({"PATH": path}).find("git") is None
-    places = Places({"PATH": str(tmp_path)}, {"vcs": "git", "odd": "../git", "none": ""})
+        assert ProgramFinder({"PATH": path}).find("git") is None
+    places = ProgramFinder({"PATH": str(tmp_path)}, {"vcs": "git", "odd": "../git", "none": ""})
     assert places.find("vcs") == str(program)
     assert places.find("odd") is None
     assert places.find("none") is None
@@ -235,9 +235,9 @@ def test_an_interpreter_reads_its_environment_and_what_that_was_made_from(tmp_pa
     (tmp_path / "base/bin/python3.12").write_text("")
     (tmp_path / "env/bin/python").symlink_to(tmp_path / "base/bin/python3.12")
     (tmp_path / "env/pyvenv.cfg").write_text(f"home = {tmp_path}/base/bin\nversion = 3.12\n")
-    read = set(read_by(str(tmp_path / "env/bin/python")))
+    read = set(library_paths(str(tmp_path / "env/bin/python")))
     assert read == {str(tmp_path / name) for name in ("env/pyvenv.cfg", "env/lib", "base/lib")}
-    assert list(read_by(str(tmp_path / "env/bin/git"))) == []
+    assert list(library_paths(str(tmp_path / "env/bin/git"))) == []
     site = tmp_path / "env/lib/python3.12/site-packages"
     for made in (site, tmp_path / "code/src", tmp_path / ".hidden/src"):
         made.mkdir(parents=True)
@@ -251,5 +251,5 @@ def test_an_interpreter_reads_its_environment_and_what_that_was_made_from(tmp_pa
         "x",
     ]
     (site / "editable.pth").write_text("\n".join(["import os; os.system('true')", *lines]))
-    assert set(read_by(str(tmp_path / "env/bin/python"))) - read == {f"{tmp_path}/code/src"}
-    assert list(read_by("/usr/bin/python3")) == []
+    assert set(library_paths(str(tmp_path / "env/bin/python"))) - read == {f"{tmp_path}/code/src"}
+    assert list(library_paths("/usr/bin/python3")) == []

@@ -43,7 +43,7 @@ __all__ = [
 LOCAL: Final = "local"
 _EXPLAIN_POLICY: Final = "explain_policy"
 _EVERY: Final = "*"
-"""Each program that the pack names; see manglecp.toolhost.dispatch.programs, which is not loaded for that."""
+"""Each program that the pack names; see manglecp.toolhost.dispatch.launch, which is not loaded for that."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.pack import ActionDescription, Pack
-from manglecp.toolhost import Answer, Call, Dispatcher, DispatchError, ErrorCode, Refused, Right, failure
+from manglecp.toolhost import Answer, Call, CallRefused, Dispatcher, DispatchError, ErrorCode, Right, failure
 
 __all__ = ["Actions", "Called", "Function", "checked"]
 
@@ -91,7 +91,7 @@ class Actions:
         try:
             right.check()
             right.spend(effect=action.tier > 0)
-        except Refused as refused:
+        except CallRefused as refused:
             return failure(action.aid, refused.kind, refused.detail, code=refused.code)
         return await self._output(action, function, given, asked)
 

@@ -3,15 +3,13 @@ from .context import Context as Context
 from .dispatch.breakers import Breaker as Breaker
 from .dispatch.catalogue import Catalogue as Catalogue
 from .dispatch.dispatcher import CallOptions as CallOptions, Dispatcher as Dispatcher
-from .dispatch.errors import (
-    DispatchError as DispatchError,
-    ErrorCode as ErrorCode,
-    failure as failure,
-)
-from .dispatch.line import Refused as Refused
 from .dispatch.messages import (
     Answer as Answer,
     Call as Call,
+    CallRefused as CallRefused,
+    DispatchError as DispatchError,
+    ErrorCode as ErrorCode,
+    failure as failure,
 )
 from .dispatch.rights import Right as Right
 from .effects import SAFE as SAFE

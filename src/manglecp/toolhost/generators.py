@@ -25,8 +25,8 @@ from manglecp.toolhost.dispatch import (
     Dispatcher,
     DispatchError,
     HostCommand,
-    Limits,
     Listing,
+    PoolLimits,
     Served,
     list_plugin,
 )
@@ -142,7 +142,7 @@ class _Host:
                 raise RuntimeError("closed")
             if self._dispatcher is None:
                 # It keeps what it has seen in memory, for as long as it is asked, so nothing but its death replaces it.
-                limits = Limits(attempts=1, calls_per_host=_ENDLESS, growth=_ENDLESS, pipelined=1)
+                limits = PoolLimits(attempts=1, calls_per_host=_ENDLESS, growth=_ENDLESS, pipelined=1)
                 longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
                 dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)
                 wait_for(self._loop, dispatcher.__aenter__())

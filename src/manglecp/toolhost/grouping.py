@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from manglecp.pack import ActionDescription, Pack
-from manglecp.toolhost.dispatch.programs import Places
+from manglecp.toolhost.dispatch.launch import ProgramFinder
 
 __all__ = ["Rights", "grouped", "places_of"]
 
@@ -28,12 +28,12 @@ class Rights(NamedTuple):
     """Write the folders of the pack."""
 
 
-def places_of(pack: Pack, environ: Mapping[str, str]) -> Places:
+def places_of(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
     """Where the programs lie that its actions name. A path that only the pack itself says does not count."""
     own = {param.name for param in pack.settings.params if "/" in (param.default or "")}
     said = {param.name: param.default for param in pack.settings.params}
     given = {name: value for name, value in pack.params.items() if name not in own or value != said[name]}
-    return Places(environ, given)
+    return ProgramFinder(environ, given)
 
 
 def grouped(pack: Pack, startable: Callable[[str], bool]) -> dict[Rights, list[str]]:

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problem, Problems, Profile
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin, settings
+from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
+from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, default_timeout
 from manglecp.toolhost.grouping import Rights, grouped, places_of
 from manglecp.toolhost.leases import Audit
 
@@ -72,8 +73,8 @@ async def serve_actions(
 
 def _longest(pack: Pack) -> float:
     """What no call may exceed: what the environment says or, if it says nothing, the longest time of an action."""
-    usual = settings.timeout(os.environ)
-    if os.environ.get(settings.TIMEOUT, "").strip():
+    usual = default_timeout(os.environ)
+    if os.environ.get(TIMEOUT_VARIABLE, "").strip():
         return usual
     return max([usual, *(action.timeout or 0 for action in pack.actions.values())])
 
@@ -108,7 +109,7 @@ async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
     for rights, aids in groups.items():
         part = listing.part(aids)
         served.append(
-            Served(part.catalogue.timed(settings.timeout(os.environ)), _command(pack, part, rights, hosting, weaker))
+            Served(part.catalogue.timed(default_timeout(os.environ)), _command(pack, part, rights, hosting, weaker))
         )
     return served
 
@@ -126,7 +127,7 @@ def _command(pack: Pack, listing: Listing, rights: Rights, hosting: _Hosting, we
             readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
             degrade=hosting.degrade,
             settings=pack.params,
-            places=places_of(pack, hosting.environ),
+            finder=places_of(pack, hosting.environ),
         )
     if not isinstance(command, HostCommand):
         raise _problem(f"cannot be served: {command['detail'][:300]}")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand
-from manglecp.toolhost.dispatch.pool import Limits
+from manglecp.toolhost.dispatch.launch import PoolLimits
 from tests.toolhost.rights import authorised
 
 FAULT_HOST = Path(__file__).with_name("fault_host.py")
-QUICK = Limits(health_interval=0.1, health_timeout=1.5, backoff=0.01)
+QUICK = PoolLimits(health_interval=0.1, health_timeout=1.5, backoff=0.01)
 
 
 def command(*options: str, **environ: str) -> HostCommand:

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from manglecp.toolhost.dispatch.deadlines import Deadlines
-from manglecp.toolhost.dispatch.pairing import Pairing, Request
+from manglecp.toolhost.dispatch.responses import DeadlineTimer, Request, ResponseMatcher
 
 Work = Callable[["Watched"], Awaitable[None]]
 
@@ -14,13 +13,13 @@ class Watched:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.pairing = Pairing()
+        self.pairing = ResponseMatcher()
         self.requests: dict[str, Request] = {}
         self.late: list[str] = []
         self.troubles: list[str] = []
         self.on_late: Callable[[str], None] = lambda _: None
         self._heard = asyncio.Event()
-        self.deadlines = Deadlines(self.loop, self.pairing, self._overdue)
+        self.deadlines = DeadlineTimer(self.loop, self.pairing, self._overdue)
         self.loop.set_exception_handler(lambda _, said: self.troubles.append(str(said["exception"])))
 
     def ask(self, name: str, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manglecp.toolhost.dispatch.errors import failure, is_failure
+from manglecp.toolhost.dispatch.messages import failure, is_failure
 
 
 @pytest.mark.req("IPC-27")

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch.messages import MAX_REQUEST, Answer, Call, RequestError, decode, encode, judge
+from manglecp.toolhost.dispatch.messages import (
+    MAX_REQUEST,
+    Answer,
+    Call,
+    RequestError,
+    decode,
+    encode,
+    interpret_answer,
+)
 from manglecp.toolhost.state import Artifact
 
 HELD = {1: Artifact("t", "p", '"held"', 6)}
@@ -64,13 +72,13 @@ def test_a_request_that_cannot_be_encoded_is_refused(call: Call) -> None:
 
 @pytest.mark.req("IPC-19", "IPC-34")
 def test_a_good_answer() -> None:
-    assert judge(CALL, GOOD) == Answer("AID.X.v1", '{"a":1}', dict(HELD))
+    assert interpret_answer(CALL, GOOD) == Answer("AID.X.v1", '{"a":1}', dict(HELD))
 
 
 @pytest.mark.req("IPC-22")
 def test_the_delta_of_an_answer_is_applied_to_what_was_sent() -> None:
     delta = {"delta": True, "slots": {"0": {"content_json": "7"}}, "removed_slots": [1]}
-    result = judge(CALL, GOOD | {"ds_state": delta})
+    result = interpret_answer(CALL, GOOD | {"ds_state": delta})
     assert isinstance(result, Answer)
     assert result.slots == {0: Artifact("", "", "7", 0)}
     assert CALL.slots == {1: Artifact("t", "p", '"held"', 6)}
@@ -79,19 +87,19 @@ def test_the_delta_of_an_answer_is_applied_to_what_was_sent() -> None:
 @pytest.mark.req("IPC-23")
 @pytest.mark.parametrize("ds_state", [{}, {"slots": {}}, None])
 def test_the_empty_state_of_a_repeated_key_wipes_nothing(ds_state: object) -> None:
-    result = judge(CALL, GOOD | {"ds_state": ds_state, "idempotent_hit": True})
+    result = interpret_answer(CALL, GOOD | {"ds_state": ds_state, "idempotent_hit": True})
     assert result == Answer("AID.X.v1", '{"a":1}', dict(HELD), idempotent_hit=True)
 
 
 def test_the_delta_of_a_repeated_key_is_applied() -> None:
-    result = judge(CALL, GOOD | {"ds_state": {"delta": True, "removed_slots": [1]}, "idempotent_hit": True})
+    result = interpret_answer(CALL, GOOD | {"ds_state": {"delta": True, "removed_slots": [1]}, "idempotent_hit": True})
     assert isinstance(result, Answer)
     assert result.slots == {}
 
 
 def test_an_answer_as_the_c_plus_plus_toolhost_writes_it() -> None:
     line = b'{"ok":true,"status":"OK","output_json":"{\\"path\\":\\"a\\/b\\"}","error":"","ds_state":'
-    result = judge(CALL, decode(line + b'{"delta":true,"slots":{},"removed_slots":[]}}'))
+    result = interpret_answer(CALL, decode(line + b'{"delta":true,"slots":{},"removed_slots":[]}}'))
     assert isinstance(result, Answer)
     assert json.loads(result.output_json) == {"path": "a/b"}
 
@@ -124,23 +132,23 @@ def test_an_answer_as_the_c_plus_plus_toolhost_writes_it() -> None:
 )  # fmt: skip
 def test_a_no_is_an_error(answer: dict[str, Any], kind: str, status: str, detail: str) -> None:
     expected = {"error": True, "aid": "AID.X.v1", "type": kind, "detail": detail, "status": status}
-    assert judge(CALL, answer) == expected
+    assert interpret_answer(CALL, answer) == expected
 
 
 @pytest.mark.parametrize("change", [{"output_json": None}, {"output_json": ""}])
 def test_no_output_is_an_empty_object(change: dict[str, Any]) -> None:
-    result = judge(CALL, GOOD | change)
+    result = interpret_answer(CALL, GOOD | change)
     assert isinstance(result, Answer)
     assert result.output_json == "{}"
 
 
 @pytest.mark.parametrize("change", [{"output_json": {"a": 1}}, {"ds_state": {"slots": {"abc": {}}}}])
 def test_a_success_that_cannot_be_taken_is_a_parse_error(change: dict[str, Any]) -> None:
-    result = judge(CALL, GOOD | change)
+    result = interpret_answer(CALL, GOOD | change)
     assert isinstance(result, dict)
     assert result["type"] == "parse_error"
     assert result.get("code") == "outcome_unknown"  # it ran, and nobody can say what came of it
-    repeatable = judge(Call(aid="AID.X.v1", idempotent=True), {**GOOD, **change})
+    repeatable = interpret_answer(Call(aid="AID.X.v1", idempotent=True), {**GOOD, **change})
     assert isinstance(repeatable, dict)
     assert "code" not in repeatable
 

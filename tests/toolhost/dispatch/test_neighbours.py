@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
-from manglecp.toolhost.dispatch.pool import Limits
+from manglecp.toolhost.dispatch.launch import PoolLimits
 from tests.toolhost.dispatch.hosts import FAULT_HOST, QUICK, call, command, error, nothing_left, running, seen
 from tests.toolhost.rights import authorised
 
@@ -30,7 +30,7 @@ def in_pool(
     breakers: Breakers | None = None,
     size: int = 1,
     timeout: float = 20,
-    limits: Limits = CALM,
+    limits: PoolLimits = CALM,
 ) -> None:
     async def main() -> None:
         async with Pool(command(), size=size, timeout=timeout, limits=limits, breakers=breakers) as pool:

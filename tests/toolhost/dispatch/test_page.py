@@ -52,7 +52,7 @@ def plugin(tmp_path: Path) -> Path:
 def expected(plugin: Path) -> list[str]:
     return [
         "2",
-        "tool_error None the input does not fit the schema of the action: words missing",
+        "tool_error None invalid input: 'words' is missing",
         f"tool_error plugin {plugin}: cannot load plugin {plugin}: ValueError: broken",
     ]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost.dispatch import Answer, Call
-from manglecp.toolhost.dispatch.messages import judge
-from manglecp.toolhost.dispatch.pairing import HostLost, Pairing, Request
+from manglecp.toolhost.dispatch.messages import interpret_answer
+from manglecp.toolhost.dispatch.responses import HostLost, Request, ResponseMatcher
 
 
 def inside(work: Callable[[Callable[..., Request]], None]) -> None:
@@ -40,7 +40,7 @@ def outcome(request: Request) -> Any:
 
 def test_answers_go_to_requests_in_their_order() -> None:
     def work(request: Callable[..., Request]) -> None:
-        pairing = Pairing()
+        pairing = ResponseMatcher()
         first, second = request("a"), request("b")
         pairing.add(first)
         pairing.add(second)
@@ -68,7 +68,7 @@ def test_answers_go_to_requests_in_their_order() -> None:
 )
 def test_after_a_line_that_is_no_answer_nothing_is_taken(said: bytes, loss: str) -> None:
     def work(request: Callable[..., Request]) -> None:
-        pairing = Pairing(limit=64)
+        pairing = ResponseMatcher(limit=64)
         first, second = request("a"), request("b")
         pairing.add(first)
         pairing.add(second)
@@ -88,7 +88,7 @@ def test_after_a_line_that_is_no_answer_nothing_is_taken(said: bytes, loss: str)
 def test_an_answer_to_what_was_not_yet_asked_is_none() -> None:
     def work(request: Callable[..., Request]) -> None:
         for sent, expected in ((0, ("crash", False, False)), (3, ("crash", True, True))):
-            pairing = Pairing()
+            pairing = ResponseMatcher()
             early = request(sent=sent)
             pairing.add(early)
             pairing.feed(b"{}\n")
@@ -102,7 +102,7 @@ def test_an_answer_to_what_was_not_yet_asked_is_none() -> None:
 def test_a_request_that_was_withdrawn_gets_no_answer_and_one_that_was_left_takes_its_own() -> None:
     def work(request: Callable[..., Request]) -> None:
         late: list[str] = []
-        pairing = Pairing(lambda: late.append("late"))
+        pairing = ResponseMatcher(lambda: late.append("late"))
         left, withdrawn, last = request("a"), request("b", sent=0), request("c")
         for each in (left, withdrawn, last):
             pairing.add(each)
@@ -164,7 +164,7 @@ def _streams(count: int, seed: int) -> None:
             for _ in range(chance.randrange(-3, 4)):
                 if stream:
                     stream[chance.randrange(len(stream))] = chance.randrange(256)
-            pairing = Pairing(limit=256)
+            pairing = ResponseMatcher(limit=256)
             requests = [request(f"c{number}") for number in range(chance.randrange(1, 5))]
             for each in requests:
                 pairing.add(each)
@@ -179,7 +179,7 @@ def _streams(count: int, seed: int) -> None:
             good = [each for each in outcomes if isinstance(each, dict)]
             assert outcomes[: len(good)] == good  # nobody is answered after somebody who was not
             for document in good:
-                result = judge(CALL, document)
+                result = interpret_answer(CALL, document)
                 assert isinstance(result, Answer) or result["error"] is True
             assert len(good) == _believed(bytes(stream), len(requests)), stream
             answered += len(good)

@@ -12,8 +12,7 @@ import pytest
 
 from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.pool import Limits
-from manglecp.toolhost.dispatch.settings import SettingError
+from manglecp.toolhost.dispatch.launch import PoolLimits, SettingError
 from manglecp.toolhost.leases import LeaseBook, input_digest
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left, running, seen
@@ -23,7 +22,7 @@ def in_pool(
     work: Callable[[Pool], Awaitable[None]],
     *,
     size: int = 1,
-    limits: Limits = QUICK,
+    limits: PoolLimits = QUICK,
     host: HostCommand | None = None,
     breakers: Breakers | None = None,
 ) -> None:
@@ -357,7 +356,7 @@ def test_every_call_carries_a_lease_for_this_very_call_and_host() -> None:
             for tier in (0, 2):
                 mine = call(tier=tier, text="x")
                 request = seen(await pool.call(mine))["request"]
-                key = pool._line.places[0].host
+                key = pool._queue.slots[0].host
                 assert key is not None
                 assert key.lease_key is not None
                 book = LeaseBook(key.lease_key)

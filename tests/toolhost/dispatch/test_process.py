@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch.launching import HostCommand
+from manglecp.toolhost.dispatch.launch import HostCommand
 from manglecp.toolhost.dispatch.messages import Call, encode
 from manglecp.toolhost.dispatch.process import HostLost, HostProcess
 from tests.toolhost.dispatch.hosts import FAULT_HOST, call, command, members, nothing_left, running
@@ -269,7 +269,7 @@ def test_hosts_that_answer_with_anything_at_length() -> None:
 def test_no_host_outlives_the_process_that_started_it(tmp_path: Path) -> None:
     program = f"""
 import asyncio, os, signal
-from manglecp.toolhost.dispatch.launching import HostCommand
+from manglecp.toolhost.dispatch.launch import HostCommand
 from manglecp.toolhost.dispatch.process import HostProcess
 async def main():
     host = HostProcess.start(HostCommand(argv=({sys.executable!r}, "-I", "-S", {str(FAULT_HOST)!r}), environ={{}}))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, HostCommand, Limits, Pool, Served
+from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, HostCommand, Pool, PoolLimits, Served
 from manglecp.toolhost.dispatch.catalogue import Catalogue
 from manglecp.toolhost.leases import mint
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left
@@ -51,7 +51,7 @@ def test_a_time_that_no_pool_can_have(timeout: Any) -> None:
     ],
 )
 def test_limits_that_no_pool_can_have(name: str, value: Any) -> None:
-    limits = Limits()._replace(**{name: value})
+    limits = PoolLimits()._replace(**{name: value})
     with pytest.raises(ValueError, match=rf"^limits: {name} is "):
         Dispatcher([SERVED], limits=limits)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
-from manglecp.toolhost.dispatch.line import Refused
+from manglecp.toolhost.dispatch.messages import CallRefused
 from manglecp.toolhost.dispatch.rights import Right
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left
 from tests.toolhost.rights import authorised, closed, requested, right_to
@@ -208,7 +208,7 @@ def test_a_right_that_was_spent_on_a_call_that_was_not_sent_is_still_the_right_t
     other.check()
     right.spend(effect=True)
     right.spend(effect=True)
-    with pytest.raises(Refused, match="redeemed already"):
+    with pytest.raises(CallRefused, match="redeemed already"):
         other.spend(effect=True)
-    with pytest.raises(Refused, match="spent on it"):
+    with pytest.raises(CallRefused, match="spent on it"):
         other.check()

@@ -1,6 +1,4 @@
-"""Circuit breakers: an action that keeps failing is left alone for a while.
-
-One breaker per action, so that a broken action never bars its neighbours. The whole machine:
+"""Circuit breakers, one per action, so that a broken action never bars its neighbours.
 
 =========== ======================= =============================================================
 state       admits                  leaves it
@@ -10,11 +8,9 @@ open        no call                 to half-open, ``cooldown`` seconds after it 
 half-open   exactly one, the probe  to closed if the probe succeeds; to open again if it fails
 =========== ======================= =============================================================
 
-A call is admitted with a :class:`Permit`, and reports through it. Permits carry the period of the breaker that granted
-them: the late answer of a call from before the breaker opened moves nothing, neither the count nor the probe. A probe
-that is given up (cancelled, never sent) makes room for another one.
-
-Time is passed in and must be monotonic: a clock that is set does not open or close anything.
+A call is admitted with a :class:`Permit` of the current period: the late answer of a call from before the breaker
+opened changes nothing. A probe that is abandoned (cancelled, never sent) makes room for another one. The clock is
+passed in and must be monotonic.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ class BreakerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """One admitted call: to be handed back once, by ``succeeded``, ``failed`` or ``abandoned``."""
+    """One admitted call; hand it back once, to ``succeeded``, ``failed`` or ``abandoned``."""
 
     period: int
     probe: bool = False
@@ -62,13 +58,13 @@ class Breaker:
 
     @property
     def state(self) -> BreakerState:
-        """The state now: time alone turns open into half-open."""
+        """The current state; time alone turns open into half-open."""
         if self._state is BreakerState.OPEN and self._clock() - self._opened_at >= self._cooldown:
             self._enter(BreakerState.HALF_OPEN)
         return self._state
 
     def admit(self) -> Permit | None:
-        """Leave to call, or none."""
+        """Return a permit, or None."""
         if self._state is BreakerState.CLOSED:
             return self._permit
         if self.state is BreakerState.OPEN or self._probing:
@@ -77,11 +73,10 @@ class Breaker:
         return Permit(self._period, probe=True)
 
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted again; 0 if only a probe is in the way."""
+        """Return the seconds until a call may be admitted again; 0 if only a probe is in the way."""
         return max(0.0, self._opened_at + self._cooldown - self._clock()) if self.state is BreakerState.OPEN else 0.0
 
     def succeeded(self, permit: Permit) -> None:
-        """The host answered."""
         if permit.period != self._period:
             return
         self._failures = 0
@@ -89,7 +84,6 @@ class Breaker:
             self._enter(BreakerState.CLOSED)
 
     def failed(self, permit: Permit) -> None:
-        """No answer came of it."""
         if permit.period != self._period:
             return
         self._failures += 1
@@ -98,7 +92,7 @@ class Breaker:
             self._enter(BreakerState.OPEN)
 
     def abandoned(self, permit: Permit) -> None:
-        """The call ended in a way that says nothing about the action."""
+        """Record an end that tells nothing about the action."""
         if permit.period == self._period:
             self._probing = False
 
@@ -111,7 +105,7 @@ class Breaker:
 
 
 class Breakers:
-    """A breaker for every action that was ever called."""
+    """Breakers by action."""
 
     def __init__(self, clock: Callable[[], float], *, threshold: int = THRESHOLD, cooldown: float = COOLDOWN) -> None:
         self._clock = clock
@@ -120,12 +114,11 @@ class Breakers:
         self._of: dict[str, Breaker] = {}
 
     def of(self, aid: str) -> Breaker:
-        """The breaker of one action."""
         breaker = self._of.get(aid)
         if breaker is None:
             breaker = self._of[aid] = Breaker(self._clock, threshold=self._threshold, cooldown=self._cooldown)
         return breaker
 
     def forget(self, aid: str) -> None:
-        """There is no such action. Names come from callers: without this, the table would grow with every wrong one."""
+        """Drop the breaker of an unknown action: names come from callers, and the table must not grow with them."""
         self._of.pop(aid, None)

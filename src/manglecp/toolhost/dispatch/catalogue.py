@@ -1,43 +1,58 @@
-"""What the actions of a plugin are said to be, and calls made from it.
+"""What a plugin offers: its listing, the profiles of its actions, and the command of a host that serves exactly that.
 
-A listing (``--list``) describes every action. From that a call gets what its maker must not choose: its tier, whether
-it may be repeated, its deadline. The tier is worked out here from the effects, whatever a host claims, and only ever
-raised by the claim; an action whose effects nobody named is dangerous. Everything else that is missing or unreadable
-means the careful thing, for a foreign host lists little.
+Listing runs the plugin, so it happens in a host with the ``strict`` sandbox and a deadline. The file is hashed before
+it runs, and every host of it is started with that hash. The listing is untrusted: it decides neither the hash, nor the
+family of action ids, nor the sandbox, and programs are started only if the caller allows them by name.
 
-Input comes as an object (``inputs``) or as its JSON text (``input_json``), but not as both (OPEN-60); text is what
-travels. It is held against the action's schema before anything is sent: what does not fit is an ``INVALID_PICK``.
+The tier of an action is computed from its effects; a host's claim can only raise it. Missing or unreadable members
+default to the careful value. Dispatch does not validate input against the schema of the action: the caller and the host
+do.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
-from manglecp.harness import fitting
 from manglecp.toolhost.canonical import unique
-from manglecp.toolhost.dispatch.errors import DispatchError, failure
-from manglecp.toolhost.dispatch.messages import Call
-from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT
+from manglecp.toolhost.dispatch.launch import (
+    DEFAULT_TIMEOUT,
+    MAX_TIMEOUT,
+    HostCommand,
+    ProgramFinder,
+    launch,
+    library_paths,
+)
+from manglecp.toolhost.dispatch.messages import Call, DispatchError, failure, is_failure
+from manglecp.toolhost.dispatch.responses import MAX_OUTPUT
 from manglecp.toolhost.effects import DANGEROUS, lease_tier
+from manglecp.toolhost.hashing import hex_digest
+from manglecp.toolhost.plugin import PluginError, Source, action_id, find, plugin_name
+from manglecp.toolhost.sandbox import Profile
 from manglecp.toolhost.state import Artifact
 
-__all__ = ["ActionProfile", "Catalogue", "ListingError"]
+__all__ = ["ActionProfile", "Catalogue", "Listing", "ListingError", "list_plugin"]
+
 
 _decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 
 
 class ListingError(ValueError):
-    """A listing that lists nothing."""
+    """No valid listing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionProfile:
-    """One action, as dispatch has to treat it."""
+    """How dispatch treats one action."""
 
     aid: str
     tier: int = DANGEROUS
@@ -45,7 +60,7 @@ class ActionProfile:
     timeout: float | None = None
     inputs_schema: Mapping[str, Any] | None = None
     spawn: tuple[str, ...] = ()
-    """The programs that it wants to start."""
+    """The programs that it may start, if the operator allows them."""
 
 
 class Catalogue(Mapping[str, ActionProfile]):
@@ -53,11 +68,10 @@ class Catalogue(Mapping[str, ActionProfile]):
 
     def __init__(self, profiles: Mapping[str, ActionProfile]) -> None:
         self._profiles = dict(profiles)
-        self._fits: dict[str, Callable[[Any], bool]] = {}
 
     @classmethod
     def read(cls, listing: bytes) -> Catalogue:
-        """The answer to ``--list``; :class:`ListingError` if it is none, or names an action twice."""
+        """Parse the answer to ``--list``; raises :class:`ListingError`."""
         try:
             document = msgspec.json.decode(listing)
         except (ValueError, RecursionError) as error:
@@ -77,7 +91,7 @@ class Catalogue(Mapping[str, ActionProfile]):
         return cls(profiles)
 
     def timed(self, seconds: float) -> Catalogue:
-        """The same, in which every action that names no time has this one."""
+        """Return a copy in which actions without a timeout have this one."""
         profiles = self._profiles.items()
         return Catalogue({aid: replace(each, timeout=each.timeout or seconds) for aid, each in profiles})
 
@@ -98,11 +112,12 @@ class Catalogue(Mapping[str, ActionProfile]):
         input_json: str | None = None,
         slots: Mapping[int, Artifact] | None = None,
         timeout: float | None = None,
-        **said: Any,
+        **members: Any,
     ) -> Call | DispatchError:
-        """The call of an action with this input, or why there is none. What else is said of it becomes part of it.
+        """Return the call of an action, or an error.
 
-        ``timeout`` are the seconds that its caller waits: what the action may take is the catalogue's to say.
+        Input is an object (``inputs``) or its JSON text (``input_json``), not both (OPEN-60). ``timeout`` are the
+        seconds that the caller waits; what the action may take is in its profile.
         """
         profile = self._profiles.get(aid)
         if profile is None:
@@ -110,7 +125,9 @@ class Catalogue(Mapping[str, ActionProfile]):
         if inputs is not None and input_json is not None:
             return failure(aid, "exception", "inputs and input_json are both given")
         try:
-            text = msgspec.json.encode(inputs).decode() if inputs is not None else _text(input_json)
+            text = input_json
+            if text is None:
+                text = "{}" if inputs is None else msgspec.json.encode(inputs).decode()
             value = msgspec.json.decode(text)  # what is checked is what is sent, not what it was made from
             if input_json is not None and msgspec.json.encode(value) != text.encode():
                 _decode(text)  # msgspec takes the last of two members with one name, and a host refuses both
@@ -118,8 +135,6 @@ class Catalogue(Mapping[str, ActionProfile]):
             return failure(aid, "tool_error", f"the input is no JSON: {error}", status="INVALID_PICK")
         if not isinstance(value, dict):
             return failure(aid, "tool_error", "the input is no JSON object", status="INVALID_PICK")
-        if profile.inputs_schema is not None and not self._fitting(aid, profile.inputs_schema)(value):
-            return failure(aid, "tool_error", _misfit(value, profile.inputs_schema), status="INVALID_PICK")
         return Call(
             aid=aid,
             input_json=text,
@@ -128,18 +143,8 @@ class Catalogue(Mapping[str, ActionProfile]):
             slots={} if slots is None else slots,
             timeout=profile.timeout,
             patience=timeout,
-            **said,
+            **members,
         )
-
-    def _fitting(self, aid: str, schema: Mapping[str, Any]) -> Callable[[Any], bool]:
-        found = self._fits.get(aid)
-        if found is None:
-            found = self._fits[aid] = fitting(dict(schema))
-        return found
-
-
-def _text(input_json: str | None) -> str:
-    return "{}" if input_json is None else input_json
 
 
 def _profile(aid: str, tool: Mapping[str, Any]) -> ActionProfile:
@@ -166,16 +171,228 @@ def _tier(tool: Mapping[str, Any]) -> int:
         return DANGEROUS
     try:
         tier = lease_tier(effects, mutates=tool.get("mutates") is not False)
-    except ValueError:  # it says that it only reads, and names an effect that is no read
+    except ValueError:  # mutates=False with an effect that is no read
         return DANGEROUS
     return max(tier, min(claimed, DANGEROUS)) if type(claimed) is int else tier
 
 
-def _misfit(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Why the input does not fit, as far as one can see without a second validator."""
-    required, properties = schema.get("required"), schema.get("properties")
-    if isinstance(required, list) and (missing := [name for name in required if name not in value]):
-        return f"the input does not fit the schema of the action: {', '.join(map(str, missing))} missing"
-    if isinstance(properties, dict) and (unknown := [name for name in value if name not in properties]):
-        return f"the input does not fit the schema of the action: {', '.join(unknown)} unknown"
-    return "the input does not fit the schema of the action"
+_CHUNK: Final = 65_536
+_STDERR: Final = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What one plugin lists."""
+
+    plugin: str
+    document: bytes
+    catalogue: Catalogue
+    sha256: str
+    sandbox: Mapping[str, Any]
+    """The sandbox of the host that answered: ``profile``, ``active``, and ``missing`` with reasons."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that its actions name, for the operator to allow."""
+        return tuple(dict.fromkeys(name for profile in self.catalogue.values() for name in profile.spawn))
+
+    def part(self, aids: Iterable[str]) -> Listing:
+        """Return the listing of these actions only.
+
+        Actions that share a host share its programs; a part gets hosts of its own.
+        """
+        return replace(self, catalogue=Catalogue({aid: self.catalogue[aid] for aid in aids}))
+
+    def command(
+        self,
+        environ: Mapping[str, str],
+        *,
+        sandbox: Profile | None = None,
+        programs: Sequence[str] = (),
+        workspace: Sequence[str] = (),
+        readable: Sequence[str] = (),
+        user: tuple[int, int] | None = None,
+        degrade: bool = False,
+        limits: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
+        finder: ProgramFinder | None = None,
+    ) -> HostCommand | DispatchError:
+        """Return the command of a host that serves what was listed, and nothing else.
+
+        ``programs`` are those that the caller allows, by name or absolute path; ``finder`` resolves them, by default on
+        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action names one of them, else ``strict``.
+        ``settings`` are passed to the actions.
+        """
+        allowed = () if sandbox not in (None, "spawn") else programs
+        executables = self._executables(allowed, finder or ProgramFinder(environ))
+        if is_failure(executables):
+            return executables
+        return HostCommand.for_plugin(
+            self.plugin,
+            environ,
+            sha256=self.sha256,
+            sandbox=sandbox or ("spawn" if executables else "strict"),
+            workspace=workspace,
+            readable=(*readable, *(folder for program in executables for folder in library_paths(program))),
+            executables=tuple(executables),
+            user=user,
+            degrade=degrade,
+            limits=limits,
+            settings=settings,
+        )
+
+    def _executables(self, allowed: Sequence[str], finder: ProgramFinder) -> dict[str, None] | DispatchError:
+        """Return the paths of the programs that are both named and allowed."""
+        found: dict[str, None] = {}
+        for action in self.catalogue.values():
+            for name in action.spawn:
+                path = finder.startable(name, allowed)
+                if path is not None:
+                    found[path] = None
+                elif name in allowed:
+                    detail = f"{action.aid} names the program {name!r}, and there is none here"
+                    return failure(action.aid, "not_found", detail)
+        return found
+
+
+async def list_plugin(
+    plugin: str,
+    environ: Mapping[str, str],
+    *,
+    sandbox: Profile = "strict",
+    readable: Sequence[str] = (),
+    user: tuple[int, int] | None = None,
+    degrade: bool = False,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> Listing | DispatchError:
+    """List what a plugin offers. An error has no action id, and names the plugin."""
+    try:
+        source = find(plugin)
+    except PluginError as error:
+        return failure("", "tool_error", f"plugin {plugin}: {error}")
+    sha256 = hex_digest(source.content)
+    command = HostCommand.for_plugin(
+        plugin, environ, sha256=sha256, sandbox=sandbox, readable=readable, user=user, degrade=degrade
+    ).listing()
+    output = await _output(command, plugin, timeout)
+    return _read(plugin, output, sha256, _family(source)) if isinstance(output, bytes) else output
+
+
+def _family(source: Source) -> str:
+    """Return the prefix of the ids of a plugin's actions."""
+    return action_id(plugin_name(source.path), "", 1).removesuffix("P.v1")
+
+
+def _read(plugin: str, document: bytes, sha256: str, family: str) -> Listing | DispatchError:
+    try:
+        catalogue = Catalogue.read(document)
+    except ListingError as error:
+        return failure("", "parse_error", f"plugin {plugin}: {error}")
+    said = msgspec.json.decode(document)
+    sandbox = said.get("sandbox")
+    if said.get("plugin_sha256") != sha256 or not isinstance(sandbox, dict):
+        return failure("", "parse_error", f"plugin {plugin}: the listing does not say what was run, and how")
+    for aid in catalogue:
+        if not aid.startswith(family):
+            return failure("", "parse_error", f"plugin {plugin}: {aid} is listed, and its actions begin with {family}")
+    return Listing(plugin, document, catalogue, sha256, sandbox)
+
+
+# ---------------------------------------------------------------------------------------------------- the process
+
+
+async def _output(command: HostCommand, plugin: str, timeout: float) -> bytes | DispatchError:
+    """Return what the process prints. It and its children are gone afterwards, whatever happens."""
+    try:
+        process = launch(command).process
+    except OSError as error:
+        return failure("", "not_found", f"plugin {plugin}: the host cannot be started: {error}")
+    assert process.stdin is not None
+    process.stdin.close()
+    reading = _Reading(process)
+    try:
+        async with asyncio.timeout(timeout):
+            await reading.done
+    except TimeoutError:
+        return failure("", "timeout", f"plugin {plugin}: no listing within {timeout:g} s")
+    finally:
+        code = reading.end()
+    if reading.oversize:
+        return failure(
+            "", "parse_error", f"plugin {plugin}: the listing has more than {MAX_OUTPUT} bytes", code="oversize"
+        )
+    return _judged(plugin, code, bytes(reading.output), bytes(reading.stderr))
+
+
+def _judged(plugin: str, code: int, output: bytes, stderr: bytes) -> bytes | DispatchError:
+    if code == 0 and output:
+        return output
+    with contextlib.suppress(ValueError, RecursionError):
+        said = msgspec.json.decode(output)
+        if isinstance(said, dict) and isinstance(said.get("error"), str):
+            return failure("", "tool_error", f"plugin {plugin}: {said['error']}")
+    if code == 0:
+        return failure("", "parse_error", f"plugin {plugin}: the host said nothing", code="empty_output")
+    how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
+    told = (output[:_STDERR] + b"\n" + stderr).strip().decode("utf-8", "replace")
+    return failure("", "crash", f"plugin {plugin}: the host {how}" + (f": {told}" if told else ""))
+
+
+class _Reading:
+    """Collects what a process writes until it ends, or writes too much."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._loop = asyncio.get_running_loop()
+        self._streams = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+        self.output, self.stderr = self._streams.values()
+        self.oversize = False
+        self.done: asyncio.Future[None] = self._loop.create_future()
+        self._pidfd = os.pidfd_open(process.pid)
+        self._loop.add_reader(self._pidfd, self._finish)
+        for descriptor in self._streams:
+            os.set_blocking(descriptor, False)
+            self._loop.add_reader(descriptor, self._take, descriptor)
+
+    def _take(self, descriptor: int) -> bool:
+        """Read a chunk; return whether there may be more."""
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._loop.remove_reader(descriptor)
+            return False
+        kept = self._streams[descriptor]
+        kept += data
+        if kept is self.stderr:
+            del kept[:-_STDERR]
+        elif len(kept) > MAX_OUTPUT:
+            self.oversize = True
+            self._finish()
+            return False
+        return True
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def end(self) -> int:
+        """Kill the whole group before its leader is reaped; return the exit status of the leader."""
+        ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if ended:
+            for descriptor in self._streams:
+                while self._take(descriptor):
+                    pass
+        code = self._process.wait()
+        for descriptor in (self._pidfd, *self._streams):
+            self._loop.remove_reader(descriptor)
+        os.close(self._pidfd)
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+        return code

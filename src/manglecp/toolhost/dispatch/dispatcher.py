@@ -1,19 +1,13 @@
-"""The one door to actions: several plugins, looked up by action id, and a value for every call.
+"""The entry to dispatch: several plugins, looked up by action id, and a value for every call.
 
-A call meets its checks in this order, and each of them answers without bothering anybody behind it:
+A call is checked in this order; nothing is raised to the caller:
 
     budget of the run   spent: BREAKER_TRIP
     lookup by AID       unknown: INVALID_PICK
-    JSON Schema         does not fit: INVALID_PICK
-    right to an effect  absent, spent or another's: lease_refused
+    JSON                no object: INVALID_PICK
+    authority           absent, spent or another's: lease_refused
     breaker             open: BREAKER_TRIP
-    place, lease, host  the pool of the plugin
-
-Nothing is raised to whoever calls. Two plugins that offer the same action are refused when the dispatcher is made:
-whichever came first would be a guess.
-
-A run belongs to one identity and keeps its slots from call to call. Its steps may lie in several plugins; it holds one
-host at a time, that of the plugin it called last, so two runs can never wait for each other's hosts.
+    slot, lease, host   the pool of the plugin
 """
 
 from __future__ import annotations
@@ -23,13 +17,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 
-from manglecp.toolhost.dispatch import settings
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
-from manglecp.toolhost.dispatch.errors import DispatchError, failure
-from manglecp.toolhost.dispatch.launching import HostCommand
-from manglecp.toolhost.dispatch.limits import Limits
-from manglecp.toolhost.dispatch.messages import Answer, Call
+from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, check_settings
+from manglecp.toolhost.dispatch.messages import Answer, Call, DispatchError, failure
 from manglecp.toolhost.dispatch.pool import Pool, Run
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact, Slots
@@ -42,44 +33,47 @@ __all__ = ["CallOptions", "DispatchedRun", "Dispatcher", "Served"]
 CALLS_PER_RUN: Final = 64
 """The budget of a run, as upstream has it."""
 _LARGE: Final = 1 << 19
-"""Characters of an input that takes so long to look at that others should not wait for it."""
+"""Characters of an input that is parsed in a thread, so that it does not block the event loop."""
 
 
 class Served(NamedTuple):
-    """One plugin: what it offers, and how to start a host that serves it."""
+    """One plugin: what it offers, and the command of a host that serves it."""
 
     catalogue: Catalogue
     command: HostCommand
 
 
 class Prepared(NamedTuple):
-    """A call, and who runs it."""
+    """A call, and the pool that runs it."""
 
     pool: Pool
     call: Call
 
 
 class CallOptions(TypedDict, total=False):
-    """What a caller may say about one call. Everything else about it is the catalogue's."""
+    """What a caller may set for one call. Everything else comes from the catalogue."""
 
     inputs: Mapping[str, Any]
     input_json: str
-    """The same as text; one of the two."""
+    """The input as text; give one of the two."""
     idempotency_key: str | None
     call_id: str
     timeout: float
-    """Seconds. It may shorten the time that the action has, not prolong it."""
+    """Seconds; can only shorten the time of the action."""
     authority: MutationReady | ToolRequests | None
     """What permits the call under its ``call_id``; above tier 0 a ``MutationReady`` that names it."""
     not_after: Callable[[], float] | None
-    """Until when it may begin, on the monotonic clock: options when its lease is made, which then ends there."""
+    """Until when it may begin, on the monotonic clock; called when its lease is issued, which ends there."""
 
 
 _OPTIONS: Final = CallOptions.__annotations__.keys()
 
 
 class Dispatcher:
-    """Pools for several plugins; an async context manager. The hosts are started when it is entered."""
+    """Pools for several plugins; an async context manager. Hosts are started when it is entered.
+
+    Two plugins that offer the same action are refused: the choice between them would be a guess.
+    """
 
     def __init__(
         self,
@@ -87,12 +81,12 @@ class Dispatcher:
         *,
         size: int | None = None,
         timeout: float | None = None,
-        limits: Limits | None = None,
+        limits: PoolLimits | None = None,
         breakers: Breakers | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         audit: Audit | None = None,
     ) -> None:
-        settings.check(size, timeout)
+        check_settings(size, timeout)
         if limits is not None:
             limits.check()
         self._plugins = tuple(plugins)
@@ -131,7 +125,7 @@ class Dispatcher:
 
     @property
     def actions(self) -> dict[str, ActionProfile]:
-        """Everything that can be called."""
+        """The profiles of all actions."""
         return {aid: self._plugins[number].catalogue[aid] for aid, number in self._of.items()}
 
     @property
@@ -158,17 +152,17 @@ class Dispatcher:
     def run(
         self, *, identity: str = "", slots: Mapping[int, Artifact] | None = None, calls: int = CALLS_PER_RUN
     ) -> DispatchedRun:
-        """A sequence of calls that share their slots; an async context manager. It may make ``calls`` calls."""
+        """Return an async context manager for up to ``calls`` calls that share their slots."""
         return DispatchedRun(self, identity, dict(slots or {}), calls)
 
     def cancel(self, call_id: str) -> bool:
-        """Give up a call: its caller gets an error. Whether there was such a call."""
+        """Cancel a call: its caller gets an error. Returns whether there was such a call."""
         return any(pool.cancel(call_id) for pool in self._pools)
 
     def prepare(
         self, aid: str, identity: str, slots: Mapping[int, Artifact], options: CallOptions
     ) -> Prepared | DispatchError:
-        """A call that has passed lookup and schema, and the pool that it goes to."""
+        """Look up the action and build its call; return it with its pool, or an error."""
         if not isinstance(aid, str):
             return failure("", "exception", "aid is no text")
         if not options.keys() <= _OPTIONS:
@@ -183,7 +177,10 @@ class Dispatcher:
 
 
 class DispatchedRun:
-    """One run of one identity. :attr:`slots` is its state, which every success replaces and no failure changes."""
+    """One run of one identity. :attr:`slots` is its state, which every success replaces and no failure changes.
+
+    It holds one host at a time, that of the plugin it called last, so two runs can never deadlock on hosts.
+    """
 
     def __init__(self, dispatcher: Dispatcher, identity: str, slots: Slots, calls: int) -> None:
         self._dispatcher = dispatcher
@@ -230,7 +227,7 @@ class DispatchedRun:
         return result
 
     async def _at(self, pool: Pool) -> Run:
-        """The host of this run in that pool; the one in any other is given back."""
+        """Return the run of this pool; a host of another pool is released."""
         if self._run is None or self._pool is not pool:
             await self._leave()
             self._pool, self._run = pool, await pool.run().__aenter__()

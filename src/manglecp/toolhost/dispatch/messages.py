@@ -1,29 +1,23 @@
-"""What goes to a host and what comes back, as one line of JSON each.
+"""Calls, answers and errors, and how they are written as lines of JSON.
 
-A request carries the *full* state of its run, ``{"slots": {}}`` if there is none: nothing that another run left in a
-warm host can be seen (IPC-13). Only a run that has its host to itself may send a delta instead. A request names its
-call (``call_id``); a host of ours says the name back, a C++ host ignores it.
+A request carries the *full* state of its run, ``{"slots": {}}`` if there is none, so that nothing another run left in a
+warm host is visible (IPC-13). Only a run with a host of its own sends deltas. A host of ours echoes ``call_id``.
 
-A key for idempotency belongs to whoever uses it. On the wire it is a digest over identity, action and key, so that two
-identities who choose the same one never get each other's answers, and nobody can construct a key of somebody else's.
-That a C++ host keeps one table for all actions does not matter then either.
-
-An answer is judged by ``ok`` *and* ``status``: upstream says ``ok: true`` of every tool that was started, also of those
-that failed. Members may be missing (OPEN-61): no status is ``TOOL_ERROR``, no output is ``{}``. Its state is applied to
-the state that was sent, with one exception: upstream answers a repeated key with ``ds_state: {}``, which by the letter
-would wipe the state and means that nothing changed.
+An answer is interpreted by ``ok`` *and* ``status``: upstream sends ``ok: true`` for every tool that was started, also
+for those that failed. Members may be missing (OPEN-61): no status is ``TOOL_ERROR``, no output is ``{}``. Its state is
+applied to the state that was sent, with one exception: upstream answers a repeated idempotency key with
+``ds_state: {}``, which means that nothing changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict, TypeGuard, get_args
 
 import msgspec
 
 from manglecp.base.ids import random_id
-from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, Status, failure
-from manglecp.toolhost.dispatch.settings import MAX_TIMEOUT, is_timeout
+from manglecp.toolhost.dispatch.launch import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.effects import DANGEROUS, SAFE
 from manglecp.toolhost.hashing import hex_digest
 from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state
@@ -31,7 +25,84 @@ from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, fu
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
 
-__all__ = ["MAX_REQUEST", "Answer", "Call", "RequestError", "decode", "encode", "judge", "misshapen", "unknown"]
+__all__ = [
+    "MAX_REQUEST",
+    "Answer",
+    "Call",
+    "CallRefused",
+    "DispatchError",
+    "ErrorCode",
+    "ErrorType",
+    "RequestError",
+    "Status",
+    "call_problem",
+    "decode",
+    "encode",
+    "failure",
+    "interpret_answer",
+    "is_failure",
+    "is_unknown_action",
+]
+
+
+Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]
+"""How a step ended (contract, section 6)."""
+ErrorType = Literal[
+    "timeout",  # no answer before the deadline (IPC-28)
+    "crash",  # the host process ended, or was ended because its answers could no longer be matched (IPC-29)
+    "parse_error",  # what came is no answer: no JSON, no object, too long (IPC-30)
+    "not_found",  # the host program is missing (IPC-31), or the host does not have the action
+    "exception",  # a fault on this side: an input that cannot be encoded, a full queue, a cancelled call (IPC-32)
+    "tool_error",  # the host refused; ``status`` holds its verdict
+]
+ErrorCode = Literal[
+    "outcome_unknown",  # the request was sent and no answer came: whether its effect happened has to be verified
+    "oversize",
+    "empty_output",
+    "bad_output",  # the action ended well, and what it returned is no JSON, or holds state that is none
+    "cancelled",
+    "breaker_open",
+    "queue_full",
+    "lease_refused",  # the call has no authority, and nothing was sent
+]
+
+
+class DispatchError(TypedDict):
+    """What a caller gets instead of an answer, never an exception (IPC-27, IPC-33). ``code`` refines ``type``."""
+
+    error: Literal[True]
+    aid: str
+    type: ErrorType
+    detail: str
+    code: NotRequired[ErrorCode]
+    status: NotRequired[Status]
+
+
+def failure(
+    aid: str, kind: ErrorType, detail: str, *, code: ErrorCode | None = None, status: Status | None = None
+) -> DispatchError:
+    """Return the error for one call, without members that are None."""
+    error: DispatchError = {"error": True, "aid": aid, "type": kind, "detail": detail}
+    if code is not None:
+        error["code"] = code
+    if status is not None:
+        error["status"] = status
+    return error
+
+
+def is_failure(result: object) -> TypeGuard[DispatchError]:
+    return isinstance(result, dict) and result.get("error") is True
+
+
+class CallRefused(Exception):
+    """A call that was not sent: no host, or no authority for it."""
+
+    def __init__(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
+        super().__init__(detail)
+        self.kind: ErrorType = kind
+        self.detail = detail
+        self.code = code
+
 
 MAX_REQUEST: Final = 10_485_760
 """Bytes that a host takes in one line (IPC-37, OPEN-62)."""
@@ -50,7 +121,7 @@ class RequestError(ValueError):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of an action. What is not said is assumed to be the worst: dangerous, and not to be repeated."""
+    """One call of an action. Defaults are the worst case: dangerous, and not to be repeated."""
 
     aid: str
     input_json: str = "{}"
@@ -60,19 +131,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds that the action may take."""
     patience: float | None = None
-    """Seconds that this caller waits. That they were not enough says nothing about the action."""
+    """Seconds that this caller waits. Running out of them is no failure of the action."""
     idempotency_key: str | None = None
     identity: str = ""
-    """On whose behalf. Anonymous is an identity like any other."""
     call_id: str = msgspec.field(default_factory=random_id)
     authority: MutationReady | ToolRequests | None = None
     """What permits it; above tier 0 there has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
-    """Until when it may begin, on the monotonic clock. It is asked when the lease is made, since it may have moved."""
+    """Until when it may begin, on the monotonic clock; called when the lease is issued, since it may have moved."""
 
     @property
     def exclusive(self) -> bool:
-        """Above tier 0 a call has its host to itself, so that killing the host concerns nobody else."""
+        """Above tier 0 a call has its host to itself, so that killing the host affects no other call."""
         return self.tier > SAFE
 
 
@@ -85,8 +155,8 @@ class Answer(msgspec.Struct, frozen=True):
     idempotent_hit: bool = False
 
 
-def misshapen(call: Call) -> str | None:
-    """What is wrong with a call that its maker got wrong; the rest shows when it is encoded."""
+def call_problem(call: Call) -> str | None:
+    """Return what is wrong with the members of a call; the rest shows when it is encoded."""
     for name in ("aid", "call_id", "input_json", "identity"):
         if not isinstance(getattr(call, name), str):
             return f"{name} is no text"
@@ -99,7 +169,7 @@ def misshapen(call: Call) -> str | None:
 
 
 def encode(call: Call, ds_state: Mapping[str, Any] | None = None, lease_token: str | None = None) -> bytes:
-    """The request line, newline included; :class:`RequestError` if there is none. Without ``ds_state``, all of it."""
+    """Return the request line, by default with the full state. Raises :class:`RequestError`."""
     try:
         request: dict[str, Any] = {
             "aid": call.aid,
@@ -120,12 +190,15 @@ def encode(call: Call, ds_state: Mapping[str, Any] | None = None, lease_token: s
 
 
 def _scoped(identity: str, aid: str, key: str) -> str:
-    """The key as its host sees it. The parts are a JSON array, so that no two triples have the same text."""
+    """Return the key as its host sees it: a digest, so that no identity can reach the answers of another.
+
+    The parts are a JSON array, so that no two triples have the same text.
+    """
     return hex_digest(_encoder.encode((identity, aid, key)))
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """One line of a host as an object; ValueError if it is something else.
+    """Return one line of a host as an object; raises ValueError if it is none.
 
     Bytes that are no UTF-8 are refused, not replaced: an output must not differ from what the action returned.
     """
@@ -138,18 +211,18 @@ def decode(line: bytes) -> dict[str, Any]:
     return document
 
 
-def unknown(aid: str, document: Mapping[str, Any]) -> bool:
-    """Whether the host has no such action. What an action says about itself does not look like this.
+def is_unknown_action(aid: str, document: Mapping[str, Any]) -> bool:
+    """Return whether the host has no such action. No error of an action itself looks like this.
 
-    The C++ host gives no status; in run mode it says "in plugin".
+    The C++ host gives no status; in run mode it writes "in plugin".
     """
     if document.get("ok") is not False or document.get("status", "INVALID_PICK") != "INVALID_PICK":
         return False
     return document.get("error") in (f"tool not found: {aid}", f"tool not found in plugin: {aid}")
 
 
-def judge(call: Call, document: Mapping[str, Any]) -> Answer | DispatchError:
-    """What an answer means for the caller."""
+def interpret_answer(call: Call, document: Mapping[str, Any]) -> Answer | DispatchError:
+    """Return what an answer means for the caller."""
     status = document.get("status")
     if not isinstance(status, str) or status not in _STATUSES:
         status = "TOOL_ERROR"
@@ -167,7 +240,7 @@ def judge(call: Call, document: Mapping[str, Any]) -> Answer | DispatchError:
 
 
 def _unreadable(call: Call, detail: str) -> DispatchError:
-    """The action ran, and what came of it cannot be told: an effect is not to be repeated."""
+    """The action ran, and its result is unreadable: an effect is not to be repeated."""
     return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
 
 
@@ -179,7 +252,7 @@ def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object)
         detail = f"{detail}: {reason}"
     elif detail == error and isinstance(output, str) and output != "{}":
         detail = f"{detail}; output: {output[:1000]}"
-    if unknown(aid, document):
+    if is_unknown_action(aid, document):
         return failure(aid, "not_found", detail, status="INVALID_PICK")
     if document.get("ok") is False and error == "oversize":  # as from a host that does not measure, but it lives on
         return failure(aid, "parse_error", detail, code="oversize")

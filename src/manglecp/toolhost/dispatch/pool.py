@@ -1,45 +1,52 @@
-"""The warm hosts of one plugin: one result for every call, whatever becomes of a host.
+"""The warm hosts of one plugin: exactly one result per call, whatever happens to a host.
 
-The pool itself only leads a call through its stations: its right to be made (:mod:`.rights`), the breaker of its
-action (:mod:`.breakers`), its key for idempotency (:mod:`.keys`), a place (:mod:`.line`, whose hosts :mod:`.keeping`
-keeps), a lease (:mod:`.lending`), the exchange (:mod:`.process`) and what the answer means (:mod:`.messages`) or its
-absence (:mod:`.losses`).
+A call passes the authority check, the circuit breaker of its action, its idempotency key, the host queue, the lease and
+the exchange. A call outside a run sends its whole state to any host. A run (:meth:`Pool.run`) has a host to itself and
+sends deltas.
 
-A call of its own carries its whole state to any host. A run (:meth:`Pool.run`) has one host to itself for a sequence of
-calls, and only there a host is told nothing but what has changed (:mod:`.seats`).
-
-What says nothing about an action does not count for its breaker: a call that was lost because of its neighbour, that
-was never sent, that had less time than the action may take, or that the host answered with no. A call counts once,
-however often it was tried.
-
-A call has the least of three times: that of the pool, that of the action, and what its caller will wait.
+The breaker counts a call once, however often it was tried. It does not count calls that were lost to a neighbour, never
+sent, given less time than the action may take, or refused by the host. The time of a call is the least of the pool's,
+the action's and the caller's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any
 
-from manglecp.toolhost.dispatch import settings
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, Permit
-from manglecp.toolhost.dispatch.errors import DispatchError, ErrorCode, failure
-from manglecp.toolhost.dispatch.keeping import Keepers
-from manglecp.toolhost.dispatch.keys import Keys
-from manglecp.toolhost.dispatch.launching import HostCommand
-from manglecp.toolhost.dispatch.lending import Lending
-from manglecp.toolhost.dispatch.limits import Limits
-from manglecp.toolhost.dispatch.line import Line, Place, Refused
-from manglecp.toolhost.dispatch.losses import error_of, innocent, may_repeat
-from manglecp.toolhost.dispatch.messages import Answer, Call, RequestError, encode, judge, misshapen
-from manglecp.toolhost.dispatch.process import HostLost
+from manglecp.toolhost.dispatch.hosts import HostQueue, HostSlot, HostSupervisor
+from manglecp.toolhost.dispatch.idempotency import IdempotencyTable
+from manglecp.toolhost.dispatch.launch import (
+    HostCommand,
+    PoolLimits,
+    check_settings,
+    default_pool_size,
+    default_timeout,
+)
+from manglecp.toolhost.dispatch.lease_issuer import LeaseIssuer
+from manglecp.toolhost.dispatch.messages import (
+    Answer,
+    Call,
+    CallRefused,
+    DispatchError,
+    ErrorCode,
+    RequestError,
+    call_problem,
+    encode,
+    failure,
+    interpret_answer,
+)
+from manglecp.toolhost.dispatch.process import HostProcess
+from manglecp.toolhost.dispatch.responses import HostLost, loss_error, lost_to_neighbour, may_repeat
 from manglecp.toolhost.dispatch.rights import Right
-from manglecp.toolhost.dispatch.seats import AnyHost, OneHost, Seat
 from manglecp.toolhost.leases import Audit
+from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state, state_delta
 
-__all__ = ["Limits", "Pool", "Run"]
+__all__ = ["Pool", "Run"]
 
 
 class Pool:
@@ -51,31 +58,30 @@ class Pool:
         *,
         size: int | None = None,
         timeout: float | None = None,
-        limits: Limits | None = None,
+        limits: PoolLimits | None = None,
         breakers: Breakers | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
         audit: Audit | None = None,
     ) -> None:
-        settings.check(size, timeout)
-        self._timeout = settings.timeout(os.environ) if timeout is None else timeout
-        self._limits = limits or Limits()
+        check_settings(size, timeout)
+        self._timeout = default_timeout(os.environ) if timeout is None else timeout
+        self._limits = limits or PoolLimits()
         self._limits.check()
-        self._line = Line(settings.pool_size(os.environ) if size is None else size, self._limits)
-        self._keepers = Keepers(command, self._line, self._limits, on_event)
-        self._lending = Lending(audit, asks=command.issues_leases)
-        self._any_host = AnyHost(self._line, self._limits)
+        self._queue = HostQueue(default_pool_size(os.environ) if size is None else size, self._limits)
+        self._supervisor = HostSupervisor(command, self._queue, self._limits, on_event)
+        self._leases = LeaseIssuer(audit, on_pipe=command.issues_leases)
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._cancelled: set[str] = set()
         self._entered = False
         self._loop = asyncio.get_running_loop()
         self._breakers = breakers or Breakers(self._loop.time)
-        self._keys = Keys(self._loop.time)
+        self._idempotency = IdempotencyTable(self._loop.time)
 
     async def __aenter__(self) -> Pool:
         if self._entered:
             raise RuntimeError("a pool is entered once; make another one")
         self._entered = True
-        self._keepers.start()
+        self._supervisor.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -83,27 +89,27 @@ class Pool:
 
     @property
     def healthy(self) -> int:
-        """Hosts that would take a call, now or after the one they have."""
-        places = self._line.places
-        return sum(place.host is not None and place.host.alive and not place.retiring for place in places)
+        """The number of hosts that would take a call, now or after the one they have."""
+        slots = self._queue.slots
+        return sum(slot.host is not None and slot.host.alive and not slot.retiring for slot in slots)
 
     @property
     def waiting(self) -> int:
-        """Calls that have no host yet."""
-        return self._line.waiting
+        """The number of calls that have no host yet."""
+        return self._queue.waiting
 
     @property
     def pids(self) -> list[int]:
-        """The processes of the hosts that are up."""
-        return [place.host.pid for place in self._line.places if place.host is not None]
+        """The process ids of the hosts that are up."""
+        return [slot.host.pid for slot in self._queue.slots if slot.host is not None]
 
     async def close(self) -> None:
-        """Stop every host. Calls that still wait are refused; those that run are lost with their hosts."""
-        self._line.close()
-        await self._keepers.close()
+        """Stop every host. Waiting calls are refused; running ones are lost with their hosts."""
+        self._queue.close()
+        await self._supervisor.close()
 
     def cancel(self, call_id: str) -> bool:
-        """Give up a call: its caller gets an error. Whether there was such a call."""
+        """Cancel a call: its caller gets an error. Returns whether there was such a call."""
         task = self._running.get(call_id)
         if task is None or call_id in self._cancelled:
             return False
@@ -112,23 +118,23 @@ class Pool:
         return True
 
     def call(self, call: Call) -> Coroutine[Any, Any, Answer | DispatchError]:
-        """Run an action. Whatever becomes of the host, this returns, once; only a cancelled task hears nothing."""
-        return self._call(call, self._any_host)
+        """Run an action and return its answer or error. Raises only ``CancelledError``, if the task is cancelled."""
+        return self._call(call, None)
 
     def run(self) -> Run:
-        """One host for a sequence of calls; an async context manager."""
-        return Run(self._call, OneHost(self._line, self._limits))
+        """Return an async context manager: one host for a sequence of calls."""
+        return Run(self._call, PinnedHost(self._queue, self._limits))
 
-    async def _call(self, call: Call, seat: Seat) -> Answer | DispatchError:
-        wrong = misshapen(call)
-        if wrong is not None:
-            return failure(str(call.aid), "exception", wrong)
+    async def _call(self, call: Call, pinned: PinnedHost | None) -> Answer | DispatchError:
+        problem = call_problem(call)
+        if problem is not None:
+            return failure(str(call.aid), "exception", problem)
         if call.call_id in self._running:
             return failure(call.aid, "exception", f"a call {call.call_id} is running already")
         right = Right(call)
         try:
             right.check()
-        except Refused as refused:
+        except CallRefused as refused:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
         breaker = self._breakers.of(call.aid)
         permit = breaker.admit()
@@ -147,15 +153,15 @@ class Pool:
             if patience == 0:
                 return failure(call.aid, "timeout", "the deadline is over; nothing was sent")
             if not call.idempotency_key:
-                return await self._try(attempt, seat, deadline)
-            return await self._keys.once(
+                return await self._try(attempt, pinned, deadline)
+            return await self._idempotency.once(
                 call,
-                lambda: self._try(attempt, seat, deadline),
+                lambda: self._try(attempt, pinned, deadline),
                 deadline=deadline,
                 doubtful=lambda: attempt.code is not None,
             )
         except asyncio.CancelledError:
-            # Somebody gave up the call, not the task that waits for it; unless that was given up, too.
+            # cancel() ended the call and not the task that awaits it; unless that was cancelled, too
             if call.call_id not in self._cancelled or task.uncancel() > cancelling:
                 raise
             return failure(call.aid, "exception", "the call was cancelled", code=attempt.code or "cancelled")
@@ -165,35 +171,37 @@ class Pool:
             if attempt.suspected:
                 breaker.failed(permit)
             else:
-                breaker.abandoned(permit)  # unless it has been told better
+                breaker.abandoned(permit)  # no effect if it succeeded
             del self._running[call.call_id]
             self._cancelled.discard(call.call_id)
 
-    async def _try(self, attempt: _Attempt, seat: Seat, deadline: float) -> Answer | DispatchError:
+    async def _try(self, attempt: _Attempt, pinned: PinnedHost | None, deadline: float) -> Answer | DispatchError:
+        """Give the call to one host after the other until one answers, or the loss is final."""
         call = attempt.call
+        source = pinned or self._queue
+        left = self._limits.attempts
         try:
-            left = self._limits.attempts
             while True:
-                exclusive = call.exclusive
-                place = seat.take(exclusive=exclusive) or await seat.wait(deadline, exclusive=exclusive)
+                slot = await source.acquire(deadline, exclusive=call.exclusive)
                 try:
-                    document = await self._exchange(place, attempt, seat, deadline)
-                    understood = seat.heard(call.slots, document)
+                    document = await self._exchange(slot, attempt, pinned, deadline)
+                    accepted = pinned is None or pinned.accept(call.slots, document)
                 except HostLost as lost:
                     attempt.sent = lost.sent
                     attempt.suspected = attempt.suspected or lost.suspect
-                    if not innocent(call, lost):
+                    if not lost_to_neighbour(call, lost):
                         left -= 1
                     if left and may_repeat(call, lost, probe=attempt.permit.probe):
                         continue
-                    return error_of(call, lost)
+                    return loss_error(call, lost)
                 finally:
-                    seat.leave(place)
-                if left > 1 and not understood:  # the host refused, and did nothing
+                    slot.count(self._limits)
+                    source.release(slot)
+                if left > 1 and not accepted:  # the host refused the delta, and did nothing
                     left -= 1
                     attempt.sent = False
                     continue
-                result = judge(call, document)
+                result = interpret_answer(call, document)
                 if isinstance(result, dict) and result["type"] == "not_found":
                     self._breakers.forget(call.aid)
                 attempt.suspected = False
@@ -201,53 +209,53 @@ class Pool:
                 return result
         except RequestError as error:
             return failure(call.aid, "exception", str(error), code="oversize" if error.oversize else None)
-        except Refused as refused:
+        except CallRefused as refused:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
 
-    async def _exchange(self, place: Place, attempt: _Attempt, seat: Seat, deadline: float) -> dict[str, Any]:
-        """What a host has to say to the call. A foreign one may want a lease for it first."""
-        host, call = place.host, attempt.call
+    async def _exchange(
+        self, slot: HostSlot, attempt: _Attempt, pinned: PinnedHost | None, deadline: float
+    ) -> dict[str, Any]:
+        """Send the call and return the answer. A foreign host may demand a lease for it first."""
+        host, call = slot.host, attempt.call
         assert host is not None
         required: dict[str, Any] | None = None
         while True:
-            granted = self._lending.grant(host, call, attempt.right, deadline, required)
-            token = (
-                granted
-                if isinstance(granted, str)
-                else await self._lending.ask(host, call, granted, deadline, required)
-            )
-            line = encode(call, seat.state_for(call.slots), token)
+            token = await self._leases.issue(host, call, attempt.right, deadline, required)
+            ds_state = full_state(call.slots) if pinned is None else pinned.encode_state(call.slots)
+            line = encode(call, ds_state, token)
             attempt.sent = call.exclusive  # from here on a cancelled caller cannot know better
             try:
                 document = await host.exchange(
                     line,
                     deadline=deadline,
                     call_id=call.call_id,
-                    shared=seat is self._any_host and not call.exclusive,
+                    shared=pinned is None and not call.exclusive,
                     hasty=attempt.hasty,
                     work_time=attempt.work_time,
                 )
             except HostLost as lost:
-                self._lending.lost(call, token, lost)
+                self._leases.audit_loss(call, token, lost)
                 raise
-            self._lending.answered(call, token, document)
-            if required is not None or not self._lending.wanted(token, document):
+            self._leases.audit_answer(call, token, document)
+            if required is not None or not self._leases.is_required(token, document):
                 return document
             attempt.sent = False  # the host refused, and did nothing
             required = document
 
 
 class Run:
-    """A sequence of calls on one host. Each says its whole state; the host is sent what has changed since the last.
+    """A sequence of calls on one host, which is sent only what changed since the last call.
 
-    One call at a time: the next one starts from what the last one left. The host is taken with the first call and given
-    back at the end, or when it has not been called for a while, so a run should not wait for anything but its own
-    calls. Calls are made inside the ``async with`` and nowhere else.
+    One call at a time: the next one starts from the state that the last one left. The host is taken with the first call
+    and given back at the end, or when it has not been called for a while, so a run should not wait for anything but its
+    own calls. Calls are made inside the ``async with`` only.
     """
 
-    def __init__(self, call: Callable[[Call, Seat], Awaitable[Answer | DispatchError]], seat: OneHost) -> None:
+    def __init__(
+        self, call: Callable[[Call, PinnedHost], Awaitable[Answer | DispatchError]], pinned: PinnedHost
+    ) -> None:
         self._call = call
-        self._seat = seat
+        self._pinned = pinned
         self._busy = False
         self._entered = False
         self._over = False
@@ -263,7 +271,7 @@ class Run:
     ) -> None:
         self._over = True
         if not self._busy:
-            self._seat.give_up()
+            self._pinned.unpin()
 
     async def call(self, call: Call) -> Answer | DispatchError:
         """As :meth:`Pool.call`, on the host of this run."""
@@ -273,15 +281,85 @@ class Run:
             return failure(call.aid, "exception", "the run is over" if self._over else "a call of this run is running")
         self._busy = True
         try:
-            return await self._call(call, self._seat)
+            return await self._call(call, self._pinned)
         finally:
             self._busy = False
             if self._over:
-                self._seat.give_up()
+                self._pinned.unpin()
+
+
+class PinnedHost:
+    """Affinity of a run to one host, from its first call until :meth:`unpin`.
+
+    A delta names the state that it changes by digest. A host that holds another state refuses it (``state_drift``)
+    without effect, so the call is sent again with the whole state. What the host holds is known only after an answer
+    with a delta; a refusal, an idempotent hit or a lost host leave it open. A C++ host does not check the digest;
+    having the host to itself keeps it in step.
+    """
+
+    def __init__(self, queue: HostQueue, limits: PoolLimits) -> None:
+        self._queue = queue
+        self._limits = limits
+        self._rest: asyncio.TimerHandle | None = None
+        self._slot: HostSlot | None = None
+        self._host: HostProcess | None = None
+        self._held: Slots | None = None
+        self._sent_delta = False
+
+    async def acquire(self, deadline: float, *, exclusive: bool) -> HostSlot:
+        """As :meth:`HostQueue.acquire`, but the same slot as long as its host lives. It is never shared."""
+        del exclusive
+        self._stop_timer()
+        if self._slot is not None:
+            if self._host is not None and self._host is self._slot.host and self._host.alive:
+                self._slot.resting = False
+                return self._slot
+            self.unpin()
+        slot = await self._queue.acquire(deadline, exclusive=True)
+        self._slot, self._host = slot, slot.host
+        return slot
+
+    def release(self, slot: HostSlot) -> None:
+        """End an attempt. The slot stays pinned for a while unless its host died."""
+        if self._host is None or not self._host.alive:
+            self.unpin()
+        else:
+            slot.resting = True
+            self._rest = asyncio.get_running_loop().call_later(self._limits.rest, self.unpin)
+
+    def unpin(self) -> None:
+        self._stop_timer()
+        slot, self._slot, self._host, self._held = self._slot, None, None, None
+        if slot is not None:
+            slot.resting = False
+            self._queue.release(slot)
+
+    def _stop_timer(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+
+    def encode_state(self, slots: Mapping[int, Artifact]) -> dict[str, Any]:
+        """Return the whole state, or the delta to the one that the host holds."""
+        self._sent_delta = self._held is not None
+        held, self._held = self._held, None  # until an answer shows what became of it
+        return full_state(slots) if held is None else state_delta(held, slots, name_base=True)
+
+    def accept(self, slots: Mapping[int, Artifact], document: Mapping[str, Any]) -> bool:
+        """Learn from an answer what the host holds. Returns False if it refused the delta."""
+        if document.get("ok") is False and document.get("error") == "state_drift" and self._sent_delta:
+            return False
+        after = document.get("ds_state")
+        if isinstance(after, dict) and after.get("delta") is True and document.get("idempotent_hit") is not True:
+            try:
+                self._held = apply_state(after, slots)
+            except StateError:
+                self._held = None
+        return True
 
 
 class _Attempt:
-    """A call on its way, and what is known of it if it has to be given up."""
+    """A call on its way, and what is known of it if it has to be cancelled."""
 
     __slots__ = ("breaker", "call", "hasty", "permit", "right", "sent", "suspected", "work_time")
 
@@ -299,5 +377,5 @@ class _Attempt:
 
     @property
     def code(self) -> ErrorCode | None:
-        """What a caller must know who gets no answer."""
+        """The error code of a caller that gets no answer."""
         return "outcome_unknown" if self.sent and not self.call.idempotent else None

@@ -1,17 +1,14 @@
-"""One host process: lines to its stdin, lines from its stdout, and an end that leaves nothing behind.
+"""One host process: requests to its stdin, answers from its stdout, and an end that leaves nothing behind.
 
-A request is either answered or lost, as :mod:`.pairing` says, and it is lost only once the process is really dead, so
-that nothing of it can happen any more when the caller hears of it; that holds for callers who cancel, too. A host whose
-answers can no longer be paired is ended.
+A request is lost only once the process is dead, so that nothing of it can happen after its caller was notified, also
+after a cancellation. A host whose answers can no longer be matched is ended.
 
-Requests that share a host have no effects, and nobody's haste may cost the others theirs. Whoever leaves early, by
-cancelling or by a deadline shorter than the action's own, leaves alone: the host goes on for the others, and ends only
-if there are none. Only the request that it is busy with may end it for all, when the time of its action is over.
+Requests that share a host have no effects. A caller that cancels, or whose deadline is shorter than the action's,
+leaves alone: the host goes on for the others. Only the request that the host works on ends it for all, when the time of
+its action is over.
 
-The process leads a session of its own. Deadlines and cancelled calls send SIGTERM to its whole group and, a little
-later, SIGKILL; the group also gets SIGKILL when its leader is gone, before the leader is reaped, while its number
-cannot yet mean anybody else.
-"""
+The process leads a session of its own. Its group gets SIGTERM and then SIGKILL, the latter also before a dead leader is
+reaped, while the group id cannot be reused."""
 
 from __future__ import annotations
 
@@ -27,39 +24,44 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.toolhost.dispatch.deadlines import Deadlines
-from manglecp.toolhost.dispatch.framing import Lines
-from manglecp.toolhost.dispatch.launching import HostCommand, Launched, launch
+from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import decode
-from manglecp.toolhost.dispatch.pairing import WORK_TIME, HostLost, Pairing, Request
+from manglecp.toolhost.dispatch.responses import (
+    WORK_TIME,
+    DeadlineTimer,
+    HostLost,
+    LineBuffer,
+    Request,
+    ResponseMatcher,
+)
 
 __all__ = ["HostLost", "HostProcess"]
 
 KILL_GRACE: Final = 0.2
 """Seconds between SIGTERM and SIGKILL."""
 STOP_GRACE: Final = 0.05
-"""Seconds that a host has to leave by itself after an empty line, as upstream gives it."""
+"""Seconds that a host has to exit after an empty line, as upstream gives it."""
 STDERR_KEPT: Final = 8_192
 EVENT_LIMIT: Final = 65_536
 PIPE_SIZE: Final = 1_048_576
 _REPORTS: Final = frozenset({"progress", "log"})
-"""What a host may report. Of leases, only dispatch tells the truth, to its auditor."""
+"""Events that are passed on as they are. Lease events of a host are claims: dispatch audits leases itself."""
 _LATE: Final = "no answer before the deadline"
 _UNSENT: Final = "the deadline passed before the request could be sent"
 _AT_ONCE: Final = 64
 _CHUNK: Final = 65_536
-"""Bytes that are read at first. Most answers have fewer, and so small a buffer is not mapped and unmapped each time."""
+"""Bytes of a first read. Most answers have fewer, and so small a buffer is not mapped and unmapped each time."""
 _LONG_CHUNK: Final = 262_144
-"""Bytes that are read after as many came as there was room for."""
+"""Bytes of the next read after a full one."""
 _F_SETPIPE_SZ: Final = 1031
 
 
 class HostProcess:
-    """A running host. Made by :meth:`start`; over when :attr:`alive` is false."""
+    """A running host, made by :meth:`start`."""
 
     def __init__(
         self,
-        launched: Launched,
+        launched: LaunchedHost,
         on_event: Callable[[dict[str, Any]], None] | None,
         on_end: Callable[[], None] | None,
         on_late: Callable[[], None] | None,
@@ -77,9 +79,9 @@ class HostProcess:
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
         self._chunk = _CHUNK
-        self._pairing = Pairing(on_late, on_left=self._bound)
-        self._deadlines = Deadlines(self._loop, self._pairing, self._overdue)
-        self._events = Lines(EVENT_LIMIT)
+        self._matcher = ResponseMatcher(on_late, on_left=self._bound)
+        self._deadlines = DeadlineTimer(self._loop, self._matcher, self._overdue)
+        self._events = LineBuffer(EVENT_LIMIT)
         self._stderr = b""
         self._unsent: deque[Request] = deque()
         self._blocked = False
@@ -107,9 +109,9 @@ class HostProcess:
         on_end: Callable[[], None] | None = None,
         on_late: Callable[[], None] | None = None,
     ) -> HostProcess:
-        """Start the process; OSError if it cannot be. It is not up yet, but may be written to.
+        """Start the process; raises OSError. It is not up yet, but may be written to.
 
-        ``on_late`` hears of answers to shared calls that were cancelled: until then the host was not idle.
+        ``on_late`` is called on answers to shared calls that were cancelled: until then the host was not idle.
         """
         return cls(launch(command, heard=on_event is not None), on_event, on_end, on_late)
 
@@ -120,8 +122,8 @@ class HostProcess:
 
     @property
     def idle(self) -> bool:
-        """Whether the host owes nothing, not even to somebody who has left."""
-        return self._pairing.idle
+        """Whether no request is open, not even one whose caller has left."""
+        return self._matcher.idle
 
     async def exchange(
         self,
@@ -133,25 +135,25 @@ class HostProcess:
         hasty: bool = False,
         work_time: float = WORK_TIME,
     ) -> dict[str, Any]:
-        """Send a line and wait for its answer; :class:`HostLost` if none comes.
+        """Send a line and return its answer; raises :class:`HostLost` if none comes.
 
-        ``deadline`` is a time of the event loop, ``work_time`` the seconds that the action may take; ``hasty`` is a
-        caller who waits for less. Cancelling a request that has left ends the host, unless others share it.
+        ``deadline`` is a time of the event loop, ``work_time`` the seconds that the action may take; ``hasty`` marks a
+        caller that waits for less. Cancelling a request that was sent ends the host, unless others share it.
         """
         if deadline <= self._loop.time():
             raise HostLost("timeout", _UNSENT, sent=False, suspect=False)
         request = Request(line, self._loop.create_future(), call_id, shared=shared, hasty=hasty, work_time=work_time)
-        if self._pairing.idle and self.alive:
-            self._read_stdout()  # what lies here before anything was asked is no answer
+        if self._matcher.idle and self.alive:
+            self._read_stdout()  # a line that precedes its request is no answer
         if not self.alive:
             raise HostLost("crash", "the host is gone", sent=False, suspect=False)
-        self._pairing.add(request)
+        self._matcher.add(request)
         self._unsent.append(request)
         self._deadlines.set(request, deadline)
         if len(self._unsent) == 1:
-            if self._pairing.oldest is request:
+            if self._matcher.oldest is request:
                 self._write()
-            else:  # the host is busy: who calls in the same moment goes along, and the host is woken once for all
+            else:  # the host is busy: write all requests of this loop iteration at once
                 self._loop.call_soon(self._write)
         try:
             return await request.answer
@@ -162,14 +164,14 @@ class HostProcess:
             raise
 
     def end(self) -> None:
-        """Have the whole group end, first by asking."""
+        """End the whole group: SIGTERM, then SIGKILL."""
         if not self._ending:
             self._ending = True
             self._signal(signal.SIGTERM)
             self._kill_timer = self._loop.call_later(KILL_GRACE, self._signal, signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Part from a host that owes nothing: an empty line, then as upstream does, less and less politely."""
+        """Stop an idle host: an empty line, then SIGTERM, then SIGKILL, as upstream does."""
         if self.alive and self._stdin is not None:
             if not self._unsent:
                 with contextlib.suppress(OSError):
@@ -181,17 +183,17 @@ class HostProcess:
         await self.wait()
 
     async def wait(self) -> None:
-        """Until the process is gone and everything it held is closed."""
+        """Wait until the process is gone and its descriptors are closed."""
         await asyncio.shield(self._ended)
 
     async def _dead(self) -> None:
-        """As :meth:`wait`, whoever loses patience: until then something may still happen."""
+        """As :meth:`wait`, shielded from cancellation: until then an effect may still happen."""
         while not self._ended.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await self.wait()
 
     def resident_bytes(self) -> int:
-        """The memory that the process occupies now; 0 if nobody can say."""
+        """Return the resident memory of the process; 0 if unknown."""
         try:
             with open(f"/proc/{self.pid}/statm", "rb") as statm:  # noqa: PTH123 - no path object for two integers
                 return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -208,7 +210,7 @@ class HostProcess:
                 self._blocked = True
                 self._loop.add_writer(self._stdin, self._write)
                 return
-            except OSError:  # nobody reads any more; the end of the process follows and settles everything
+            except OSError:  # the host closed its stdin; the end of the process settles every request
                 self.end()
                 return
             while count:
@@ -236,20 +238,20 @@ class HostProcess:
         self._loop.add_reader(descriptor, reader)
 
     def _read_stdout(self) -> bool:
-        """Take what is there; whether there may be more."""
+        """Read a chunk; return whether there may be more."""
         try:
             data = os.read(self._stdout, self._chunk)
         except BlockingIOError:
             return False
         if not data:
             self._loop.remove_reader(self._stdout)
-            # Most likely it is exiting, with a code that is worth knowing; if it is not, it is of no use any more.
+            # Most likely it is exiting, with an informative code; if not, it is useless by now.
             self._loop.call_later(STOP_GRACE, self.end)
             return False
         self._chunk = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
         if not self._ending:
-            self._pairing.feed(data)
-            if self._pairing.spoiled:
+            self._matcher.feed(data)
+            if self._matcher.spoiled:
                 self.end()
         return True
 
@@ -268,11 +270,11 @@ class HostProcess:
             self._loop.remove_reader(self._progress)
         elif data is not None:
             for line in self._events.feed(data):
-                with contextlib.suppress(ValueError):  # noise here harms nobody
+                with contextlib.suppress(ValueError):  # noise on this descriptor is ignored
                     self._report(decode(line))
 
     def _report(self, event: dict[str, Any]) -> None:
-        """Pass a report on. What a plugin could have written is not believed to be more than its host's claim."""
+        """Pass a report on; everything but progress and logs is marked as a claim of the host."""
         assert self._on_event is not None
         if event.get("event") not in _REPORTS:
             event["claimed_by"] = "host"
@@ -293,8 +295,8 @@ class HostProcess:
             if not request.answer.done():
                 request.answer.set_exception(HostLost("timeout", _UNSENT, sent=False, suspect=False))
             return
-        alone = not (request.shared and self._pairing.wanted_by_others(request))
-        if not alone and (request.hasty or self._pairing.oldest is not request):
+        alone = not (request.shared and self._matcher.wanted_by_others(request))
+        if not alone and (request.hasty or self._matcher.oldest is not request):
             if not request.answer.done():
                 request.answer.set_exception(HostLost("timeout", _LATE, sent=True, suspect=False))
             self._left(request)
@@ -306,24 +308,24 @@ class HostProcess:
         request.settle()
         if not request.sent:
             self._withdraw(request)
-        elif request.shared and self._pairing.wanted_by_others(request):
+        elif request.shared and self._matcher.wanted_by_others(request):
             self._left(request)
         else:
             request.loss = request.loss or ("cancelled", "the call was cancelled")
             self.end()
 
     def _left(self, request: Request) -> None:
-        """Nobody waits for this request any more, but for others behind or before it."""
-        if self._pairing.oldest is request:
+        """The caller left, and others still wait for this host."""
+        if self._matcher.oldest is request:
             self._bound(request)
 
     def _bound(self, request: Request) -> None:
-        """The host works for nobody now. It may do so as long as the action may take, and no longer."""
+        """The host works on a request without a caller: bound that by the time of its action."""
         request.left = True
         self._deadlines.set(request, self._loop.time() + request.work_time)
 
     def _withdraw(self, request: Request) -> None:
-        self._pairing.withdraw(request)
+        self._matcher.withdraw(request)
         with contextlib.suppress(ValueError):  # the host may have been lost in the meantime
             self._unsent.remove(request)
 
@@ -349,7 +351,7 @@ class HostProcess:
         self._close()
         try:
             self._lose_all(code)
-        finally:  # whatever goes wrong above, nobody waits for ever
+        finally:  # whatever goes wrong above, no caller waits for ever
             self._ended.set_result(None)
             if self._on_end is not None:
                 self._on_end()
@@ -367,22 +369,24 @@ class HostProcess:
 
     def _lose_all(self, code: int) -> None:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        said = _last_words((self._pairing.half() + b"\n" + self._stderr).strip())
-        self._pairing.lose_all("crash" if code else "empty_output", f"the host {how}" + (f": {said}" if said else ""))
+        reason = _last_words((self._matcher.half() + b"\n" + self._stderr).strip())
+        self._matcher.lose_all(
+            "crash" if code else "empty_output", f"the host {how}" + (f": {reason}" if reason else "")
+        )
         self._unsent.clear()
 
 
-def _last_words(said: bytes) -> str:
-    """What a host says that cannot begin is an object with its reason."""
+def _last_words(output: bytes) -> str:
+    """Return the reason that a host printed before it exited, or its last output."""
     with contextlib.suppress(ValueError, RecursionError):
-        told = msgspec.json.decode(said)
-        if isinstance(told, dict) and isinstance(told.get("error"), str):
-            return str(told["error"])
-    return said.decode("utf-8", "replace")
+        document = msgspec.json.decode(output)
+        if isinstance(document, dict) and isinstance(document.get("error"), str):
+            return str(document["error"])
+    return output.decode("utf-8", "replace")
 
 
 def _read_some(descriptor: int) -> bytes | None:
-    """A piece of what is there; empty at the end of the stream, None if nothing is there yet."""
+    """Read a chunk; empty at the end of the stream, None if nothing is there yet."""
     try:
         return os.read(descriptor, _CHUNK)
     except BlockingIOError:

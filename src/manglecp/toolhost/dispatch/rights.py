@@ -15,8 +15,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from manglecp.toolhost.dispatch.line import Refused
-from manglecp.toolhost.dispatch.messages import Call
+from manglecp.toolhost.dispatch.messages import Call, CallRefused
 from manglecp.toolhost.leases import input_digest
 
 __all__ = ["Right"]
@@ -87,5 +86,5 @@ def _states() -> Any:
     return states
 
 
-def _refused(why: str) -> Refused:
-    return Refused("tool_error", f"the call has no lease: {why}", "lease_refused")
+def _refused(why: str) -> CallRefused:
+    return CallRefused("tool_error", f"the call has no lease: {why}", "lease_refused")

@@ -1,20 +1,12 @@
-"""One effect per idempotency key, whichever host would have it.
+"""One effect per idempotency key, whichever host would run it.
 
-A host remembers what it answered under a key. That is not enough for a pool: the same key may reach another host while
-the first one works, after it was replaced, or after it died with the answer unsaid. So the pool remembers, too:
+A host remembers its answers by key, but the same key may reach another host while the first one works, after it was
+replaced, or after it died before answering. So the pool keeps a table, per identity and action:
 
-=============== ======================================================================================
-under the key    what a call with it gets
-=============== ======================================================================================
-a running call   waits for it, and then what is said below
-a success        the same answer for a minute, its change made to the state that this call brought
-unknown outcome  ``outcome_unknown`` again: nothing is sent, for the effect may have happened
-other input      ``idempotency_conflict``
-a failure        is run: it failed, and may be tried again
-=============== ======================================================================================
-
-A key belongs to an identity and an action. An unknown outcome has no end of time, because nobody can say when it would
-be safe: whoever has found out uses a new key. Of both kinds the oldest go first when there are too many.
+* a running call with the key: wait for it;
+* a success within the last minute: the same answer, its change applied to the state of this call;
+* an unknown outcome: ``outcome_unknown`` again, without expiry; verify the effect, then use a new key;
+* other input under the key: ``idempotency_conflict``; a failure: the call runs.
 """
 
 from __future__ import annotations
@@ -25,22 +17,22 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from manglecp.toolhost.canonical import canonical_digest
-from manglecp.toolhost.dispatch.errors import DispatchError, failure
-from manglecp.toolhost.dispatch.messages import Answer, Call
+from manglecp.toolhost.dispatch.messages import Answer, Call, DispatchError, failure
 from manglecp.toolhost.state import apply_state, state_delta
 
-__all__ = ["Keys"]
+__all__ = ["IdempotencyTable"]
+
 
 TTL: Final = 60.0
 MAX_ENTRIES: Final = 1_024
 MAX_BYTES: Final = 67_108_864
-"""Of the answers that are kept, all together."""
+"""Of all kept answers together."""
 
 _Name: TypeAlias = tuple[str, str, str]
 
 
 class _Entry(NamedTuple):
-    """What a call with this input came to; ``answer`` None if nobody knows."""
+    """The result of a call with this input; ``answer`` None if the outcome is unknown."""
 
     input_digest: str
     expires: float
@@ -50,7 +42,7 @@ class _Entry(NamedTuple):
 
 
 class _Memory:
-    """Entries, oldest first and not too many."""
+    """Entries by age, bounded in number and bytes."""
 
     def __init__(self) -> None:
         self._entries: dict[_Name, _Entry] = {}
@@ -78,8 +70,8 @@ class _Running(NamedTuple):
     over: asyncio.Event
 
 
-class Keys:
-    """The keys of one pool. ``clock`` is the event loop's: monotonic, and the one of the deadlines."""
+class IdempotencyTable:
+    """The idempotency keys of one pool. ``clock`` is the event loop's, as for the deadlines."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -95,7 +87,7 @@ class Keys:
         deadline: float,
         doubtful: Callable[[], bool],
     ) -> Answer | DispatchError:
-        """Run a call unless its key says better. ``doubtful`` tells of one that was given up whether it was sent."""
+        """Run a call unless its key has a result. ``doubtful`` returns whether a cancelled call may have been sent."""
         if not call.idempotency_key:
             return await run()
         name = (call.identity, call.aid, call.idempotency_key)
@@ -137,7 +129,7 @@ class Keys:
 
 
 def _ran(call: Call, result: DispatchError) -> bool:
-    """Whether the effect happened and only its answer is missing: it was too long, or is none."""
+    """Return whether the effect happened and only its answer is missing: it was too long, or invalid."""
     if call.idempotent:
         return False
     return result.get("code") == "bad_output" or (result["type"], result.get("code")) == ("parse_error", "oversize")

@@ -1,0 +1,365 @@
+"""How host processes are started: settings, limits, programs that actions may start, and the command itself.
+
+========================== ================================ =======
+variable                   meaning                          default
+========================== ================================ =======
+MACHINA_TOOLHOST_TIMEOUT    seconds that a call may take      30
+MACHINA_TOOLHOST_POOL_SIZE  hosts that are kept per plugin    2
+========================== ================================ =======
+
+``MACHINA_TOOLHOST_TIMEOUT_MS`` is the C++ client's and has two meanings there; it is not read here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from manglecp.toolhost.context import SETTINGS
+from manglecp.toolhost.sandbox import Profile
+
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "MAX_TIMEOUT",
+    "TIMEOUT_VARIABLE",
+    "HostCommand",
+    "LaunchedHost",
+    "PoolLimits",
+    "ProgramFinder",
+    "SettingError",
+    "check_settings",
+    "default_pool_size",
+    "default_timeout",
+    "is_timeout",
+    "launch",
+    "library_paths",
+]
+
+
+TIMEOUT_VARIABLE: Final = "MACHINA_TOOLHOST_TIMEOUT"
+DEFAULT_TIMEOUT: Final = 30.0
+DEFAULT_POOL_SIZE: Final = 2
+MAX_TIMEOUT: Final = 86_400.0
+MAX_POOL_SIZE: Final = 64
+
+
+class SettingError(ValueError):
+    """An environment variable holds an invalid value; the text names it and the valid range."""
+
+
+def is_timeout(value: object) -> bool:
+    """Return whether this is a valid number of seconds for a caller to wait; 0 is a deadline that is over."""
+    return type(value) in (int, float) and 0 <= value <= MAX_TIMEOUT  # type: ignore[operator]
+
+
+def check_settings(size: object, seconds: object) -> None:
+    """Raise ValueError for an invalid pool size or timeout; None leaves it to the environment."""
+    if size is not None and (type(size) is not int or not 1 <= size <= MAX_POOL_SIZE):
+        raise ValueError(f"size is {size!r}, and has to be a whole number from 1 to {MAX_POOL_SIZE}")
+    if seconds is not None and (not is_timeout(seconds) or seconds == 0):
+        raise ValueError(f"timeout is {seconds!r}: seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}")
+
+
+def default_timeout(environ: Mapping[str, str]) -> float:
+    """Return the seconds that a call may take (IPC-35)."""
+    name = TIMEOUT_VARIABLE
+    text = environ.get(name, "")
+    if not text.strip():
+        return DEFAULT_TIMEOUT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MAX_TIMEOUT:
+        raise SettingError(f"{name}={text!r}: seconds are expected, more than 0 and at most {MAX_TIMEOUT:.0f}")
+    return seconds
+
+
+def default_pool_size(environ: Mapping[str, str]) -> int:
+    """Return the number of hosts per plugin."""
+    name = "MACHINA_TOOLHOST_POOL_SIZE"
+    text = environ.get(name, "").strip()
+    if not text:
+        return DEFAULT_POOL_SIZE
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_POOL_SIZE):
+        raise SettingError(f"{name}={text!r}: a whole number from 1 to {MAX_POOL_SIZE} is expected")
+    return int(text)
+
+
+class PoolLimits(NamedTuple):
+    """Limits of one pool."""
+
+    pipelined: int = 32
+    """Calls of tier 0 that share a host."""
+    queued: int = 1_024
+    """Calls that may wait for a host."""
+    attempts: int = 3
+    """Hosts that one call is tried on, at most."""
+    calls_per_host: int = 10_000
+    """Calls after which a host is replaced."""
+    growth: int = 268_435_456
+    """Bytes of resident memory gained since its first answer after which a host is replaced."""
+    health_interval: float = 5.0
+    """Seconds between two health checks of a host."""
+    health_timeout: float = 5.0
+    start_timeout: float = 20.0
+    backoff: float = 0.05
+    """Seconds before a failed start is repeated; doubled each time."""
+    max_backoff: float = 5.0
+    rest: float = 30.0
+    """Seconds that a run may keep an idle host. Its next call gets another one."""
+
+    def check(self) -> None:
+        """Raise ValueError for an invalid limit, by name."""
+        for name in ("pipelined", "attempts", "calls_per_host"):
+            _check_number(name, getattr(self, name), whole=True, least=1)
+        _check_number("queued", self.queued, whole=True, least=0)
+        _check_number("growth", self.growth, whole=True, least=-sys.maxsize)
+        for name in ("health_interval", "health_timeout", "start_timeout", "backoff", "max_backoff", "rest"):
+            _check_number(name, getattr(self, name), whole=False, least=0.001)
+
+
+def _check_number(name: str, value: object, *, whole: bool, least: float) -> None:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int if whole else (int, float))
+        or not least <= value <= sys.maxsize
+    ):
+        kind = "a whole number" if whole else "a number"
+        raise ValueError(f"limits: {name} is {value!r}, and has to be {kind} of at least {least}")
+
+
+EVERY: Final = "*"
+"""Allows every program that an action names."""
+
+_PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")
+_SYSTEM: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
+"""The sandbox opens the libraries of these anyway, and nothing else of them."""
+_MOST_FILES: Final = 200
+_LARGEST_PTH: Final = 65_536
+_LEAST_DEPTH: Final = 2
+"""Parts of a path: what lies directly in the root of the disk belongs to the system or to all users."""
+_HOME: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)
+
+
+class ProgramFinder:
+    """Resolves programs by name, on the dispatcher's ``PATH`` or by a setting of the same name.
+
+    An action names a program; the operator decides whether it may be started, and where it lies.
+    """
+
+    def __init__(self, environ: Mapping[str, str], settings: Mapping[str, str] | None = None) -> None:
+        folders = environ.get("PATH", os.defpath).split(os.pathsep)
+        # A relative folder of PATH would depend on the working directory.
+        self._search = os.pathsep.join(folder for folder in folders if folder.startswith("/"))
+        self._settings = settings or {}
+
+    def find(self, name: str) -> str | None:
+        """Return the absolute path of a program, given by name or path."""
+        named = self._settings.get(name, name)
+        if named.startswith("/"):
+            return shutil.which(named)
+        return shutil.which(named, path=self._search) if named and "/" not in named and self._search else None
+
+    def startable(self, name: str, allowed: Iterable[str]) -> str | None:
+        """Return the path of the program if it is allowed, by name or by path."""
+        path = self.find(name)
+        if path is None:
+            return None
+        return path if any(each in (EVERY, name) or self.find(each) == path for each in allowed) else None
+
+
+def library_paths(program: str) -> Iterator[str]:
+    """Yield what a Python interpreter reads beside the system libraries; nothing for other programs.
+
+    That is its library, the one of its base environment, and folders of editable installs. All are found without
+    running it, from ``pyvenv.cfg`` and ``.pth`` files. Hidden folders and folders wider than a project are left out.
+    """
+    path = Path(program)
+    if _PYTHON.fullmatch(path.name):
+        yield from _environment(path.parent.parent)
+        yield from _environment(path.resolve().parent.parent)
+
+
+def _environment(prefix: Path) -> Iterator[str]:
+    marker = prefix / "pyvenv.cfg"
+    if marker.is_file():
+        yield str(marker)
+        if made_from := _HOME.search(marker.read_text(encoding="utf-8", errors="replace")):
+            yield from _library(Path(made_from[1]).resolve().parent)
+    yield from _library(prefix)
+
+
+def _library(prefix: Path) -> Iterator[str]:
+    if prefix not in _SYSTEM:
+        yield from (str(folder) for folder in (prefix / "lib", prefix / "lib64") if folder.is_dir())
+        for file in sorted(prefix.glob("lib/python3*/site-packages/*.pth"))[:_MOST_FILES]:
+            yield from _editable_installs(file)
+
+
+def _editable_installs(file: Path) -> Iterator[str]:
+    """Yield the folders that a ``.pth`` file adds to the import path."""
+    home = Path.home()
+    for line in file.read_bytes()[:_LARGEST_PTH].decode(errors="replace").splitlines():
+        folder = Path(line.strip())
+        hidden = any(part.startswith(".") for part in folder.parts)
+        wide = len(folder.parts) <= _LEAST_DEPTH or home.is_relative_to(folder)
+        if folder.is_absolute() and not hidden and not wide and folder.is_dir():
+            yield str(folder)
+
+
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_PR_SET_PDEATHSIG: Final = 1
+_prctl: Final = ctypes.CDLL(None).prctl  # looked up before any fork: a child may only call it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCommand:
+    """How to start the host of one plugin.
+
+    A host of ours takes the numbers of two inherited descriptors, one to read its lease key from and one to write
+    progress and logs to, and the id of its parent, to end with it. A foreign host knows none of these options; if it
+    enforces leases, ``issues_leases`` has them requested on the pipe.
+    """
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    lease_key_option: str | None = None
+    progress_option: str | None = None
+    parent_option: str | None = None
+    issues_leases: bool = False
+
+    @classmethod
+    def for_plugin(
+        cls,
+        plugin: str,
+        environ: Mapping[str, str],
+        *,
+        sha256: str | None = None,
+        sandbox: Profile = "strict",
+        workspace: Sequence[str] = (),
+        readable: Sequence[str] = (),
+        executables: Sequence[str] = (),
+        user: tuple[int, int] | None = None,
+        degrade: bool = False,
+        limits: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> HostCommand:
+        """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
+
+        The paths, the user that root becomes and ``degrade`` are those of :mod:`manglecp.toolhost.sandbox`; ``limits``
+        are fields of its policy: ``memory``, ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``.
+        ``settings`` reach the actions through the environment, which other users cannot read, unlike the command line.
+        A host that cannot be sandboxed as asked exits at once.
+        """
+        options = ["--sandbox", sandbox]
+        for option, paths in (("--workspace", workspace), ("--readable", readable), ("--executable", executables)):
+            for path in paths:
+                options += [option, path]
+        if user is not None:
+            options += ["--user", f"{user[0]}:{user[1]}"]
+        for name, value in (limits or {}).items():
+            options += ["--limit", f"{name}={value}"]
+        if degrade:
+            options.append("--degrade")
+        if sha256 is not None:
+            options += ["--sha256", sha256]
+        return cls(
+            argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", plugin, *options),
+            environ={**cls.inherited(environ), **({SETTINGS: json.dumps(dict(settings))} if settings else {})},
+            lease_key_option="--lease-key-fd",
+            progress_option="--progress-fd",
+            parent_option="--parent",
+        )
+
+    def listing(self) -> HostCommand:
+        """Return the command that lists what this one serves."""
+        argv = list(self.argv)
+        argv[argv.index("--serve")] = "--list"
+        return HostCommand(argv=tuple(argv), environ=self.environ, parent_option=self.parent_option)
+
+    @staticmethod
+    def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+        """Return what a host needs of our environment; secrets are not among it."""
+        return {name: environ[name] for name in _INHERITED if name in environ}
+
+
+class LaunchedHost(NamedTuple):
+    """A started process, its lease key, and our end of its progress pipe."""
+
+    process: subprocess.Popen[bytes]
+    lease_key: bytes | None
+    progress: int | None
+
+
+def launch(command: HostCommand, *, heard: bool = True) -> LaunchedHost:
+    """Start the process; raises OSError. Its reports are discarded unless ``heard``.
+
+    Call it in a thread that outlives the host: the kernel takes the end of the *thread* that forked for the end of the
+    parent.
+    """
+    argv = list(command.argv)
+    if command.parent_option is not None:
+        argv += [command.parent_option, str(os.getpid())]
+    theirs: list[int] = []
+    progress: int | None = None
+    lease_key: bytes | None = None
+    try:
+        if command.lease_key_option is not None:
+            lease_key = secrets.token_bytes(32)
+            key_end, written = os.pipe()
+            theirs.append(key_end)
+            os.write(written, lease_key)
+            os.close(written)
+            argv += [command.lease_key_option, str(key_end)]
+        if command.progress_option is not None:
+            if heard:
+                progress, events_end = os.pipe()
+            else:  # no wake-ups for what is discarded
+                events_end = os.open(os.devnull, os.O_WRONLY)
+            theirs.append(events_end)
+            argv += [command.progress_option, str(events_end)]
+        process = subprocess.Popen(
+            argv,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(command.environ),
+            start_new_session=True,
+            pass_fds=theirs,
+            # A preexec_fn forces a fork that copies our page tables, and blocks the loop meanwhile. Only a foreign host
+            # needs it: ours sets its own parent death signal.
+            preexec_fn=_dying_with(os.getpid()) if command.parent_option is None else None,
+        )
+    except BaseException:
+        if progress is not None:
+            os.close(progress)
+        raise
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+    return LaunchedHost(process, lease_key, progress)
+
+
+def _dying_with(parent: int) -> Callable[[], None]:
+    """Return what the child runs before it becomes the host: no host outlives its parent."""
+
+    def bind() -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the signal was set
+            os._exit(1)
+
+    return bind

@@ -1,0 +1,357 @@
+"""Matching of a host's response lines to its requests, without I/O.
+
+The contract has no correlation id: the next line answers the oldest open request. A line that no request waits for, one
+that is no answer, or one that names another call breaks that order for good: the stream is *spoiled*, and every open
+request is lost.
+
+A request is answered or lost (:class:`HostLost`) exactly once. A loss states whether any byte had been written
+(``sent``) and whether the host was working on it (``suspect``): hosts work in order, so that is the oldest request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any, Final, Literal
+
+from manglecp.toolhost.dispatch.messages import Call, DispatchError, ErrorCode, ErrorType, decode, failure
+
+__all__ = [
+    "MAX_OUTPUT",
+    "WORK_TIME",
+    "DeadlineTimer",
+    "HostLost",
+    "LineBuffer",
+    "Loss",
+    "Request",
+    "ResponseMatcher",
+    "loss_error",
+    "loss_type",
+    "lost_to_neighbour",
+    "may_repeat",
+]
+
+
+MAX_OUTPUT: Final = 1_048_576
+"""Bytes that one answer may have, its newline not counted (IPC-36)."""
+
+
+class LineBuffer:
+    """Splits a stream into lines at byte 0x0A, holding at most one line.
+
+    U+2028, a carriage return or a form feed is content. A line that outgrows the limit is dropped *while* it is read;
+    what follows it cannot be told from its tail, so the stream is over: :attr:`overflowed` stays true.
+    """
+
+    def __init__(self, limit: int = MAX_OUTPUT) -> None:
+        self.limit = limit
+        self.overflowed = False
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Add a chunk; return the lines that it completes, without their newlines."""
+        if self.overflowed:
+            return []
+        *ends, rest = data.split(b"\n")
+        lines: list[bytes] = []
+        for end in ends:
+            if self._size + len(end) > self.limit:
+                self._give_up()
+                return lines
+            if self._pieces:
+                self._pieces.append(end)
+                end = b"".join(self._pieces)
+                self._pieces.clear()
+                self._size = 0
+            lines.append(end)
+        if self._size + len(rest) > self.limit:
+            self._give_up()
+        elif rest:
+            self._pieces.append(rest)
+            self._size += len(rest)
+        return lines
+
+    def half(self) -> bytes:
+        """Return the incomplete last line."""
+        return b"".join(self._pieces)
+
+    def _give_up(self) -> None:
+        self.overflowed = True
+        self._pieces.clear()
+        self._size = 0
+
+
+WORK_TIME: Final = 30.0
+"""Seconds that a request may keep its host busy, by default."""
+
+Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
+
+
+class HostLost(Exception):
+    """No answer will come."""
+
+    def __init__(self, loss: Loss, detail: str, *, sent: bool, suspect: bool) -> None:
+        super().__init__(loss, detail)
+        self.loss = loss
+        self.detail = detail
+        self.sent = sent
+        self.suspect = suspect
+
+
+class Request:
+    """One request line: the bytes left to write, and the future of its answer."""
+
+    __slots__ = (
+        "answer",
+        "call_id",
+        "deadline",
+        "excused",
+        "hasty",
+        "left",
+        "loss",
+        "rest",
+        "sent",
+        "shared",
+        "work_time",
+    )
+
+    def __init__(
+        self,
+        line: bytes,
+        answer: asyncio.Future[dict[str, Any]],
+        call_id: str | None = None,
+        *,
+        shared: bool = False,
+        hasty: bool = False,
+        work_time: float = WORK_TIME,
+    ) -> None:
+        self.rest: bytes | memoryview = line
+        self.call_id = call_id
+        self.answer = answer
+        self.shared = shared
+        self.hasty = hasty
+        """The caller waits for less than the action may take."""
+        self.work_time = work_time
+        """Seconds that the action may take."""
+        self.sent = False
+        self.excused = False
+        self.loss: tuple[Loss, str] | None = None
+        self.deadline = inf
+        self.left = False
+        """The host works on it, and no caller waits any more."""
+
+    def written(self, count: int) -> None:
+        """Record that so many more bytes were written."""
+        self.sent = True
+        self.rest = b"" if count == len(self.rest) else memoryview(self.rest)[count:]
+
+    def settle(self) -> None:
+        """Clear the deadline."""
+        self.deadline = inf
+
+
+class ResponseMatcher:
+    """The open requests of one host, oldest first.
+
+    A caller may leave while the host works for others: the request stays in its place, and its answer is dropped.
+    """
+
+    def __init__(
+        self,
+        on_late: Callable[[], None] | None = None,
+        limit: int = MAX_OUTPUT,
+        on_left: Callable[[Request], None] | None = None,
+    ) -> None:
+        self._on_late = on_late
+        self._on_left = on_left
+        """Called when the host begins a request whose caller has left."""
+        self._lines = LineBuffer(limit)
+        self._waiting: deque[Request] = deque()
+        self.spoiled = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is open, not even one whose caller has left."""
+        return not self._waiting
+
+    @property
+    def open(self) -> Iterable[Request]:
+        """The open requests, oldest first."""
+        return self._waiting
+
+    @property
+    def oldest(self) -> Request | None:
+        """The request that the host works on."""
+        return self._waiting[0] if self._waiting else None
+
+    def wanted_by_others(self, request: Request) -> bool:
+        """Return whether the caller of another request still waits."""
+        return any(other is not request and not other.answer.done() for other in self._waiting)
+
+    def add(self, request: Request) -> None:
+        """Append a request."""
+        self._waiting.append(request)
+
+    def withdraw(self, request: Request) -> None:
+        """Remove a request that was never sent."""
+        request.settle()
+        with contextlib.suppress(ValueError):  # it may have been lost in the meantime
+            self._waiting.remove(request)
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes of the host, and resolve the requests that they answer."""
+        if self.spoiled:
+            return
+        for line in self._lines.feed(data):
+            self._take(line)
+            if self.spoiled:
+                return
+        if self._lines.overflowed:
+            self._spoil("oversize", f"the answer has more than {self._lines.limit} bytes")
+
+    def half(self) -> bytes:
+        """Return the line that the host never finished."""
+        return self._lines.half()
+
+    def lose_all(self, loss: Loss, detail: str) -> None:
+        """Fail every open request, for this reason unless it has an earlier one."""
+        self.spoiled = True
+        for position, request in enumerate(self._waiting):
+            request.settle()
+            kind, reason = request.loss or (loss, detail)
+            if not request.answer.done():
+                suspect = position == 0 and request.sent and not request.excused
+                request.answer.set_exception(HostLost(kind, reason, sent=request.sent, suspect=suspect))
+        self._waiting.clear()
+
+    def _take(self, line: bytes) -> None:
+        if not self._waiting:
+            self._spoil("crash", "the host wrote a line that nobody had asked for")
+            return
+        request = self._waiting[0]
+        if not line:
+            self._spoil("empty_output", "the host answered with an empty line")
+            return
+        try:
+            document = decode(line)
+        except ValueError as error:
+            self._spoil("parse_error", f"the answer is no JSON object: {error}; it begins {line[:200]!r}")
+            return
+        named = document.get("call_id")
+        if named is not None and request.call_id is not None and named != request.call_id:
+            self._spoil("crash", "the host answered another call than the one whose turn it was")
+            return
+        if not request.sent or request.rest:
+            self._spoil("crash", "the host answered before it had the whole request")
+            return
+        self._waiting.popleft()
+        request.settle()
+        if not request.answer.done():
+            request.answer.set_result(document)
+        elif self._on_late is not None:
+            self._on_late()
+        if self._on_left is not None and self._waiting and self._waiting[0].answer.done():
+            self._on_left(self._waiting[0])
+
+    def _spoil(self, loss: Loss, detail: str) -> None:
+        """Mark the stream as out of order; the cause is attributed to the oldest request."""
+        self.spoiled = True
+        if self._waiting and self._waiting[0].loss is None:
+            self._waiting[0].loss = (loss, detail)
+
+
+_TIMER_ROUNDING: Final = 0.001
+"""Seconds that a timer may fire too early: some event loops count in milliseconds."""
+
+
+class DeadlineTimer:
+    """One timer for all deadlines of a host, for hardly any is missed.
+
+    It is set to the earliest deadline; when it fires, ``overdue`` is called for each open request whose deadline has
+    passed, the earliest first.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, matcher: ResponseMatcher, overdue: Callable[[Request], None]
+    ) -> None:
+        self._loop = loop
+        self._matcher = matcher
+        self._overdue = overdue
+        self._timer: asyncio.TimerHandle | None = None
+        self._next = inf
+
+    def set(self, request: Request, when: float) -> None:
+        """Set the deadline of an open request, in the time of the event loop."""
+        request.deadline = when
+        if when < self._next:
+            self._schedule(when)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self, when: float) -> None:
+        self.close()
+        self._next = when
+        self._timer = self._loop.call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._next = inf
+        now = self._loop.time() + _TIMER_ROUNDING
+        late = [request for request in self._matcher.open if request.deadline <= now]
+        try:
+            for request in sorted(late, key=lambda request: request.deadline):
+                if request.deadline <= now:  # the callback of another one may have settled it
+                    request.settle()
+                    self._overdue(request)
+        finally:
+            when = min((request.deadline for request in self._matcher.open), default=inf)
+            if when < self._next:
+                self._schedule(when)
+
+
+_MEANING: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {
+    "timeout": ("timeout", None),
+    "crash": ("crash", None),
+    "parse_error": ("parse_error", None),
+    "oversize": ("parse_error", "oversize"),
+    "empty_output": ("parse_error", "empty_output"),
+    "cancelled": ("exception", "cancelled"),
+}
+_REPEATABLE: Final = frozenset[Loss]({"crash", "parse_error", "empty_output"})
+
+
+def lost_to_neighbour(call: Call, lost: HostLost) -> bool:
+    """Return whether a call without effects was lost because of its neighbour."""
+    return lost.sent and not lost.suspect and not call.exclusive
+
+
+def may_repeat(call: Call, lost: HostLost, *, probe: bool) -> bool:
+    """Return whether the call may be sent to another host.
+
+    A request that was sent is repeated only if it has no effect (tier 0), and is idempotent or was lost to a neighbour:
+    the authority of an effect is spent when it is sent. What would fail on every host (a deadline, an answer that is
+    too long) is not repeated, nor is the probe of a half-open breaker.
+    """
+    if lost.loss not in _REPEATABLE:
+        return False
+    return not lost.sent or lost_to_neighbour(call, lost) or (call.idempotent and not call.exclusive and not probe)
+
+
+def loss_type(lost: HostLost) -> ErrorType:
+    """Return the error type of a loss."""
+    return _MEANING[lost.loss][0]
+
+
+def loss_error(call: Call, lost: HostLost) -> DispatchError:
+    """Return the error for the caller."""
+    kind, code = _MEANING[lost.loss]
+    if (
+        lost.sent and not call.idempotent and code != "oversize"
+    ):  # an answer that is too long shows at least that it ran
+        code = "outcome_unknown"
+    return failure(call.aid, kind, lost.detail, code=code)
