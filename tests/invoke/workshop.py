@@ -14,22 +14,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from manglecp.base.digest import digest_text
 from manglecp.harness import MutationReady, ToolRequests
-from manglecp.harness.states import redeem_call
 from manglecp.intent import Domain, Identity
 from manglecp.invoke.confirmation import AutoConfirm, Secrets, sign
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack import Pack
 from manglecp.store import Store, open_store
-from manglecp.toolhost import Answer, DispatchError, failure
+from manglecp.toolhost import Answer, Call, DispatchError, PlanPermit, Right, failure
 from manglecp.wire import WireError, receive
 from manglecp.wire.messages import InvokeRequest, InvokeResult, ProgressPayload
 from tests.intent.packs import NOW, request
 
 ME = Identity("me", frozenset({"explain_policy"}), "local")
 SECRETS = Secrets(local=b"a secret of this test, 32 bytes.")
+Authority = MutationReady | ToolRequests | PlanPermit
 Work = Callable[[dict[str, Any]], Any | Awaitable[Any]]
 
 
@@ -52,11 +51,13 @@ class Bench:
     _pending: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
 
     async def call(
-        self, aid: str, *, authority: MutationReady | ToolRequests, call_id: str, input_json: str, **more: Any
+        self, aid: str, *, authority: Authority, call_id: str, input_json: str, **more: Any
     ) -> Answer | DispatchError:
         action = next(one for one in self.pack.actions.values() if one.aid == aid)
-        assert isinstance(authority, MutationReady if action.tier > 0 else ToolRequests)
-        redeem_call(authority, call_id=call_id, tool_name=aid, input_digest=digest_text(input_json))
+        right = Right(Call(aid=aid, call_id=call_id, input_json=input_json, tier=action.tier, authority=authority))
+        assert isinstance(authority, MutationReady if action.tier > 0 else (ToolRequests, PlanPermit))
+        right.check()
+        right.spend(effect=action.tier > 0)
         self.calls.append({"aid": aid, "call_id": call_id, "input_json": input_json, **more})
         given = json.loads(input_json)
         self.ran.append((action.name, given))

@@ -31,7 +31,7 @@ from manglecp.invoke.run_rules import RunRules, Spoken
 from manglecp.invoke.running import Execution
 from manglecp.invoke.turns import ChainTerms, GateRefused, Reads, RunTerms, Turns
 from manglecp.mangle import MangleError
-from manglecp.pack import Profile
+from manglecp.pack import Profile, default_governance
 from manglecp.toolhost import Dispatcher
 from manglecp.wire import WireError
 from manglecp.wire.messages import Event, InvokeResult, StateDelta
@@ -48,7 +48,9 @@ class _Chain(NamedTuple):
 
     terms: ChainTerms
     reads: Reads
-    """Whose results somebody reads: later steps, and whoever gets the answer."""
+    """The steps whose results later steps or the answer use."""
+    is_judged: bool
+    """Whether runs have turns: those with effects, and all under a package that is not the shipped default."""
 
 
 class CarryingOut:
@@ -85,15 +87,16 @@ class CarryingOut:
         rules = self._rules(accepted)
         if self._spoken.arguments:
             await rules.prepare()
+        execution = self._execution(accepted, rules, watch)
         try:
-            ended = await self._execution(accepted, rules, watch).go()
+            ended = await execution.go()
         except GateRefused as refused:
             nothing = Told(run_id=accepted.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
-            return await self._over(journal, "failed", None, gate_refused(refused, nothing))
+            return await self._over(journal, "failed", None, gate_refused(refused, nothing), execution.outcomes)
         except MangleError:
             _log.exception("the rules of %s failed during run %s", self._newest().pack.name, accepted.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
-            return await self._over(journal, "failed", None, failure)
+            return await self._over(journal, "failed", None, failure, execution.outcomes)
         watch.progress("", steps, steps)
         answering = self._answering(accepted, rules)
         events = answering.events(ended)
@@ -139,17 +142,20 @@ class CarryingOut:
         extracted = {step.number for step in plan.definition.steps if self._spoken.reads(step.action)}
         if len(self._chains) >= _CHAINS:
             self._chains.clear()
-        found = self._chains[plan] = _Chain(terms, Reads(plan.read_by_steps, plan.told | extracted))
+        shipped = package.digest == terms.pinned == default_governance().digest
+        reads = Reads(plan.read_by_steps, plan.told | extracted)
+        found = self._chains[plan] = _Chain(terms, reads, plan.has_effects or not shipped)
         return found
 
     def _execution(self, accepted: Accepted, rules: RunRules, watch: Watch) -> Execution:
         admission, run = accepted.admission, accepted.admission.run
         chain = self._chain(accepted.plan)
+        terms = RunTerms(run, admission.digest, admission.approval, chain.terms) if chain.is_judged else None
         return Execution(
             run=run,
             plan=accepted.plan,
             args=accepted.args,
-            turns=Turns(RunTerms(run, admission.digest, admission.approval, chain.terms)),
+            turns=None if terms is None else Turns(terms),
             reads=chain.reads,
             policies=self._policies,
             actions=Dispatched(self._dispatcher, accepted.identity.name, self._claims.of(run)),
@@ -174,7 +180,8 @@ class CarryingOut:
             witness = self._finished(ended, events, paused=undecided)
         except GateRefused as refused:
             if not ended.effects:
-                return await self._over(journal, "failed", None, gate_refused(refused, answering.told(ended, events)))
+                refusal = gate_refused(refused, answering.told(ended, events))
+                return await self._over(journal, "failed", None, refusal, ended.outcomes)
             undecided, witness = True, None
             ended = ended.undecided(refused)
             answer = answering.answer(ended, events, 0)
@@ -182,10 +189,10 @@ class CarryingOut:
             assert ended.culprit is not None
             await journal.undecided(ended.culprit, witness, encoded(answer))
             return answer
-        return await self._over(journal, _end_state(ended, answer), witness, answer)
+        return await self._over(journal, _end_state(ended, answer), witness, answer, ended.outcomes)
 
     def _finished(self, ended: Ended, events: tuple[Event, ...], *, paused: bool) -> Witness | None:
-        """The witness of the last turn; None if policies let none be opened."""
+        """The witness of the last turn; None if the run has none."""
         if ended.turn is None:
             return None
         return ended.turn.finish(
@@ -195,9 +202,16 @@ class CarryingOut:
             paused=paused,
         )
 
-    async def _over(self, journal: Journal, end: EndState, witness: Witness | None, answer: Answer) -> Answer:
+    async def _over(
+        self,
+        journal: Journal,
+        end: EndState,
+        witness: Witness | None,
+        answer: Answer,
+        outcomes: Sequence[Outcome] = (),
+    ) -> Answer:
         lasting = not (isinstance(answer, WireError) and answer.row.recoverable)
-        await journal.ended(end, witness, encoded(answer), lasting=lasting)
+        await journal.ended(end, witness, encoded(answer), outcomes, lasting=lasting)
         self._point("ended")
         return answer
 

@@ -1,9 +1,9 @@
 """What a run writes down, and when.
 
-A chain without effects leaves one entry in the ledger, at its end. A chain with effects is *durable*: before an effect
-is sent it is on record that it will be, together with the witness of the turn that permits it; what came of it is on
-record before anything rests on it. Results of reads are kept with the next of these records: a read that was lost is
-done again and harms nobody.
+A run without effects leaves one entry in the ledger, at its end: its admission, digests of each step, its end. A run
+with effects is *durable*: before an effect is sent it is on record that it will be, together with the witness of the
+turn that permits it; what came of it is on record before anything rests on it. Results of reads are kept with the next
+of these records: a read that was lost is repeated.
 
 The ledger gets digests and names. Values go into the journal only, sealed, and are deleted with the end of the run.
 What rules keep for a later run (``keep``) stays, sealed too, as long as the run is known.
@@ -65,9 +65,17 @@ class Journal(Protocol):
     async def cancelling(self) -> None:
         """The run is being taken back because somebody asked for it: whoever goes on with it must not go forward."""
 
-    async def ended(self, end: EndState, witness: Witness | None, answer: bytes, *, lasting: bool = True) -> None:
-        """The run is over, and this is its answer. One that is not ``lasting`` invites to try again: the request key
-        is free for that."""
+    async def ended(
+        self,
+        end: EndState,
+        witness: Witness | None,
+        answer: bytes,
+        outcomes: Sequence[Outcome] = (),
+        *,
+        lasting: bool = True,
+    ) -> None:
+        """The run is over, and this is its answer. ``outcomes`` are those of its steps. An answer that is not
+        ``lasting`` invites a retry: it frees the request key."""
 
     async def undecided(self, culprit: Outcome, witness: Witness | None, answer: bytes) -> None:
         """Nobody but a person can say how the run goes on. Until then this is its answer."""
@@ -108,11 +116,20 @@ class Unrecorded:
     async def undecided(self, *_: object) -> None:
         raise AssertionError("a chain without effects leaves nothing in doubt")
 
-    async def ended(self, end: EndState, witness: Witness | None, answer: bytes, *, lasting: bool = True) -> None:
+    async def ended(
+        self,
+        end: EndState,
+        witness: Witness | None,
+        answer: bytes,
+        outcomes: Sequence[Outcome] = (),
+        *,
+        lasting: bool = True,
+    ) -> None:
         body: dict[str, Any] = {
             "admission": self._admission.record(),
             "state": end,
             "answer_digest": digest_bytes(answer),
+            "steps": [_entry(one) for one in outcomes],
         }
         if witness is not None:
             body["witness"] = witness.kept
@@ -201,7 +218,15 @@ class Durable:
         await self._in_thread(write)
         self.cancel_asked = True
 
-    async def ended(self, end: EndState, witness: Witness | None, answer: bytes, *, lasting: bool = True) -> None:
+    async def ended(
+        self,
+        end: EndState,
+        witness: Witness | None,
+        answer: bytes,
+        outcomes: Sequence[Outcome] = (),  # noqa: ARG002 - each has its own entry already
+        *,
+        lasting: bool = True,
+    ) -> None:
         def write() -> None:
             with self._store.writing() as tx:
                 self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
@@ -317,11 +342,12 @@ def note_of(outcome: Outcome) -> bytes:
 
 def _entry(outcome: Outcome) -> dict[str, Any]:
     """For the ledger: digests and codes."""
-    assert outcome.call is not None
+    call = outcome.call
     entry = {
-        "call": outcome.call.call_id,
+        "step": outcome.number,
+        "call": None if call is None else call.call_id,
         "action": outcome.action,
-        "input_digest": outcome.call.input_digest,
+        "input_digest": None if call is None else call.input_digest,
         "status": outcome.status,
         "output_digest": outcome.output_digest,
         "code": outcome.code,

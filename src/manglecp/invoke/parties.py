@@ -13,12 +13,12 @@ from manglecp.harness import MutationReady, ToolRequests
 from manglecp.invoke import outcomes
 from manglecp.invoke.calls import Call, Effect, Outcome
 from manglecp.invoke.turns import GateRefused, Reads, Resumption, Turn
-from manglecp.toolhost import Slots
+from manglecp.toolhost import PlanPermit, Slots
 
 __all__ = ["Actions", "Ended", "HandedOver", "History", "Permit", "Reason", "Rules", "Watch"]
 
 Reason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
-Permit: TypeAlias = MutationReady | ToolRequests
+Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
 
 
 class HandedOver(Exception):
@@ -79,7 +79,7 @@ class History:
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How the loop ended. ``turn`` is still open: it is closed on the answer. None if none could be opened."""
+    """How the loop ended. ``turn`` is still open: it is closed on the answer. None if the run has none."""
 
     outcomes: tuple[Outcome, ...]
     effects: tuple[Effect, ...]

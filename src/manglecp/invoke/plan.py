@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from manglecp.intent import Definition, Step
 from manglecp.invoke.calls import defaults_of, secret_names
 from manglecp.pack import ActionDescription
+from manglecp.toolhost import PlanPermit
 
 __all__ = ["Plan", "Unplannable"]
 
@@ -98,6 +99,12 @@ class Plan:
         """The steps whose results the tool returns."""
         named = {number for _, number, _ in self.definition.results}
         return frozenset(named or {self.definition.steps[-1].number})
+
+    def permit(self, run: str) -> PlanPermit:
+        """The right of a run without effects to its calls: no step of it is attempted twice."""
+        if self.has_effects:
+            raise ValueError("above tier 0 a turn authorises each call")
+        return PlanPermit({f"{run}/s{step.number}/1": self.action(step).aid for step in self.definition.steps})
 
     @cached_property
     def gates(self) -> int:

@@ -4,6 +4,9 @@ The loop knows four things that can happen: a round of reads, a round of effects
 the chain, and a request to stop. In each of them the order is the same: what is about to happen is permitted by a turn,
 then recorded if it is an effect, then done, and what came of it is a row of the turn that follows.
 
+A run without effects has no turn: its plan permits its calls. Where the pack brings its own governance, one turn is
+made of all of it at its end.
+
 A failure is dealt with as the chain says: go on, stop, or take back what was done, last first. An effect whose outcome
 nobody knows ends the loop at once: neither going on nor taking back would be right. Only an action that may be repeated
 is tried again first, a few times, each behind a gate of its own, and before anything else is decided: until then it may
@@ -71,7 +74,7 @@ class Execution:
         run: str,
         plan: Plan,
         args: Mapping[str, Any],
-        turns: Turns,
+        turns: Turns | None,
         reads: Reads,
         policies: Callable[[], PolicyPackage],
         actions: Actions,
@@ -83,10 +86,14 @@ class Execution:
         history: History | None = None,
         events: Callable[[Sequence[Outcome]], list[dict[str, Any]]],
     ) -> None:
+        """``turns`` is None if no turn of the run is to be judged, which takes a plan without effects."""
         self._run = run
         self._plan = plan
         self._args = args
-        self._turns = turns
+        self._all_turns = turns
+        self._plan_permit = None if plan.has_effects else plan.permit(run)
+        self._rounds_read: list[tuple[Sequence[Call], Sequence[Outcome]]] = []
+        """Of a run without effects that is judged at its end."""
         self._policies = policies
         self._actions = actions
         self._rules = rules
@@ -99,33 +106,42 @@ class Execution:
         self._history = history
         self._events = events
         self._secrets = plan.secrets
-        self._outcomes: list[Outcome] = []
+        self.outcomes: list[Outcome] = []
+        """How steps ended so far."""
         self._doubted: dict[tuple[str, int], Outcome] = {}
         """By kind and number: sent, nobody knows how it ended, and to be repeated."""
         self._unsaved: list[Outcome] = []
         self._slots: Slots = {}
         self._attempts: dict[tuple[str, int], int] = {}
         if history is not None:
-            self._outcomes += history.outcomes
+            self.outcomes += history.outcomes
             self._doubted |= {(call.kind, call.number): in_doubt(call) for call in history.unfinished}
             self._slots |= history.slots
             self._attempts |= history.attempts
         self._reads = reads
-        self._turn: Turn
-        self._begun = False
-        """Is there a turn?"""
+        self._open_turn: Turn | None = None
+
+    @property
+    def _turns(self) -> Turns:
+        assert self._all_turns is not None
+        return self._all_turns
+
+    @property
+    def _turn(self) -> Turn:
+        assert self._open_turn is not None
+        return self._open_turn
 
     @property
     def _happened(self) -> bool:
         """Is there an effect, or may there be one?"""
-        known = any(effect.status != "undone" for effect in effects_of(self._outcomes))
-        return known or bool(self._doubted) or any(one.kind == "undo" for one in self._outcomes)
+        known = any(effect.status != "undone" for effect in effects_of(self.outcomes))
+        return known or bool(self._doubted) or any(one.kind == "undo" for one in self.outcomes)
 
     async def go(self) -> Ended:
         """Carry it out until it ends, or until only a person can say how it goes on."""
         try:
-            self._turn = self._open(first=True)
-            self._begun = True
+            if self._plan_permit is None:
+                self._open_turn = self._open(first=True)
             return await self._rounds()
         except _Undecided as undecided:
             return self._ended("needs_decision", undecided.culprit)
@@ -135,10 +151,10 @@ class Execution:
         assert self._history is not None  # somebody began it
         unknown = list(self._doubted.values())
         self._leave_doubts()
-        self._turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=self._history.resumption)
-        self._begun = True
+        resumed = self._history.resumption
+        self._open_turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=resumed)
         stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
-        return self._ended("needs_decision", stuck[0] if stuck else stuck_at(self._plan, self._outcomes, code))
+        return self._ended("needs_decision", stuck[0] if stuck else stuck_at(self._plan, self.outcomes, code))
 
     async def _rounds(self) -> Ended:
         if self._doubted:
@@ -150,7 +166,7 @@ class Execution:
         while culprit is None:
             if self._cancelled:
                 return await self._stopped("cancelled", None)
-            together = self._plan.ready({one.number for one in self._outcomes if one.kind == "do"})
+            together = self._plan.ready({one.number for one in self.outcomes if one.kind == "do"})
             if not together:
                 return self._ended(None, None)
             if time.monotonic() >= self._deadline:
@@ -202,24 +218,24 @@ class Execution:
             return
         for call, outcome in unknown:
             turn.effects([call], [outcome])
-        self._turn, self._begun = turn, True
+        self._open_turn = turn
         raise _Undecided(stuck[0])
 
     def _undecided_after_effects(self, closed: GateRefused) -> None:
         """Before the first effect a refusal is an answer. Afterwards it leaves things as nobody wanted them."""
         if self._happened:
             self._leave_doubts()
-            raise _Undecided(refused(closed, self._outcomes)) from closed
+            raise _Undecided(refused(closed, self.outcomes)) from closed
 
     def _said(self, question: Callable[[Sequence[Outcome]], T]) -> T:
         """What rules say about the run so far. Where they fail, the same holds as for a gate."""
         try:
-            return question(self._outcomes)
+            return question(self.outcomes)
         except MangleError as error:
             if not self._happened:
                 raise
             self._leave_doubts()
-            raise _Undecided(at_last(self._outcomes, "rules_failed", type(error).__name__)) from error
+            raise _Undecided(at_last(self.outcomes, "rules_failed", type(error).__name__)) from error
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
@@ -260,7 +276,7 @@ class Execution:
 
     def _leave_doubts(self) -> None:
         """Nothing more is tried: what may have happened is told as that."""
-        self._outcomes.extend(self._doubted.values())
+        self.outcomes.extend(self._doubted.values())
         self._doubted.clear()
 
     def _refuse_lost_secrets(self, steps: Sequence[Step]) -> None:
@@ -275,13 +291,13 @@ class Execution:
 
     def _can_be_left(self) -> bool:
         """Is all that it still needs on record?"""
-        settled = {one.number for one in self._outcomes if one.kind == "do"}
+        settled = {one.number for one in self.outcomes if one.kind == "do"}
         left = [step for step in self._plan.definition.steps if step.number not in settled]
         return self._plan.has_effects and not any(map(self._needs_secret, left))
 
     async def _call(self, step: Step) -> Call:
         attempt = self._attempts[("do", step.number)] = self._attempts.get(("do", step.number), 0) + 1
-        outputs = {one.number: one.output for one in self._outcomes if one.kind == "do" and one.status == "done"}
+        outputs = {one.number: one.output for one in self.outcomes if one.kind == "do" and one.status == "done"}
         kept = {}
         for one in step.arguments:
             if one.source == "kept":
@@ -292,21 +308,27 @@ class Execution:
         return call_of(*given)
 
     async def _read(self, calls: Sequence[Call]) -> None:
-        try:
-            permit = self._turn.request(calls)
-        except GateRefused as closed:
-            self._undecided_after_effects(closed)
-            raise
+        permit = self._plan_permit or self._requested(calls)
         reading = self._giving_up.begin(calls, self._actions.give_up, self._watch.cancelled)
         try:
             answers = await self._together(calls, permit)
         finally:
             self._giving_up.end(reading)
         outcomes = [outcome for outcome, _ in answers]
-        self._turn.answer(outcomes)
+        if self._plan_permit is None:
+            self._turn.answer(outcomes)
+        elif self._all_turns is not None:
+            self._rounds_read.append((calls, outcomes))
         self._slots = self._merged(answers)
         for outcome in outcomes:
             self._settle(outcome)
+
+    def _requested(self, calls: Sequence[Call]) -> Permit:
+        try:
+            return self._turn.request(calls)
+        except GateRefused as closed:
+            self._undecided_after_effects(closed)
+            raise
 
     async def _act(self, calls: Sequence[Call]) -> None:
         """Behind the gate: the record first, then the effect, then the record of what came of it."""
@@ -316,8 +338,8 @@ class Execution:
                 calls,
                 claims=self._claims(),
                 reads=self._reads,
-                events=self._events(self._outcomes),
-                states=states_of(self._outcomes),
+                events=self._events(self.outcomes),
+                states=states_of(self.outcomes),
             )
         except GateRefused as closed:
             self._undecided_after_effects(closed)
@@ -328,7 +350,7 @@ class Execution:
         self._at("started", calls)
         answers = await self._together(calls, ready, record=True)
         self._slots = self._merged(answers)
-        self._turn = self._open()
+        self._open_turn = self._open()
         unknown = [outcome for outcome, _ in answers if outcome.status == "unknown"]
         again = unknown if all(map(_may_repeat, unknown)) else []
         known = [outcome for outcome, _ in answers if outcome not in again]
@@ -339,7 +361,7 @@ class Execution:
             self._doubted[outcome.kind, outcome.number] = outcome
         for outcome in known:
             self._doubted.pop((outcome.kind, outcome.number), None)
-            self._outcomes.append(outcome)
+            self.outcomes.append(outcome)
         if unknown and not again:
             raise _Undecided(next((one for one in unknown if not _may_repeat(one)), unknown[0]))
 
@@ -360,7 +382,7 @@ class Execution:
         return [one for some in answers for one in some]
 
     async def _one(self, call: Call, permit: Permit, record: bool) -> _Answers:
-        self._watch.progress(call.action.name, len(self._outcomes), len(self._plan.definition.steps))
+        self._watch.progress(call.action.name, len(self.outcomes), len(self._plan.definition.steps))
         seconds = max(self._deadline - time.monotonic(), 0.001)
         outcome, slots = await self._actions(call, permit, self._slots, seconds)
         self._watch.point(f"answered:{call.group}")
@@ -386,14 +408,14 @@ class Execution:
         return merged
 
     def _settle(self, outcome: Outcome) -> None:
-        self._outcomes.append(outcome)
+        self.outcomes.append(outcome)
         self._unsaved.append(outcome)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def _failed(self) -> Outcome | None:
         """The failure that ends the chain: one that would have it undone before one that only stops it."""
-        failed = [one for one in self._outcomes if one.status == "failed" and one.kind == "do"]
+        failed = [one for one in self.outcomes if one.status == "failed" and one.kind == "do"]
         if not failed:
             return None
         ending = [one for one in failed if self._plan.step(one.number).on_error != "continue"]
@@ -410,7 +432,7 @@ class Execution:
     async def _undo(self) -> None:
         """Take back what can be taken back, last first. Where that fails nothing before it is touched: it may rest on
         what is still there."""
-        for done in reversed([one for one in self._outcomes if one.kind == "do" and may_stand(one)]):
+        for done in reversed([one for one in self.outcomes if one.kind == "do" and may_stand(one)]):
             call = done.call
             if call is None or not call.is_effect or not self._plan.step(done.number).lasting:
                 continue
@@ -421,7 +443,7 @@ class Execution:
                 return
 
     def _undoing(self, number: int) -> Outcome | None:
-        return next((one for one in self._outcomes if one.kind == "undo" and one.number == number), None)
+        return next((one for one in self.outcomes if one.kind == "undo" and one.number == number), None)
 
     async def _take_back(self, done: Outcome, call: Call) -> bool:
         """Try to undo one step; whether it can be tried at all."""
@@ -441,10 +463,14 @@ class Execution:
 
     def _ended(self, reason: Reason | None, culprit: Outcome | None) -> Ended:
         self._leave_doubts()
+        if self._plan_permit is not None and self._all_turns is not None:
+            self._open_turn = self._open(first=True)
+            for calls, outcomes in self._rounds_read:
+                self._open_turn.effects(calls, outcomes)
         return Ended(
-            outcomes=tuple(self._outcomes),
-            effects=effects_of(self._outcomes),
-            turn=self._turn if self._begun else None,
+            outcomes=tuple(self.outcomes),
+            effects=effects_of(self.outcomes),
+            turn=self._open_turn,
             reads=self._reads,
             reason=reason,
             culprit=culprit,

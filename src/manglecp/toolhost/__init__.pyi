@@ -11,7 +11,7 @@ from .dispatch.messages import (
     ErrorCode as ErrorCode,
     failure as failure,
 )
-from .dispatch.rights import Right as Right
+from .dispatch.rights import PlanPermit as PlanPermit, Right as Right
 from .effects import SAFE as SAFE
 from .external_decorator import external as external
 from .externals import serve_externals as serve_externals

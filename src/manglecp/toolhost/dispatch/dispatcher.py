@@ -27,6 +27,7 @@ from manglecp.toolhost.state import Artifact, Slots
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
+    from manglecp.toolhost.dispatch.rights import PlanPermit
 
 __all__ = ["CallOptions", "DispatchedRun", "Dispatcher", "Served"]
 
@@ -60,7 +61,7 @@ class CallOptions(TypedDict, total=False):
     call_id: str
     timeout: float
     """Seconds; can only shorten the time of the action."""
-    authority: MutationReady | ToolRequests | None
+    authority: MutationReady | ToolRequests | PlanPermit | None
     """What permits the call under its ``call_id``; above tier 0 a ``MutationReady`` that names it."""
     not_after: Callable[[], float] | None
     """Until when it may begin, on the monotonic clock; called when its lease is issued, which ends there."""

@@ -24,6 +24,7 @@ from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, fu
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
+    from manglecp.toolhost.dispatch.rights import PlanPermit
 
 __all__ = [
     "MAX_REQUEST",
@@ -135,7 +136,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     identity: str = ""
     call_id: str = msgspec.field(default_factory=random_id)
-    authority: MutationReady | ToolRequests | None = None
+    authority: MutationReady | ToolRequests | PlanPermit | None = None
     """What permits it; above tier 0 there has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
     """Until when it may begin, on the monotonic clock; called when the lease is issued, since it may have moved."""

@@ -1,24 +1,46 @@
 """The right to make a call: what its authority says about this action, these input bytes, this call id.
 
 Above tier 0 there is one kind of right: a ``MutationReady`` of the harness whose mutation names the call. It is spent
-just before anything is sent, once, whoever else holds it at the same time; and a call that was sent is never sent
-again for it, for nobody can tell that the first time had no effect. To try once more takes a new turn and a new id.
-A call of tier 0 needs no right. If it brings an authority (the ``ToolRequests`` of a turn, or a ``MutationReady``),
-that has to permit it, once as well.
+just before anything is sent, once, also under concurrency. A call that was sent is never sent again for it, because its
+effect may have happened. A retry takes a new turn and a new call id.
+A call of tier 0 needs no right. If it brings an authority (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a
+``MutationReady``), that has to permit it, once as well.
 
-A right is looked at twice. Before the call waits for a host, so that one without a right bothers nobody; and when its
-lease is made, which is when it is spent.
+A right is checked before the call waits for a host, and checked and spent when its lease is made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, final
 
 from manglecp.toolhost.dispatch.messages import Call, CallRefused
 from manglecp.toolhost.leases import input_digest
 
-__all__ = ["Right"]
+__all__ = ["PlanPermit", "Right"]
+
+
+@final
+class PlanPermit:
+    """The right to the tier 0 calls of an admitted plan, each once. It is no right to anything above tier 0."""
+
+    __slots__ = ("_unspent",)
+
+    def __init__(self, calls: Mapping[str, str]) -> None:
+        """``calls`` are the action ids of the plan's steps by their call ids, which name run, step and attempt."""
+        self._unspent = dict(calls)
+
+    def permits(self, call_id: str, tool_name: str, _input_digest: str) -> bool:
+        """Whether the plan has this call and it was not spent. Input bytes are not fixed when a plan is admitted."""
+        return self._unspent.get(call_id) == tool_name
+
+    def spend(self, call_id: str, tool_name: str) -> bool:
+        """Use up the right to a call; False if there is none."""
+        # One atomic pop decides between concurrent callers.
+        if self._unspent.get(call_id) != tool_name:
+            return False
+        return self._unspent.pop(call_id, None) is not None
 
 
 class Right:
@@ -39,10 +61,13 @@ class Right:
         self._demand(effect=call.exclusive)
         if call.authority is None:
             return
-        try:
+        if isinstance(call.authority, PlanPermit):
             permitted = call.authority.permits(*self._named)
-        except _states().Forged as forged:
-            raise _refused(str(forged)) from None
+        else:
+            try:
+                permitted = call.authority.permits(*self._named)
+            except _states().Forged as forged:
+                raise _refused(str(forged)) from None
         if not permitted:
             raise _refused("its authority does not name this call, or was spent on it")
 
@@ -55,8 +80,13 @@ class Right:
         authority = self._call.authority
         if authority is None or self._spent:
             return
-        states = _states()
         call_id, tool_name, digest = self._named
+        if isinstance(authority, PlanPermit):
+            if not authority.spend(call_id, tool_name):
+                raise _refused("its plan does not have this call, or it was made already")
+            self._spent = True
+            return
+        states = _states()
         try:
             states.redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)
         except (states.Forged, states.WrongMutation) as refusal:
@@ -71,6 +101,9 @@ class Right:
         if authority is None:
             if effect:
                 raise _refused("above tier 0 it takes a MutationReady that names it")
+            return
+        if not effect and isinstance(authority, PlanPermit):
+            self._demanded = effect
             return
         states = _states()
         if not isinstance(authority, states.MutationReady if effect else (states.MutationReady, states.ToolRequests)):
