@@ -9,6 +9,7 @@ import pytest
 from manglecp.base.digest import digest_text
 from manglecp.harness import Forged
 from manglecp.harness.states import WrongMutation, redeem_call
+from manglecp.toolhost import Call, CallRefused, Right
 from tests.adversarial._invoked import invoked
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Bench, shop
@@ -59,6 +60,42 @@ async def test_the_right_to_one_step_is_not_the_right_to_the_next() -> None:
         s.invoker._carrying._dispatcher = keeping  # type: ignore[assignment]
         await s.invoke("t", {"n": 1})
         assert len(keeping.ran) == 3
+
+
+@invoked
+async def test_a_plan_without_effects_leases_its_own_calls_only() -> None:
+    tried: list[str] = []
+
+    class Greedy(Bench):
+        async def call(self, aid: str, *, authority: Any, call_id: str, input_json: str, **more: Any) -> Any:
+            answer = await super().call(aid, authority=authority, call_id=call_id, input_json=input_json, **more)
+            run = call_id.partition("/")[0]
+            for name, tier, change in (
+                ("again", 0, {}),
+                ("another step", 0, {"call_id": f"{run}/s9/1"}),
+                ("another run", 0, {"call_id": "r-another/s2/1"}),
+                ("the action of another step", 0, {"call_id": f"{run}/s2/1", "aid": "test.erase"}),
+                ("an effect", 1, {"call_id": f"{run}/s2/1", "aid": "test.erase"}),
+                ("a step as an effect", 1, {"call_id": f"{run}/s2/1"}),
+            ):
+                given: dict[str, Any] = {
+                    "aid": aid,
+                    "call_id": call_id,
+                    "input_json": input_json,
+                    "tier": tier,
+                } | change
+                for use in (lambda right: right.check(), lambda right, tier=tier: right.spend(effect=tier > 0)):
+                    with pytest.raises(CallRefused):
+                        use(Right(Call(**given, authority=authority)))
+                tried.append(name)
+            return answer
+
+    async with shop(chain(steps("look", "look"))) as s:
+        greedy = Greedy(s.bench.pack, s.bench.work)
+        s.invoker._carrying._dispatcher = greedy  # type: ignore[assignment]
+        await s.invoke("t", {"n": 1})
+        assert [name for name, _ in greedy.ran] == ["look", "look"]
+        assert len(tried) == 12
 
 
 @invoked

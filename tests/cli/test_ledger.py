@@ -100,31 +100,12 @@ def test_an_export_can_be_verified_anywhere(run: Run, store: Path) -> None:
     assert (forged.exit_code, "its content is not what was hashed" in forged.stdout) == (1, True)
 
 
-def test_runs_that_are_alike_are_stored_in_little_and_shown_whole(run: Run, store: Path) -> None:
-    reads(store, 8)
-    database = sqlite3.connect(store)
-    stored = "SELECT seq, length(body) + length(names) FROM ledger WHERE pattern IS NOT NULL ORDER BY seq"
-    apart = dict(database.execute(stored).fetchall())
-    assert [*apart][-7:] == [2, 3, 4, 5, 6, 7, 8], "all but the first, of which nobody knows that there are others"
-    assert max(apart.values()) < 2_500
-    assert apart[8] < 1_500, "when they are recognised it is known that policies stay the same"
-    assert database.execute("SELECT count(*) FROM ledger_pattern").fetchone()[0] <= 2
+def test_runs_without_effects_are_stored_in_little(run: Run, store: Path) -> None:
+    reads(store, 3)
+    entries = json.loads(run("ledger", "list", "--json").stdout)
+    assert [entry["kind"] for entry in entries] == ["run"] * 3
+    assert max(len(json.dumps(entry["body"])) for entry in entries) < 1_500
     assert run("ledger", "verify").exit_code == 0
-    first, last = (json.loads(run("ledger", "show", number, "--json").stdout) for number in ("1", "8"))
-    assert first["body"].keys() == last["body"].keys()
-    Path("witness.json").write_text(json.dumps(last["body"]["witness"]))
-    assert run("harness", "verify", "witness.json").exit_code == 0
-    assert run("ledger", "export", "ledger.jsonl").exit_code == 0
-    assert min(map(len, Path("ledger.jsonl").read_text().splitlines())) > 10_000
-    assert run("ledger", "verify", "ledger.jsonl", "--expect", head(run)).exit_code == 0
-    database.execute("DROP TRIGGER ledger_pattern_stays")
-    database.execute("UPDATE ledger_pattern SET pattern = replace(pattern, 'accepted', 'rejected')")
-    database.commit()
-    database.close()
-    found = json.loads(run("ledger", "verify", "--json").stdout)
-    assert found["findings"][: len(apart)] == [
-        f"entry {number} is damaged: it is no entry any more" for number in apart
-    ]
 
 
 def test_an_empty_ledger(run: Run, store: Path) -> None:

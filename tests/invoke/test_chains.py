@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from manglecp.base.digest import digest_text
 from manglecp.harness import verify
-from manglecp.pack import ActionDescription, Pack
+from manglecp.pack import ActionDescription, Pack, default_governance
 from tests.intent.packs import action, pack
+from tests.invoke.turns import changed
 from tests.invoke.workshop import Fails, shop
 
 NUMBER = {"n": {"type": "integer"}}
@@ -39,13 +43,80 @@ async def test_steps_run_in_order_and_hand_on_results() -> None:
     assert [event.status for event in answer.observability.events] == ["success"] * 3
 
 
-async def test_a_read_only_chain_is_one_turn_and_one_entry() -> None:
-    async with shop(chain(steps("look"))) as s:
+async def test_a_read_only_chain_is_one_entry_without_a_turn() -> None:
+    async with shop(chain(steps("look", "look"), 'skip_step(2, "Enough.") :- step_status(1, "look", "success").')) as s:
         await s.invoke("t", {"n": 1})
-        assert [kind for kind, _ in s.ledger()] == ["run"]
+        ((kind, body),) = s.ledger()
+        (call,) = s.bench.calls
+    assert kind == "run"
+    assert body.keys() == {"admission", "state", "answer_digest", "steps"}
+    assert body["state"] == "succeeded"
+    first, second = body["steps"]
+    assert first == {
+        "step": 1,
+        "action": "look",
+        "call": call["call_id"],
+        "input_digest": digest_text(call["input_json"]),
+        "status": "done",
+        "output_digest": digest_text('{"n": 1}'),
+    }
+    assert second == {"step": 2, "action": "look", "status": "skipped"}
+    assert len(msgspec.json.encode(body)) < 1_500
 
 
-async def test_a_long_chain_is_one_turn_as_well() -> None:
+async def test_a_read_that_fails_is_in_the_entry_by_its_code() -> None:
+    async with shop(chain(steps("look"))) as s:
+        s.bench.work["look"] = _fail
+        await s.refused("t", {"n": 1})
+        ((_, body),) = s.ledger()
+    assert body["state"] == "failed"
+    assert [(one["status"], one["code"]) for one in body["steps"]] == [("failed", "tool_error")]
+
+
+def governed(made: Pack, **documents: Any) -> Pack:
+    """The pack with a package of its own, which it pins."""
+    package = changed(default_governance(), **documents)
+    return replace(made, governance=package, settings=replace(made.settings, governance_digest=package.digest))
+
+
+async def test_a_read_only_chain_under_governance_of_the_pack_is_judged_at_its_end() -> None:
+    async with shop(governed(chain(steps("look", "look")))) as s:
+        await s.invoke("t", {"n": 1})
+        ((kind, body),) = s.ledger()
+    verified = verify(body["witness"])
+    assert kind == "run"
+    assert verified.holds
+    assert len(verified.judgement.turn.requests) == 3  # the admission is one
+    assert len(body["steps"]) == 2
+
+
+async def test_governance_of_the_pack_refuses_a_read_only_chain_at_its_end() -> None:
+    listed = {"catalogId": "desk", "tools": [{"toolName": "test.erase", "schemaDigest": digest_text("{}")}]}
+    async with shop(governed(chain(steps("look")), tools=listed)) as s:
+        error = await s.refused("t", {"n": 1})
+        ((_, body),) = s.ledger()
+    assert error.code == "execution_failed"
+    assert error.details is not None
+    assert error.details["failure_classes"] == ["tool.unknown_or_disallowed"]
+    assert (body["state"], len(body["steps"])) == ("failed", 1)
+    assert "witness" not in body
+
+
+async def test_governance_of_the_pack_refuses_a_read_only_chain_before_it_begins() -> None:
+    tiers = {tier: {"controlProfileRef": "c://x", "humanCheckpoint": True} for tier in ("low", "moderate", "high")}
+    async with shop(governed(chain(steps("look")), risk_tiers={"tiers": tiers})) as s:
+        error = await s.refused("t", {"n": 1})
+        assert (error.code, s.bench.ran) == ("confirmation_required", [])
+
+
+async def test_an_approval_of_a_read_only_chain_is_in_its_entry() -> None:
+    async with shop(chain(steps("look"), 'needs_confirmation("t").')) as s:
+        await s.invoke("t", {"n": 1}, confirm=True)
+        (_, body) = s.ledger()[-1]
+    assert body["admission"]["approval"].startswith("confirm:")
+
+
+async def test_a_long_chain_is_one_turn_up_to_its_gate() -> None:
     """Its witness has a row for everything that happened, and goes into the ledger whole."""
     async with shop(chain(steps(*["look"] * 100, "write"))) as s:
         assert (await s.invoke("t", {"n": 1}, confirm=True)).result == {"n": 1}

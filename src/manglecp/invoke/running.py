@@ -4,8 +4,8 @@ The loop knows four things that can happen: a round of reads, a round of effects
 the chain, and a request to stop. In each of them the order is the same: what is about to happen is permitted by a turn,
 then recorded if it is an effect, then done, and what came of it is a row of the turn that follows.
 
-A run without effects has no turn: its plan permits its calls. Where the pack brings its own governance, one turn is
-made of all of it at its end.
+A run without effects has no turn: its plan permits its calls. Where the pack brings its own governance, what such a run
+does is recorded in one turn, which is judged at its end.
 
 A failure is dealt with as the chain says: go on, stop, or take back what was done, last first. An effect whose outcome
 nobody knows ends the loop at once: neither going on nor taking back would be right. Only an action that may be repeated
@@ -92,8 +92,6 @@ class Execution:
         self._args = args
         self._all_turns = turns
         self._plan_permit = None if plan.has_effects else plan.permit(run)
-        self._rounds_read: list[tuple[Sequence[Call], Sequence[Outcome]]] = []
-        """Of a run without effects that is judged at its end."""
         self._policies = policies
         self._actions = actions
         self._rules = rules
@@ -140,7 +138,7 @@ class Execution:
     async def go(self) -> Ended:
         """Carry it out until it ends, or until only a person can say how it goes on."""
         try:
-            if self._plan_permit is None:
+            if self._all_turns is not None:
                 self._open_turn = self._open(first=True)
             return await self._rounds()
         except _Undecided as undecided:
@@ -317,8 +315,8 @@ class Execution:
         outcomes = [outcome for outcome, _ in answers]
         if self._plan_permit is None:
             self._turn.answer(outcomes)
-        elif self._all_turns is not None:
-            self._rounds_read.append((calls, outcomes))
+        elif self._open_turn is not None:
+            self._open_turn.effects(calls, outcomes)
         self._slots = self._merged(answers)
         for outcome in outcomes:
             self._settle(outcome)
@@ -463,10 +461,6 @@ class Execution:
 
     def _ended(self, reason: Reason | None, culprit: Outcome | None) -> Ended:
         self._leave_doubts()
-        if self._plan_permit is not None and self._all_turns is not None:
-            self._open_turn = self._open(first=True)
-            for calls, outcomes in self._rounds_read:
-                self._open_turn.effects(calls, outcomes)
         return Ended(
             outcomes=tuple(self.outcomes),
             effects=effects_of(self.outcomes),

@@ -14,7 +14,7 @@ from manglecp.harness import MutationReady, ToolRequests
 from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
 from manglecp.toolhost.dispatch.messages import CallRefused
-from manglecp.toolhost.dispatch.rights import Right
+from manglecp.toolhost.dispatch.rights import PlanPermit, Right
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left
 from tests.toolhost.rights import authorised, closed, requested, right_to
 
@@ -74,6 +74,7 @@ def wrong(mine: Call) -> dict[str, Any]:
     return {
         "none": None,
         "a request": requested(mine),
+        "a plan": PlanPermit({mine.call_id: mine.aid}),
         "other bytes": right_to(replace(mine, input_json=mine.input_json.replace("x", "y"))),
         "another id": right_to(replace(mine, call_id="another")),
         "another action": right_to(replace(mine, aid="AID.PLUGIN.LOOK.v1")),
@@ -171,6 +172,33 @@ def test_what_has_no_effect_is_held_to_the_requests_that_it_names(tmp_path: Path
         assert isinstance(await pool.call(mine), Answer), "without an authority nothing is asked"
 
     assert hosting(tmp_path, work) == ["lease_granted", "lease_used"] * 3
+
+
+def test_a_plan_permits_each_of_its_calls_once_and_no_other(tmp_path: Path) -> None:
+    mine = replace(looking(), call_id="run-1/s1/1")
+    attempts = {
+        "another run": replace(mine, call_id="run-2/s1/1"),
+        "another step": replace(mine, call_id="run-1/s2/1"),
+        "another attempt": replace(mine, call_id="run-1/s1/2"),
+        "another action": replace(noting(tmp_path), call_id=mine.call_id, tier=0),
+    }
+
+    async def work(pool: Pool) -> None:
+        plan = PlanPermit({mine.call_id: mine.aid})
+        for name, other in attempts.items():
+            assert error(await pool.call(replace(other, authority=plan))) == REFUSED, name
+        assert isinstance(await pool.call(replace(mine, authority=plan)), Answer)
+        assert error(await pool.call(replace(mine, authority=plan))) == REFUSED
+        both = PlanPermit({mine.call_id: mine.aid})
+        rights = [Right(replace(mine, authority=both)) for _ in range(2)]
+        for right in rights:
+            right.check()
+        rights[0].spend(effect=False)
+        with pytest.raises(CallRefused, match="made already"):
+            rights[1].spend(effect=False)
+
+    assert hosting(tmp_path, work) == ["lease_granted", "lease_used"]
+    assert notes(tmp_path) == ""
 
 
 def test_a_key_gives_an_earlier_answer_and_spends_no_right(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Right:
         self._spent = False
 
     def check(self) -> None:
-        """:class:`.Refused` if the call may not be made. Nothing is spent."""
+        """:class:`.CallRefused` if the call may not be made. Nothing is spent."""
         call = self._call
         self._demand(effect=call.exclusive)
         if call.authority is None:
@@ -72,7 +72,7 @@ class Right:
             raise _refused("its authority does not name this call, or was spent on it")
 
     def spend(self, *, effect: bool) -> None:
-        """Use up the right, if there has to be one; :class:`.Refused` if there is none. ``effect``: above tier 0.
+        """Use up the right, if there has to be one; :class:`.CallRefused` if there is none. ``effect``: above tier 0.
 
         What was spent on a call that was not sent after all is still the right to it.
         """
