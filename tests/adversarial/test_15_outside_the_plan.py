@@ -84,9 +84,11 @@ async def test_a_plan_without_effects_leases_its_own_calls_only() -> None:
                     "input_json": input_json,
                     "tier": tier,
                 } | change
-                for use in (lambda right: right.check(), lambda right, tier=tier: right.spend(effect=tier > 0)):
-                    with pytest.raises(CallRefused):
-                        use(Right(Call(**given, authority=authority)))
+                right = Right(Call(**given, authority=authority))
+                with pytest.raises(CallRefused):
+                    right.check()
+                with pytest.raises(CallRefused):
+                    right.spend(effect=tier > 0)
                 tried.append(name)
             return answer
 
