@@ -65,7 +65,7 @@ class Journal:
         self.store = store
 
     def accept(self, run_id: str) -> None:
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.runs.accept(tx, new_run(run_id))
             self.store.ledger.append(tx, "admission", WITNESS, run=run_id, identity="bench")
 
@@ -80,15 +80,15 @@ class Journal:
             input_digest=PACK,
             witness="jw1_" + "b" * 64,
         )
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.runs.started(tx, run_id, 1, [start], slots=SLOTS)
             self.store.ledger.append(tx, "turn", WITNESS, run=run_id, identity="bench")
         end = StepEnd(number=number, state=StepState.DONE, output=OUTPUT, output_digest=PACK)
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.runs.finished(tx, run_id, 1, [end], slots=SLOTS)
 
     def end(self, run_id: str) -> None:
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.runs.end(tx, run_id, 1, RunState.SUCCEEDED, OUTPUT)
             self.store.ledger.append(tx, "end", WITNESS, run=run_id, identity="bench")
 

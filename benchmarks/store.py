@@ -71,7 +71,7 @@ def fill(store: Store) -> int:
     dialect = store.database.dialect
     contents = [f"definition {number} ".encode() * 90 for number in range(DOCUMENTS)]
     row = (PACK, NOW + HOUR, NOW, NOW + 2 * HOUR)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         tx.executemany(
             "INSERT INTO registry_document (digest, drop_ms, content) VALUES (?, ?, ?)",
             [(digest_bytes(content), NOW + 2 * HOUR, content) for content in contents],
@@ -90,24 +90,24 @@ class Transactions:
         self.numbers = iter(range(10**9))
 
     def commit(self) -> None:
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.nonces.burn(tx, "bench", str(next(self.numbers)), NOW)
 
     def append(self) -> None:
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.ledger.append(tx, "turn", BODY, run="run", identity="bench")
 
     def append_ten(self) -> None:
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.ledger.append_all(tx, [Note("turn", BODY, "run", "bench")] * 10)
 
     def verify(self) -> None:
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             assert self.store.ledger.verify(tx).sound
 
     def find(self) -> None:
         person, tool = self.chance.randrange(IDENTITIES), self.chance.randrange(TOOLS)
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             found = self.store.registry.find(tx, f"user-{person:05}", f"macro_{person * 1000 + tool:016x}", NOW)
         assert found is not None
 
@@ -117,7 +117,7 @@ class Transactions:
             Kept(f"macro_{person * 1000 + tool:016x}", PACK, b"new %d " % tool * 150, None, NOW + HOUR)
             for tool in range(8)
         ]
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.registry.keep(tx, f"user-{person:05}", tools, now_ms=NOW)
 
 
@@ -137,9 +137,9 @@ def measure(where: str | Path, synchronous: Synchronous, *, registry: bool) -> l
     times = 1_000 if synchronous == "normal" else 150
     cells = [median(do.commit, times), median(do.append, times), median(do.append_ten, times // 10)]
     if registry:
-        with store.reading() as tx:
+        with store.read_transaction() as tx:
             missing = max(0, 1_000 - store.ledger.head(tx).seq)
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             store.ledger.append_all(tx, [Note("turn", BODY)] * missing)
             entries = store.ledger.head(tx).seq
         cells.append(median(do.verify, 3) * 1_000 / entries)

@@ -28,7 +28,7 @@ def in_doubt(site: Site, point: str) -> Case:
 def decide(site: Site, case: Case, verdict: Verdict) -> None:
     assert case.run is not None
     output = b'{"label":"s2"}' if verdict == "happened" else None
-    with site.store.writing() as tx:
+    with site.store.write_transaction() as tx:
         site.store.runs.decide(tx, case.run.run_id, Decision(verdict=verdict, step=2, output=output), "operator")
 
 

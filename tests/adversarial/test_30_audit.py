@@ -101,7 +101,7 @@ def test_an_effect_is_on_record_although_its_entry_was_never_written(tmp_path: P
         assert case.run is not None
         assert case.shown is not None
         assert case.run.state == RunState.NEEDS_DECISION
-        with site.store.reading() as tx:
+        with site.store.read_transaction() as tx:
             entries = site.store.ledger.rows(tx, run=case.run.run_id)
         kinds = [entry.kind for entry in entries]
         assert kinds[:2] == ["admission", "turn"], "the right to it was on record before it happened"

@@ -63,7 +63,7 @@ async def _journal(path: Path, outcomes: tuple[str, ...]) -> list[str]:
             for _ in outcomes:
                 with suppress(WireError):
                     await s.invoke("t", {"n": 1}, confirm=True)
-        with store.reading() as tx:
+        with store.read_transaction() as tx:
             return [str(entry.run) for entry in store.ledger.rows(tx, kind="admission")]
     finally:
         store.close()

@@ -49,7 +49,7 @@ def letters(tmp_path: Path) -> str:
 def kinds(state: Path) -> list[str]:
     store = open_store(state / "store.sqlite3")
     try:
-        with store.reading() as tx:
+        with store.read_transaction() as tx:
             assert store.ledger.verify(tx).sound
             return [entry.kind for entry in store.ledger.rows(tx)]
     finally:
@@ -200,7 +200,7 @@ def test_a_call_goes_on_with_what_a_killed_one_began(run: Run, letters: str, tmp
     killed.kill()
     killed.communicate(timeout=PATIENCE)
     store = open_store(state / "store.sqlite3")
-    with store.writing() as tx:  # nobody wants to wait until the claim has lapsed
+    with store.write_transaction() as tx:  # nobody wants to wait until the claim has lapsed
         tx.execute("UPDATE runs SET claim_until_ms = 0")
     store.close()
     shown = run(*told)

@@ -418,7 +418,7 @@ def test_a_busy_memory(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     add(run, "a")
     store = StoredIssues(open_database(folder / ".manglecp" / "issues.db"))
     monkeypatch.setattr("manglecp.cli.issue_memory.open_database", lambda path: open_database(path, patience=0.05))
-    with store.writing():
+    with store.write_transaction():
         message = refusal(run, "claim", "a")
         assert "is being written to by another process" in message
         assert "Try again" in message

@@ -113,7 +113,7 @@ def test_an_aborted_run_keeps_an_answer_that_says_so(run: Run, store: Path) -> N
         "state": "failed",
     }
     opened = open_store(store)
-    with opened.reading() as tx:
+    with opened.read_transaction() as tx:
         answer = json.loads(opened.runs.answer(tx, doubted) or b"")
         (entry,) = opened.ledger.rows(tx, kind="decision")
     opened.close()
@@ -221,7 +221,7 @@ def test_a_run_goes_on_with_its_own_edition_of_the_pack_only(letters: Letters) -
 def test_a_run_that_somebody_carries_out_is_left_to_them(letters: Letters, store: Path) -> None:
     letters.decide("--did-not")
     opened = open_store(store)
-    with opened.reading() as tx:
+    with opened.read_transaction() as tx:
         digest = opened.runs.list(tx)[0].pack_digest
     assert opened.runs.claim("somebody", 60_000, [digest], 5) is not None
     opened.close()

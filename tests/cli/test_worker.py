@@ -50,7 +50,7 @@ def left(run: Run, pack: str, work: Path) -> str:
 def state_of(store: Path, run_id: str) -> RunState:
     opened = open_store(store)
     try:
-        with opened.reading() as tx:
+        with opened.read_transaction() as tx:
             shown = opened.runs.show(tx, run_id)
         assert shown is not None
         return shown.run.state
@@ -123,7 +123,7 @@ def test_a_worker_goes_on_where_a_killed_call_stopped(
     killed.kill()
     killed.communicate(timeout=PATIENCE)
     opened = open_store(where)
-    with opened.writing() as tx:  # nobody wants to wait until the claim has lapsed
+    with opened.write_transaction() as tx:  # nobody wants to wait until the claim has lapsed
         tx.execute("UPDATE runs SET claim_until_ms = 0")
     opened.close()
     (work / "go").touch()

@@ -151,7 +151,7 @@ async def heir(site: Site, case: str, point: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async with site.opened(at, hosts=1) as (invoker, store):
-        with store.reading() as tx:
+        with store.read_transaction() as tx:
             run = store.runs.by_key(tx, ME.name, case)
         assert run is not None
         while run.state == RunState.RUNNING and await invoker.take_over(run.run_id) is None:
@@ -167,7 +167,7 @@ async def worker(site: Site, name: str, inbox: str) -> None:
 
     def at(reached: str) -> None:
         if reached == "claimed":
-            with store.reading() as tx:
+            with store.read_transaction() as tx:
                 for run in store.runs.list(tx, limit=50):
                     if run.owner is not None and run.fence > 1 and (run.run_id, run.fence) not in seen:
                         seen.add((run.run_id, run.fence))

@@ -195,7 +195,7 @@ class Site:
         return place.read_text().split("\n")[:-1] if place.exists() else []
 
     def run(self, case: str) -> Run | None:
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             return self.store.runs.by_key(tx, "me", case)
 
     def over(self, case: str) -> Run | None:
@@ -207,7 +207,7 @@ class Site:
         """Fill in what became of it."""
         case.run = self.run(case.name)
         if case.run is not None:
-            with self.store.reading() as tx:
+            with self.store.read_transaction() as tx:
                 case.shown = self.store.runs.show(tx, case.run.run_id)
         case.effects = self.effects(case.name)
         case.answers = self.said("answers", case.name)
@@ -215,7 +215,7 @@ class Site:
         case.died_ms = deaths[0]["at_ms"] if deaths else None
 
     def verify(self) -> None:
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             assert not self.store.ledger.verify(tx).findings
             assert not self.store.runs.list(tx, RunState.RUNNING), "a run was left behind"
 

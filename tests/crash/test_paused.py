@@ -61,7 +61,7 @@ def test_a_paused_coordinator_does_not_act_late(
         assert (case.run.state, case.run.step, case.run.code) == (RunState.NEEDS_DECISION, 2, "outcome_unknown")
         assert not case.effects
         # A person looks, and sees that it did not happen. So it is done: once.
-        with site.store.writing() as tx:
+        with site.store.write_transaction() as tx:
             site.store.runs.decide(tx, case.run.run_id, Decision(verdict="did_not", step=2), "operator")
         answer = site.ask("w", case.name, case.tool)
         os.kill(pid, signal.SIGCONT)

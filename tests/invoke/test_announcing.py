@@ -79,25 +79,25 @@ class Asking:
 
     def found(self, macro_id: str, after: int = 0, identity: Identity = ME) -> tuple[object, ...] | None:
         """What an invocation would find."""
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             kept = self.store.registry.find(tx, identity.name, macro_id, self.now + after)
         if kept is None:
             return None
         return self.documents.read(kept.document).definition, kept.not_before_ms, kept.expires_at_ms
 
     def proof(self, macro_id: str) -> str:
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             kept = self.store.registry.find(tx, ME.name, macro_id, self.now)
         assert kept is not None
         return self.documents.read(kept.document).proof_digest
 
     def writes(self) -> int:
         """When the entries were written last."""
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             return int(tx.execute("SELECT max(kept_ms) FROM registry").fetchone()[0])
 
     def evict(self) -> None:
-        with self.store.writing() as tx:
+        with self.store.write_transaction() as tx:
             self.store.registry.sweep(tx, self.now, most=0)
 
 

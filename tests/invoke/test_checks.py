@@ -156,7 +156,7 @@ async def test_tools_without_a_window_are_kept_for_a_while(limits: Any, kept: in
 async def test_tools_may_be_evicted_for_want_of_room() -> None:
     async with shop(chain(steps("look"), lasting("1h"))) as s:
         mine = (await s.tools())["t"]
-        with s.store.writing() as tx:
+        with s.store.write_transaction() as tx:
             assert s.store.registry.sweep(tx, NOW // 1_000_000, most=0).evicted_inside == 1
         assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
 
@@ -197,7 +197,7 @@ async def test_a_window_that_has_not_begun() -> None:
     clock = Clock()
     async with shop(chain(steps("look"), lasting("1h")), clock=clock) as s:
         mine = (await s.tools())["t"]
-        with s.store.writing() as tx:
+        with s.store.write_transaction() as tx:
             kept = s.store.registry.find(tx, ME.name, mine, NOW // 1_000_000)
             assert kept is not None
             later = kept._replace(not_before_ms=NOW // 1_000_000 + 1_500)

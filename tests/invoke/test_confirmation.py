@@ -166,7 +166,7 @@ async def test_a_nonce_is_remembered_for_as_long_as_its_token_holds() -> None:
         await s.invoker.invoke(request, ME)
         clock[0] += (LIFETIME_MS + 29_999) * MS
         await s.tools()
-        with s.store.writing() as tx:
+        with s.store.write_transaction() as tx:
             s.store.nonces.sweep(tx, clock[0] // MS)
         with pytest.raises(WireError, match="confirmation"):
             await s.invoker.invoke(request, ME)
@@ -177,7 +177,7 @@ async def test_a_clock_that_is_put_back_brings_no_token_back() -> None:
         asked = await challenge_of(s, {"n": 1})
         request = invocation(asked["macro_id"], {"n": 1}, confirmation_token=token_for(asked))
         await s.invoker.invoke(request, ME)
-        with s.store.writing() as tx:  # by a clock that is two hours fast
+        with s.store.write_transaction() as tx:  # by a clock that is two hours fast
             s.store.nonces.sweep(tx, NOW // MS + 7_200_000)
         with pytest.raises(WireError, match="confirmation"):
             await s.invoker.invoke(request, ME)

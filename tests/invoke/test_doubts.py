@@ -52,7 +52,7 @@ async def test_an_heir_of_a_cancelled_run_finds_out_what_happened_first() -> Non
     pack, store = chain(steps("put", "write"), BACK, actions=(PUT,)), open_store(":memory:")
     await begun(pack, store, "answered:s1")
     run = the_run(store).run_id
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         assert store.runs.ask_cancel(tx, run, ME.name)
     async with gone_on(pack, store) as s:
         assert names(s) == ["put", "erase"]

@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 def kept(store: Store, count: int, now_ms: int, expires_at_ms: int | None = None) -> None:
     tools = [Kept(f"m-{number}", "digest", b"{}", None, expires_at_ms) for number in range(count)]
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         store.registry.keep(tx, "me", tools, now_ms=now_ms, retention_ms=1_000)
 
 
@@ -23,7 +23,7 @@ def kept(store: Store, count: int, now_ms: int, expires_at_ms: int | None = None
 def test_old_tools_and_nonces_go() -> None:
     store = open_store(":memory:")
     kept(store, 3, now_ms=0)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         assert store.nonces.burn(tx, "me", "n", 500)
     assert tidy(store, 400) == (0, 0, 0, 0)
     assert tidy(store, DAY_MS)[:2] == (3, 1)
@@ -46,7 +46,7 @@ async def test_rounds_go_on_in_the_background() -> None:
     keeping.begin()
     async with asyncio.timeout(30):
         while True:
-            with store.reading() as tx:
+            with store.read_transaction() as tx:
                 if store.registry.find(tx, "me", "m-0", 0) is None:
                     break
             await asyncio.sleep(0.01)

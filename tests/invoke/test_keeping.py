@@ -109,5 +109,5 @@ async def test_a_step_that_failed_keeps_nothing() -> None:
     async with shop(workspace(), {"write": fails}, auto_confirm=AT_WILL) as s:
         refused = await s.refused("edit", {"path": "a.txt"})
         run = (refused.details or {})["run_id"]
-        with s.store.reading() as tx:
+        with s.store.read_transaction() as tx:
             assert s.store.runs.kept(tx, "me", run, "backup") is None

@@ -46,7 +46,7 @@ async def answered(s: Shop, **more: Any) -> InvokeResult | WireError:
 
 
 def the_run(store: Store) -> Run:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         [run] = store.runs.list(tx)
     return run
 
@@ -195,7 +195,7 @@ async def test_others_are_served_while_what_nobody_waits_for_ends(tmp_path: Path
     held, go, went_on = threading.Event(), threading.Event(), []
 
     def hold() -> None:
-        with store.writing():
+        with store.write_transaction():
             held.set()
             went_on.append(go.wait(PATIENCE / 4))
 

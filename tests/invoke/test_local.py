@@ -64,7 +64,7 @@ async def test_packs_share_a_store_and_are_closed_together(tmp_path: Path, monke
         assert [tool.name for tool in answer.payload.macro_tools] == ["list_failures"]
         assert second.domain.digest == first.domain.digest
         store = opened.store
-    with pytest.raises(sqlite3.ProgrammingError), store.reading():
+    with pytest.raises(sqlite3.ProgrammingError), store.read_transaction():
         pass
 
 

@@ -107,7 +107,7 @@ async def test_a_document_is_read_back_as_it_was() -> None:
     async with shop(chain(*RULES, frozen, actions=(call,), params=params)) as s:
         await s.tools()
         (macro_id,) = (await s.tools()).values()
-        with s.store.reading() as tx:
+        with s.store.read_transaction() as tx:
             kept = s.store.registry.find(tx, ME.name, macro_id, 0)
         assert kept is not None
         clean(kept.document.decode())

@@ -239,7 +239,7 @@ async def test_a_run_is_cancelled_by_its_key_wherever_it_is_carried_out(where: s
 
 
 def runs(store: Store) -> Sequence[Run]:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         return store.runs.list(tx)
 
 

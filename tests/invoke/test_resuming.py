@@ -68,7 +68,7 @@ async def answer(s: Shop) -> Any:
 
 
 def the_run(store: Store) -> Run:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         (run,) = store.runs.list(tx)
     return run
 
@@ -106,7 +106,7 @@ async def test_what_may_have_been_done_waits_for_a_person(point: str) -> None:
     assert len(first.bench.ran) <= 1
     assert the_run(store).state == RunState.NEEDS_DECISION
     run = the_run(store).run_id
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         store.runs.decide(tx, run, Decision(verdict="did_not", step=1), "operator")
     async with gone_on(pack, store) as s:
         assert names(s) == ["write", "look"]
@@ -206,7 +206,7 @@ async def test_a_cancelled_run_is_not_begun_again() -> None:
     pack, store = chain(steps("write", "write"), *UNDO[:1], 'reversible("t").'), open_store(":memory:")
     await begun(pack, store, "finished:s1")
     run = the_run(store).run_id
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         assert store.runs.ask_cancel(tx, run, ME.name)
     async with gone_on(pack, store) as s:
         assert names(s) == ["erase"]
@@ -217,14 +217,14 @@ async def test_a_cancelled_run_is_not_begun_again() -> None:
 async def test_whoever_cannot_read_a_run_leaves_it_to_others() -> None:
     pack, store = chain(steps("write", "write")), open_store(":memory:")
     await begun(pack, store, "finished:s1")
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         (plan,) = tx.execute("SELECT plan FROM run_values").fetchone()
         tx.execute("UPDATE run_values SET plan = ?", (b"\0{}",))
     await asyncio.sleep(2 * SHORT.claim_ms / 1_000)  # the claim has lapsed
     async with shop(pack, store=store, settings=SHORT) as unable:
         with pytest.raises(ValueError, match="definition"):
             await unable.invoker.take_over()
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             tx.execute("UPDATE run_values SET plan = ?", (plan,))
         async with gone_on(pack, store) as s:
             assert names(s) == ["write"]
@@ -240,7 +240,7 @@ async def test_a_store_that_fails_in_the_middle_of_a_run(
     pack, store = chain(steps(name, name)), open_store(":memory:")
 
     def full(given: dict[str, Any]) -> dict[str, Any]:
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             tx.execute("DROP TRIGGER IF EXISTS full")
             tx.execute("CREATE TRIGGER full BEFORE INSERT ON ledger BEGIN SELECT RAISE (ABORT, 'disk full'); END")
         return given
@@ -249,7 +249,7 @@ async def test_a_store_that_fails_in_the_middle_of_a_run(
         error = await s.refused("t", {"n": 1}, request_key="k")
     assert (error.code, error.row.recoverable) == (code, False)
     assert "Traceback" not in caplog.text
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         tx.execute("DROP TRIGGER full")
     if name == "write":
         assert error.details is not None

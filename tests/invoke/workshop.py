@@ -133,7 +133,7 @@ class Shop:
 
     def ledger(self) -> list[tuple[str, dict[str, Any]]]:
         """Kinds and bodies, after the chain was verified."""
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             assert not self.store.ledger.verify(tx).findings
             return [(entry.kind, entry.body) for entry in self.store.ledger.rows(tx)]
 

@@ -152,7 +152,7 @@ class Site:
     # --- what is written down ----------------------------------------------------------------------------------------
 
     def runs(self) -> list[Run]:
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             return list(self.store.runs.list(tx, limit=10_000))
 
     def owners(self) -> Counter[int]:
@@ -161,7 +161,7 @@ class Site:
         return Counter(int(owner.split("/")[1]) for owner in held)
 
     def verify(self) -> None:
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             assert not self.store.ledger.verify(tx).findings
 
 

@@ -29,7 +29,7 @@ PACK = plain_pack(RULES)
 
 
 def the_run(d: Desk) -> Run:
-    with d.shop.store.reading() as tx:
+    with d.shop.store.read_transaction() as tx:
         [run] = d.shop.store.runs.list(tx)
     return run
 

@@ -16,7 +16,7 @@ def main(where: str, name: str, count: str) -> None:
         digest = sha256(f"{name}{number}".encode()).hexdigest().encode()
         # What the others append, too, and first perhaps at the same moment.
         alike = Filled(Template(b'{"%d":["%b"]}' % (number, digest), {digest: 0}), [digest])
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             head = store.ledger.append(tx, "audit", {"alike": alike, "n": number}, run=name)
         print(head.seq, head.row_hash, flush=True)
     store.close()

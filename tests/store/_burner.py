@@ -12,7 +12,7 @@ def main(where: str, count: str) -> None:
     print("here", flush=True)
     sys.stdin.readline()
     for number in range(int(count)):
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             won = store.nonces.burn(tx, "kim", f"n{number}", 1000)
         if won:
             print(f"n{number}", flush=True)

@@ -26,14 +26,14 @@ class Mortal(StoredIssues):
     last: int
 
     @contextmanager
-    def writing(self) -> Iterator[StoredTables]:
+    def write_transaction(self) -> Iterator[StoredTables]:
         numbers = itertools.count(1)
 
         def die() -> None:
             if next(numbers) == self.last:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        with super().writing() as tables:
+        with super().write_transaction() as tables:
             execute = tables._execute
 
             def dying(*args: Any) -> Rows:

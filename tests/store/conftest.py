@@ -13,9 +13,10 @@ from manglecp.store.issues import Issue, IssueMemory
 from manglecp.store.issues.events import Add
 from manglecp.store.issues.stored import ISSUES, StoredIssues
 from manglecp.store.opening import open_database
+from tests.invoke.conftest import pytest_pyfunc_call
 from tests.store.postgres import postgres_url
 
-__all__ = ["Workbench", "bench", "in_a_file", "postgres_url", "store_where"]
+__all__ = ["Workbench", "bench", "in_a_file", "postgres_url", "pytest_pyfunc_call", "store_where"]
 
 
 @pytest.fixture(params=["file", "memory", "postgresql"])

@@ -62,7 +62,7 @@ def test_an_empty_memory(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("statement", ["UPDATE issue_event SET row = ''", "DELETE FROM issue_event"])
 def test_the_log_is_only_added_to(work: Workbench, statement: str) -> None:
-    with pytest.raises(StoreError, match="events are not"), work.database.writing() as tx:
+    with pytest.raises(StoreError, match="events are not"), work.database.write_transaction() as tx:
         tx.execute(statement)
     assert findings(work) == []
 
@@ -142,7 +142,7 @@ def test_events_that_were_cut_off(work: Workbench) -> None:
 
 def rewritten(work: Workbench, seq: int, **changes: object) -> Event:
     """An event that was changed and given the right hash again."""
-    with work.store.reading() as tables:
+    with work.store.read_transaction() as tables:
         (line,) = [line for line in tables.lines() if line.seq == seq]
     event = msgspec.structs.replace(read_event(line.row), **changes)
     event = msgspec.structs.replace(event, row_hash=event.computed_hash())

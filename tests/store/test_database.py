@@ -43,12 +43,12 @@ def database(opened: Opened) -> Database:
 
 
 def rows(database: Database, sql: str = "SELECT * FROM t ORDER BY x") -> list[tuple[object, ...]]:
-    with database.reading() as tx:
+    with database.read_transaction() as tx:
         return tx.execute(sql).fetchall()
 
 
 def insert(database: Database, *numbers: int, then: Exception | None = None) -> None:
-    with database.writing() as tx:
+    with database.write_transaction() as tx:
         for number in numbers:
             tx.execute("INSERT INTO t (x) VALUES (?)", (number,))
         if then is not None:
@@ -56,7 +56,7 @@ def insert(database: Database, *numbers: int, then: Exception | None = None) -> 
 
 
 def test_values_come_back(database: Database) -> None:
-    with database.writing() as tx:
+    with database.write_transaction() as tx:
         tx.execute("INSERT INTO t VALUES (?, ?, ?)", (2**62, "50 % of ?", b"\x00\xff"))
         assert tx.execute("UPDATE t SET word = word || ? WHERE x > ?", ("!", 0)).rowcount == 1
         tx.execute("INSERT INTO t VALUES (1, 'a literal ? and %', NULL)")
@@ -78,22 +78,22 @@ def test_a_block_that_raises_changes_nothing(database: Database) -> None:
 def test_a_glance_sees_what_is_there_and_holds_nothing(database: Database) -> None:
     for number in range(1, 4):
         insert(database, number)
-        with database.glancing() as tx:
+        with database.read_statement() as tx:
             assert tx.execute("SELECT count(*) FROM t WHERE x > ?", (0,)).fetchone() == (number,)
-    with pytest.raises(Exception, match=r"nowhere"), database.glancing() as tx:
+    with pytest.raises(Exception, match=r"nowhere"), database.read_statement() as tx:
         tx.execute("SELECT x FROM nowhere").fetchall()
     insert(database, 4)
     assert len(rows(database)) == 4
 
 
 def test_texts_are_ordered_by_code_points(database: Database) -> None:
-    with database.writing() as tx:
+    with database.write_transaction() as tx:
         tx.executemany("INSERT INTO pair VALUES (?, 1)", [("a",), ("B",), ("_",), ("é",), ("Z",)])
     assert [row[0] for row in rows(database, "SELECT a FROM pair ORDER BY a")] == ["B", "Z", "_", "a", "é"]
 
 
 def test_time_passes(database: Database) -> None:
-    with database.writing() as tx:
+    with database.write_transaction() as tx:
         first = tx.now_ms()
         assert 1_700_000_000_000 < first <= tx.now_ms()
 
@@ -101,7 +101,7 @@ def test_time_passes(database: Database) -> None:
 @pytest.mark.parametrize("wait", [False, True])
 def test_locked_rows_are_found(database: Database, wait: bool) -> None:
     insert(database, 1, 2)
-    with database.writing() as tx:
+    with database.write_transaction() as tx:
         found = tx.locked("SELECT x FROM t WHERE x > ? ORDER BY x LIMIT 1", (1,), wait=wait)
         assert found.fetchall() == [(2,)]
 

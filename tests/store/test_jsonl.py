@@ -67,7 +67,7 @@ def test_evidence_stays_spent(bench: Workbench, other: Workbench) -> None:
     witness = right.judgement.witness_id
     bench.memory.update(right, "kim", "a", Update(title="x"))
     import_log(other.store, export_log(bench.store))
-    with other.store.reading() as tables:
+    with other.store.read_transaction() as tables:
         assert tables.is_spent(witness, msgspec.UNSET)
 
 

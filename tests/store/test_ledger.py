@@ -30,14 +30,14 @@ def store(store_where: str) -> Iterator[Store]:
 
 
 def filled(store: Store, count: int) -> Head:
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         return store.ledger.append_all(
             tx, [Note("step", {"code": f"c{number}", "n": number}, run=f"r{number % 2}") for number in range(count)]
         )
 
 
 def findings(store: Store, expect: Head | None = None) -> list[str]:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         return store.ledger.verify(tx, expect=expect).findings
 
 
@@ -54,14 +54,14 @@ def forge(tx: Transaction) -> None:
 
 
 def test_what_was_appended_comes_back(store: Store) -> None:
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         before = tx.now_ms()
         first = store.ledger.append(
             tx, "admission", {"pack": "sha256:ab", "ü": [1, None, True]}, run="r1", identity="kim"
         )
         second = store.ledger.append(tx, "audit", {})
         after = tx.now_ms()
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         one, two = store.ledger.rows(tx)
         assert store.ledger.entry(tx, 2) == two
         assert store.ledger.entry(tx, 3) is None
@@ -80,18 +80,18 @@ def test_what_was_appended_comes_back(store: Store) -> None:
 
 
 def test_an_empty_ledger(store: Store) -> None:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         assert store.ledger.verify(tx, expect=EMPTY) == (EMPTY, 0, [])
         assert list(store.ledger.export(tx)) == []
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         assert store.ledger.append_all(tx, []) == EMPTY
 
 
 def test_questions(store: Store) -> None:
     filled(store, 6)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         store.ledger.append(tx, "end", {}, run="r1", identity="kim")
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
 
         def numbers(**asked: Any) -> list[int]:
             return [entry.seq for entry in store.ledger.rows(tx, **asked)]
@@ -110,7 +110,7 @@ def test_a_transaction_that_fails_leaves_no_entry(store: Store) -> None:
     filled(store, 1)
 
     def fail() -> None:
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             store.ledger.append(tx, "audit", {})
             raise KeyError
 
@@ -131,14 +131,14 @@ def test_a_transaction_that_fails_leaves_no_entry(store: Store) -> None:
     ],
 )
 def test_what_it_does_not_take(store: Store, note: Note, field: str) -> None:
-    with pytest.raises(Invalid) as caught, store.writing() as tx:
+    with pytest.raises(Invalid) as caught, store.write_transaction() as tx:
         store.ledger.append_all(tx, [note])
     assert caught.value.field == field
     assert findings(store, EMPTY) == []
 
 
 def test_every_kind_is_taken(store: Store) -> None:
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         for kind in sorted(KINDS):
             store.ledger.append(tx, kind, {})  # type: ignore[arg-type]  # it is one of them
     assert findings(store) == []
@@ -147,14 +147,14 @@ def test_every_kind_is_taken(store: Store) -> None:
 @pytest.mark.parametrize("statement", ["UPDATE ledger SET at_ms = 0", "DELETE FROM ledger"])
 def test_entries_stay(store: Store, statement: str) -> None:
     head = filled(store, 3)
-    with pytest.raises(StoreError, match="entries are not"), store.writing() as tx:
+    with pytest.raises(StoreError, match="entries are not"), store.write_transaction() as tx:
         tx.execute(statement)
     assert findings(store, head) == []
 
 
 def test_several_pages(store: Store) -> None:
     head = filled(store, 2500)
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         assert store.ledger.verify(tx, expect=head) == (head, 2500, [])
         assert sum(1 for _ in store.ledger.export(tx)) == 2500
 
@@ -176,7 +176,7 @@ def changed(tx: Transaction, statement: str, *params: object) -> None:
 )
 def test_an_edit(store: Store, column: str, value: object) -> None:
     filled(store, 5)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         changed(tx, f"UPDATE ledger SET {column} = ? WHERE seq = 3", value)
     assert any(finding.startswith("entry 3: ") for finding in findings(store))
 
@@ -184,10 +184,10 @@ def test_an_edit(store: Store, column: str, value: object) -> None:
 @pytest.mark.parametrize("body", ["{", "[]", '{"code": "c2","n":2}', '{"n":2,"code":"c2"}', "", "null"])
 def test_a_body_that_is_none(store: Store, body: str) -> None:
     filled(store, 5)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         changed(tx, "UPDATE ledger SET body = ? WHERE seq = 3", body)
     assert findings(store) == ["entry 3 is damaged: it is no entry any more"]
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         with pytest.raises(Unusable, match="entry 3 is damaged"):
             store.ledger.entry(tx, 3)
         with pytest.raises(Unusable, match="entry 3 is damaged"):
@@ -196,10 +196,10 @@ def test_a_body_that_is_none(store: Store, body: str) -> None:
 
 def test_entries_cut_off_at_the_end(store: Store) -> None:
     head = filled(store, 5)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         changed(tx, "DELETE FROM ledger WHERE seq > 3")
     assert findings(store) == ["entry 5: the head of the ledger is not its last entry, number 3"]
-    with store.writing() as tx:  # and the head made to fit
+    with store.write_transaction() as tx:  # and the head made to fit
         third = store.ledger.entry(tx, 3)
         assert third is not None
         tx.execute("UPDATE ledger_head SET seq = ?, row_hash = ?", third.head)
@@ -210,10 +210,10 @@ def test_entries_cut_off_at_the_end(store: Store) -> None:
 
 def test_a_new_chain_is_found_by_who_knows_a_head(store: Store) -> None:
     head = filled(store, 3)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         changed(tx, "DELETE FROM ledger")
         tx.execute("UPDATE ledger_head SET seq = ?, row_hash = ?", EMPTY)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         store.ledger.append(tx, "audit", {"another": "past"})
     again = filled(store, 4)
     assert findings(store, again) == []
@@ -222,7 +222,7 @@ def test_a_new_chain_is_found_by_who_knows_a_head(store: Store) -> None:
 
 def test_findings_end_somewhere(store: Store) -> None:
     filled(store, 150)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         changed(tx, "UPDATE ledger SET at_ms = 1")
     found = findings(store, Head(9, GENESIS))
     assert len(found) == 102
@@ -234,7 +234,7 @@ def test_findings_end_somewhere(store: Store) -> None:
 
 def test_an_export_is_verified_without_the_store(store: Store) -> None:
     head = filled(store, 5)
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         lines = list(store.ledger.export(tx))
     assert verify_export(lines, expect=head) == (head, 5, [])
     first = json.loads(lines[0])
@@ -259,7 +259,7 @@ def test_numbers_that_skip() -> None:
 def _example() -> tuple[list[bytes], Head]:
     store = open_store(":memory:")
     head = filled(store, 8)
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         lines = list(store.ledger.export(tx))
     store.close()
     return lines, head
@@ -331,14 +331,14 @@ def test_any_change_in_the_database_is_found(lines: list[bytes]) -> None:
     store = open_store(":memory:")
     rows = [json.loads(line) for line in lines]
     unique = {row["seq"]: row for row in rows if row["seq"] > 0}
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         for row in unique.values():
             values = [row[name] if name != "body" else _line(row["body"]).decode().strip() for name in COLUMNS]
             tx.execute(f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})", values)
         tx.execute("UPDATE ledger_head SET seq = ?, row_hash = ?", HEAD)
     original = [json.loads(line) for line in LINES]
     same = [unique[seq] for seq in sorted(unique)] == original
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         assert store.ledger.verify(tx, expect=HEAD).sound == same
         assert store.ledger.verify(tx).sound == same, "the head alone gives it away"
     store.close()
@@ -362,13 +362,13 @@ def test_processes_make_one_chain(store_where: str) -> None:
         for line in out.splitlines():
             seq, own_hash = line.split()
             said.append(Head(int(seq), own_hash))
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         verified = store.ledger.verify(tx)
         entries = store.ledger.rows(tx, limit=1000)
     assert verified.findings == []
     assert sorted(said) == [entry.head for entry in entries]
     assert {name: sum(entry.run == name for entry in entries) for name in "pqr"} == {"p": 60, "q": 60, "r": 60}
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         assert tx.execute("SELECT count(*) FROM ledger_pattern").fetchone()[0] == 60, "as all of them have together"
     orders = [[entry.body["n"] for entry in entries if entry.run == name] for name in "pqr"]
     assert orders == [list(range(60))] * 3

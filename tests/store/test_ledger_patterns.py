@@ -58,13 +58,13 @@ def filled(number: int, kind: str = "k") -> Filled:
 
 
 def append(store: Store, *bodies: Body) -> Head:
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         return store.ledger.append_all(tx, [Note("run", body, f"r-{n}", "kim") for n, body in enumerate(bodies)])
 
 
 def bodies(store: Store) -> list[dict[str, Any]]:
     """After all ways to read them have said the same."""
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         head = store.ledger.head(tx)
         assert store.ledger.verify(tx, expect=head) == (head, head.seq, [])
         entries = store.ledger.rows(tx, limit=10_000)
@@ -76,7 +76,7 @@ def bodies(store: Store) -> list[dict[str, Any]]:
 
 
 def column(store: Store, sql: str) -> list[Any]:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         return [row[0] for row in tx.execute(sql).fetchall()]
 
 
@@ -103,7 +103,7 @@ def test_bodies_come_back_and_what_they_have_in_common_is_there_once(store: Stor
 def test_the_hash_is_that_of_the_whole_body(store: Store) -> None:
     """Nobody can tell from the chain how an entry is stored."""
     append(store, {"witness": filled(1)})
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         entry = store.ledger.entry(tx, 1)
     assert entry is not None
     about = {"seq": 1, "at_ms": entry.at_ms, "kind": "run", "run": "r-0", "identity": "kim", "prev_hash": GENESIS}
@@ -197,7 +197,7 @@ def test_what_is_too_long_when_it_is_whole(store: Store) -> None:
 
 def test_a_transaction_that_fails_leaves_no_pattern_and_none_is_missed_later(store: Store) -> None:
     def fail() -> None:
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             store.ledger.append(tx, "turn", filled(1))
             raise KeyError
 
@@ -234,7 +234,7 @@ class Counted:
 
 def test_a_pattern_is_read_once_for_many_entries(store: Store) -> None:
     append(store, *[filled(n, "km"[n % 2]) for n in range(100)])
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         counted = Counted(tx)
         assert len(store.ledger.rows(counted)) == 100
         assert len(counted.said) == 3
@@ -247,12 +247,12 @@ def test_a_pattern_is_read_once_for_many_entries(store: Store) -> None:
 
 
 def test_a_pattern_that_is_there_costs_no_statement(store: Store) -> None:
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         store.ledger.append(tx, "run", filled(1))
         counted = Counted(tx)
         store.ledger.append_all(counted, [Note("run", filled(n)) for n in range(5)])
     assert len(counted.said) == (2 if tx.dialect == "postgresql" else 3)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         counted = Counted(tx)
         store.ledger.append_all(counted, [Note("run", filled(1)), Note("run", filled(2, "m"))])
     assert len(counted.said) == (2 if tx.dialect == "postgresql" else 4)
@@ -263,7 +263,7 @@ def test_a_pattern_that_is_there_costs_no_statement(store: Store) -> None:
 
 def forged(store: Store, statement: str, *params: object) -> None:
     """What somebody does who owns the database."""
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         for table in ("ledger", "ledger_pattern"):
             if tx.dialect == "postgresql":
                 tx.execute(f"ALTER TABLE {table} DISABLE TRIGGER {table}_stays")
@@ -274,7 +274,7 @@ def forged(store: Store, statement: str, *params: object) -> None:
 
 
 def findings(store: Store) -> list[str]:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         found = store.ledger.verify(tx).findings
         if any("damaged" in finding for finding in found):
             with pytest.raises(Unusable, match="is damaged"):
@@ -293,7 +293,7 @@ def three(store: Store) -> Store:
 
 @pytest.mark.parametrize("statement", ["UPDATE ledger_pattern SET pattern = '[]'", "DELETE FROM ledger_pattern"])
 def test_patterns_stay(three: Store, statement: str) -> None:
-    with pytest.raises(StoreError, match="patterns of entries are not"), three.writing() as tx:
+    with pytest.raises(StoreError, match="patterns of entries are not"), three.write_transaction() as tx:
         tx.execute(statement)
     assert findings(three) == []
 
@@ -350,7 +350,7 @@ def test_a_pattern_that_makes_very_much_of_a_few_names(three: Store) -> None:
     """Its digest is right, so nothing but its length is wrong."""
     written = write_pattern(['"', *[""] * 70_000, '"'], [(0, 96)] * 70_001)
     digest = sha256(written).digest()
-    with three.writing() as tx:
+    with three.write_transaction() as tx:
         tx.execute("INSERT INTO ledger_pattern (digest, pattern) VALUES (?, ?)", (digest, written.decode()))
     forged(three, "UPDATE ledger SET pattern = ? WHERE seq = 2", digest)
     assert findings(three) == [DAMAGED]
@@ -364,12 +364,12 @@ def test_a_store_from_before_there_were_patterns(store_where: str, tmp_path: Pat
     """Its entries stay as they are and are read as before; new ones go after them."""
     source = open_store(tmp_path / "source.sqlite3")
     append(source, {"witness": witness(1)}, {"n": 2})
-    with source.reading() as tx:
+    with source.read_transaction() as tx:
         rows = tx.execute(f"SELECT {', '.join(COLUMNS)} FROM ledger ORDER BY seq").fetchall()
         head = source.ledger.head(tx)
     source.close()
     old = open_database(store_where, parts=[Part(LEDGER.name, LEDGER.migrations[:1])])
-    with old.writing() as tx:
+    with old.write_transaction() as tx:
         tx.executemany(f"INSERT INTO ledger VALUES ({', '.join('?' * len(COLUMNS))})", rows)
         tx.execute("UPDATE ledger_head SET seq = ?, row_hash = ?", head)
     old.close()
@@ -377,7 +377,7 @@ def test_a_store_from_before_there_were_patterns(store_where: str, tmp_path: Pat
     assert bodies(store) == [{"witness": witness(1)}, {"n": 2}]
     append(store, {"witness": filled(3)})
     assert bodies(store) == [{"witness": witness(1)}, {"n": 2}, {"witness": witness(3)}]
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         found = tx.execute(f"SELECT {', '.join(COLUMNS)} FROM ledger WHERE seq < 3 ORDER BY seq").fetchall()
     assert [tuple(row) for row in found] == [tuple(row) for row in rows]
     store.close()

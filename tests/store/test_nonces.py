@@ -23,26 +23,26 @@ def store(store_where: str) -> Iterator[Store]:
 
 
 def burn(store: Store, nonce: str, identity: str = "kim", expires_ms: int = 1000) -> bool:
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         return store.nonces.burn(tx, identity, nonce, expires_ms)
 
 
 def test_once(store: Store) -> None:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         assert not store.nonces.is_burned(tx, "kim", "n1")
     assert burn(store, "n1")
     assert not burn(store, "n1")
     assert not burn(store, "n1", expires_ms=5000)
     assert burn(store, "n2")
     assert burn(store, "n1", identity="lee"), "somebody else's nonce is another one"
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         assert store.nonces.is_burned(tx, "kim", "n1")
         assert not store.nonces.is_burned(tx, "lee", "n2")
 
 
 def test_what_failed_was_no_use(store: Store) -> None:
     def fail() -> None:
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             assert store.nonces.burn(tx, "kim", "n1", 1000)
             raise KeyError
 
@@ -54,7 +54,7 @@ def test_what_failed_was_no_use(store: Store) -> None:
 def test_forgotten_after_it_has_expired(store: Store) -> None:
     burn(store, "n1", expires_ms=1000)
     burn(store, "n2", expires_ms=2000)
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         assert store.nonces.sweep(tx, 999) == 0
         assert store.nonces.sweep(tx, 1000) == 1
     assert burn(store, "n1", expires_ms=3000)

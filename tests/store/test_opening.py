@@ -55,9 +55,9 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_memory() -> None:
     first, second = open_store(":memory:"), open_store(":memory:")
-    with first.writing() as tx:
+    with first.write_transaction() as tx:
         first.ledger.append(tx, "audit", {})
-    with first.reading() as tx, second.reading() as other:
+    with first.read_transaction() as tx, second.read_transaction() as other:
         assert (first.ledger.head(tx).seq, second.ledger.head(other).seq) == (1, 0)
     first.close()
     second.close()
@@ -108,12 +108,12 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
 def test_what_was_kept_is_there_when_it_is_opened_again(store_where: str) -> None:
     first = open_store(store_where, synchronous="full")
-    with first.writing() as tx:
+    with first.write_transaction() as tx:
         head = first.ledger.append(tx, "audit", {"code": "kept"})
         assert first.nonces.burn(tx, "kim", "n1", 1)
     first.close()
     again = open_store(store_where)
-    with again.writing() as tx:
+    with again.write_transaction() as tx:
         assert again.ledger.verify(tx, expect=head).sound
         assert not again.nonces.burn(tx, "kim", "n1", 1)
     again.close()
@@ -123,14 +123,14 @@ def test_one_transaction_changes_everything_or_nothing(store_where: str) -> None
     store = open_store(store_where)
 
     def fail() -> None:
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             store.nonces.burn(tx, "kim", "n1", 1)
             store.ledger.append(tx, "confirmation", {})
             tx.execute("INSERT INTO nonce VALUES ('kim', 'n1', 1)")
 
     with pytest.raises(StoreError, match="does not admit this row"):
         fail()
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         assert store.ledger.head(tx).seq == 0
         assert store.nonces.burn(tx, "kim", "n1", 1)
     store.close()
@@ -168,9 +168,9 @@ def test_an_old_file_of_issue_memory_becomes_a_store(old: Path) -> None:
     memory = IssueMemory(store.issues, clock=system_clock, new_id=lambda: "i-9")
     memory.add("kim", Add(title="go on"))
     assert audit(store.issues, OLD_HEAD).findings == []
-    with pytest.raises(StoreError, match="events are not deleted"), store.writing() as tx:
+    with pytest.raises(StoreError, match="events are not deleted"), store.write_transaction() as tx:
         tx.execute("DELETE FROM issue_event")
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         assert store.ledger.append(tx, "audit", {}).seq == 1
     store.close()
     again = open_store(old)
@@ -220,7 +220,7 @@ def test_commands_say_what_survives_a_loss_of_power_by_the_environment(
 ) -> None:
     def pragma(**how: Any) -> Any:
         store = open_store(tmp_path / "store.db", **how)
-        with store.reading() as tx:
+        with store.read_transaction() as tx:
             found = tx.execute("PRAGMA synchronous").fetchone()
         store.close()
         assert found is not None

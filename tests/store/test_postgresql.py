@@ -42,13 +42,13 @@ def opened(postgres_url: str) -> Iterator[Opened]:
 @pytest.fixture
 def database(opened: Opened) -> Database:
     database = opened()
-    with database.writing() as tx:
+    with database.write_transaction() as tx:
         tx.executemany("INSERT INTO t VALUES (?, ?)", [(1, "a"), (2, "b"), (3, "c")])
     return database
 
 
 def numbers(database: Database) -> list[int]:
-    with database.reading() as tx:
+    with database.read_transaction() as tx:
         return [row[0] for row in tx.execute("SELECT x FROM t ORDER BY x")]
 
 
@@ -64,7 +64,7 @@ def backend(tx: Transaction) -> int:
 
 def write(database: Database, *statements: str, break_at: str | None = None, then: Sequence[str] = ()) -> None:
     """One transaction, whose connection may be broken between its statements."""
-    with database.writing() as tx:
+    with database.write_transaction() as tx:
         for statement in statements:
             tx.execute(statement)
         if break_at is not None:
@@ -79,26 +79,26 @@ def write(database: Database, *statements: str, break_at: str | None = None, the
 def test_rows_of_others_are_left_out_or_waited_for(database: Database, opened: Opened) -> None:
     other = opened(patience=0.2)
     everything = "SELECT x FROM t ORDER BY x"
-    with database.writing() as tx:
+    with database.write_transaction() as tx:
         assert tx.locked("SELECT x FROM t WHERE x = ?", (1,), wait=True).fetchall() == [(1,)]
-        with other.writing() as second:
+        with other.write_transaction() as second:
             assert second.locked(everything).fetchall() == [(2,), (3,)]
         message = r"was not free within 0\.2 s; nothing was changed\. Try again"
         with pytest.raises(Busy, match=message):
             write(other, "INSERT INTO t VALUES (4, 'd')", "UPDATE t SET word = 'e'")
     assert numbers(other) == [1, 2, 3]
-    with other.writing() as second:
+    with other.write_transaction() as second:
         assert len(second.locked(everything, wait=True).fetchall()) == 3
 
 
 def test_readers_see_one_moment_and_write_nothing(database: Database) -> None:
-    with database.reading() as tx:
+    with database.read_transaction() as tx:
         assert tx.execute("SELECT count(*) FROM t").fetchone() == (3,)
-        with database.writing() as other:
+        with database.write_transaction() as other:
             other.execute("DELETE FROM t")
         assert tx.execute("SELECT count(*) FROM t").fetchone() == (3,)
     assert numbers(database) == []
-    with pytest.raises(Exception, match="read-only"), database.reading() as tx:
+    with pytest.raises(Exception, match="read-only"), database.read_transaction() as tx:
         tx.execute("INSERT INTO t VALUES (9, '')")
 
 
@@ -108,7 +108,7 @@ def test_who_waits_in_a_circle_may_try_again(database: Database) -> None:
 
     def work(first: int, second: int) -> None:
         try:
-            with database.writing() as tx:
+            with database.write_transaction() as tx:
                 tx.execute("UPDATE t SET word = 'x' WHERE x = ?", (first,))
                 both.wait(60)
                 tx.execute("UPDATE t SET word = 'y' WHERE x = ?", (second,))
@@ -122,13 +122,13 @@ def test_who_waits_in_a_circle_may_try_again(database: Database) -> None:
         thread.join()
     (failure,) = failures
     assert isinstance(failure, Busy)
-    with database.reading() as tx:
+    with database.read_transaction() as tx:
         assert tx.execute("SELECT count(*) FROM t WHERE word IN ('x', 'y')").fetchone() == (2,)
 
 
 def test_an_error_that_was_swallowed_does_not_commit(database: Database) -> None:
     def swallow() -> None:
-        with database.writing() as tx:
+        with database.write_transaction() as tx:
             tx.execute("INSERT INTO t VALUES (4, 'd')")
             with suppress(psycopg.IntegrityError):
                 tx.execute("INSERT INTO t VALUES (1, 'again')")
@@ -144,17 +144,17 @@ def test_values_are_not_quoted(database: Database) -> None:
     assert "987654" not in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert numbers(database) == [1, 2, 3]
-    with pytest.raises(StoreError, match="cannot be used"), database.writing() as tx:
+    with pytest.raises(StoreError, match="cannot be used"), database.write_transaction() as tx:
         tx.execute("INSERT INTO t VALUES (5, ?)", ("a\0b",))
 
 
 def test_more_threads_than_connections(opened: Opened) -> None:
     database = opened(patience=0.3)
-    with database.reading():
-        held: list[AbstractContextManager[Transaction]] = [database.reading() for _ in range(7)]
+    with database.read_transaction():
+        held: list[AbstractContextManager[Transaction]] = [database.read_transaction() for _ in range(7)]
         for one in held:
             one.__enter__()
-        with pytest.raises(Busy, match=r"connections to .* are in use"), database.reading():
+        with pytest.raises(Busy, match=r"connections to .* are in use"), database.read_transaction():
             pass
         for one in held:
             one.__exit__(None, None, None)
@@ -162,10 +162,10 @@ def test_more_threads_than_connections(opened: Opened) -> None:
 
 
 def test_bugs_are_not_hidden(database: Database) -> None:
-    with pytest.raises(psycopg.ProgrammingError), database.reading() as tx:
+    with pytest.raises(psycopg.ProgrammingError), database.read_transaction() as tx:
         tx.execute("SELECT nothing FROM nowhere")
     database.close()
-    with pytest.raises(psycopg.InterfaceError), database.reading():
+    with pytest.raises(psycopg.InterfaceError), database.read_transaction():
         pass
 
 
@@ -187,7 +187,7 @@ def test_broken_while_committing(database: Database, postgres_url: str) -> None:
 
 def test_broken_while_reading(database: Database, postgres_url: str) -> None:
     def read() -> None:
-        with database.reading() as tx:
+        with database.read_transaction() as tx:
             end_backend(postgres_url, backend(tx))
 
     with pytest.raises(Busy, match="nothing was changed"):
@@ -196,7 +196,7 @@ def test_broken_while_reading(database: Database, postgres_url: str) -> None:
 
 
 def test_broken_while_nobody_used_it(database: Database, postgres_url: str) -> None:
-    with database.reading() as tx:
+    with database.read_transaction() as tx:
         pid = backend(tx)
     end_backend(postgres_url, pid)
     assert numbers(database) == [1, 2, 3]
@@ -204,7 +204,7 @@ def test_broken_while_nobody_used_it(database: Database, postgres_url: str) -> N
 
 def test_an_error_of_the_caller_on_a_broken_connection(database: Database, postgres_url: str) -> None:
     def fail() -> None:
-        with database.writing() as tx:
+        with database.write_transaction() as tx:
             end_backend(postgres_url, backend(tx))
             raise KeyError
 
@@ -218,7 +218,7 @@ def test_an_error_of_the_caller_on_a_broken_connection(database: Database, postg
 
 @pytest.mark.parametrize(("synchronous", "setting"), [("normal", "off"), ("full", "on")])
 def test_synchronous(opened: Opened, synchronous: str, setting: str) -> None:
-    with opened(synchronous=synchronous).reading() as tx:
+    with opened(synchronous=synchronous).read_transaction() as tx:
         assert tx.execute("SHOW synchronous_commit").fetchone() == (setting,)
 
 

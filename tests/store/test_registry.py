@@ -35,22 +35,22 @@ def tool(
 
 
 def keep(store: Store, *tools: Kept, now: int = NOW, identity: str = "kim", retention: int = RETENTION_MS) -> None:
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         store.registry.keep(tx, identity, tools, now_ms=now, retention_ms=retention)
 
 
 def find(store: Store, macro_id: str = "m1", *, now: int = NOW, identity: str = "kim") -> Kept | None:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         return store.registry.find(tx, identity, macro_id, now)
 
 
 def sweep(store: Store, *, now: int = NOW, most: int = 1_000_000, at_once: int = 10_000) -> Swept:
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         return store.registry.sweep(tx, now, most, at_once=at_once)
 
 
 def count(store: Store, table: str) -> int:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         return int(tx.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
@@ -59,7 +59,7 @@ def test_several_are_found_as_each_alone_would_be(store: Store) -> None:
     keep(store, tool("m1", document=b"another"), identity="ann")
     keep(store, tool("old"), now=NOW - 2 * RETENTION_MS)
     wanted = [("kim", "m2"), ("ann", "m1"), ("ann", "m2"), ("kim", "m1"), ("kim", "m2"), ("kim", "old"), ("m1", "kim")]
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         found = store.registry.find_all(tx, wanted, NOW)
         assert store.registry.find_all(tx, wanted[:1], NOW) == found[:1]
     assert found == [find(store, macro_id, identity=identity) for identity, macro_id in wanted]
@@ -263,7 +263,7 @@ def test_sweeping_while_others_announce(store: Store) -> None:
     done.set()
     sweeper.join()
     assert failures == []
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         lost = tx.execute(
             "SELECT count(*) FROM registry WHERE NOT EXISTS"
             " (SELECT 1 FROM registry_document AS one WHERE one.digest = registry.digest)"

@@ -75,7 +75,7 @@ def test_a_right_is_good_for_its_change(memory: IssueMemory, bench: Workbench, a
     assert (event.mutation.session_refs, event.mutation.trajectory_refs) == (("session://orchard/12",), ())
     assert (event.mutation.before is None) == (action == "issue.discover")
     assert event.mutation.before != event.mutation.after
-    with bench.store.reading() as tables:
+    with bench.store.read_transaction() as tables:
         assert tables.is_spent(witness, msgspec.UNSET)
 
 

@@ -27,13 +27,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def rows(database: SqliteDatabase) -> list[tuple[object, ...]]:
-    with database.reading() as connection:
+    with database.read_transaction() as connection:
         return list(connection.execute("SELECT * FROM t"))
 
 
 def test_a_new_file_is_for_its_owner(path: Path) -> None:
     database = opened(path)
-    with database.writing() as connection:
+    with database.write_transaction() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
     for file in path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
@@ -42,7 +42,7 @@ def test_a_new_file_is_for_its_owner(path: Path) -> None:
 
 def test_how_it_is_opened(path: Path) -> None:
     database = opened(path)
-    with database.reading() as connection:
+    with database.read_transaction() as connection:
         found = {
             name: connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "foreign_keys", "trusted_schema", "synchronous", "application_id")
@@ -59,14 +59,14 @@ def test_how_it_is_opened(path: Path) -> None:
 
 def test_full_synchronisation(path: Path) -> None:
     database = SqliteDatabase(path, parts=[Part("t", (ONE,))], synchronous="full")
-    with database.reading() as connection:
+    with database.read_transaction() as connection:
         assert connection.execute("PRAGMA synchronous").fetchone()[0] == 2
     database.close()
 
 
 def test_in_memory() -> None:
     database = SqliteDatabase(":memory:", parts=[Part("t", (ONE,))])
-    with database.writing() as connection:
+    with database.write_transaction() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
     assert rows(database) == [(1,)]
     database.close()
@@ -74,7 +74,7 @@ def test_in_memory() -> None:
 
 def test_migrations(path: Path) -> None:
     old = opened(path, ONE)
-    with old.writing() as connection:
+    with old.write_transaction() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
     new = opened(path, ONE, TWO)
     assert rows(new) == [(1, None)]
@@ -114,7 +114,7 @@ def test_a_block_that_raises_changes_nothing(path: Path) -> None:
     database = opened(path)
 
     def insert(*numbers: int, then: Exception | None = None) -> None:
-        with database.writing() as connection:
+        with database.write_transaction() as connection:
             for number in numbers:
                 connection.execute("INSERT INTO t VALUES (?)", (number,))
             if then is not None:
@@ -130,13 +130,13 @@ def test_a_block_that_raises_changes_nothing(path: Path) -> None:
 
 def test_busy(path: Path) -> None:
     first, second = opened(path), opened(path, patience=0.05)
-    with first.writing() as connection:
+    with first.write_transaction() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
         assert rows(second) == [], "readers read on"
         message = r"was not free within 0\.05 s; nothing was changed\. Try again"
-        with pytest.raises(Busy, match=message), second.writing():
+        with pytest.raises(Busy, match=message), second.write_transaction():
             raise AssertionError("two at a time")
-    with second.writing() as connection:
+    with second.write_transaction() as connection:
         connection.execute("INSERT INTO t VALUES (2)")
     assert rows(first) == [(1,), (2,)]
     first.close()
@@ -156,7 +156,7 @@ def test_busy_from_the_beginning(path: Path) -> None:
 def test_bugs_are_not_hidden(path: Path) -> None:
     database = opened(path)
     database.close()
-    with pytest.raises(sqlite3.ProgrammingError), database.writing():
+    with pytest.raises(sqlite3.ProgrammingError), database.write_transaction():
         pass
 
 
@@ -165,7 +165,7 @@ def test_threads_take_turns(path: Path) -> None:
 
     def work(start: int) -> None:
         for number in range(start, start + 50):
-            with database.writing() as connection:
+            with database.write_transaction() as connection:
                 connection.execute("INSERT INTO t VALUES (?)", (number,))
 
     threads = [threading.Thread(target=work, args=(start,)) for start in (0, 100, 200, 300)]
@@ -179,13 +179,13 @@ def test_threads_take_turns(path: Path) -> None:
 
 def test_a_full_disk(path: Path) -> None:
     database = opened(path)
-    with database.reading() as connection:
+    with database.read_transaction() as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
     database._connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StoreError, match="full"), database.writing() as connection:
+    with pytest.raises(StoreError, match="full"), database.write_transaction() as connection:
         connection.executemany("INSERT INTO t VALUES (?)", ((number,) for number in range(100_000)))
     database._connection.execute("PRAGMA max_page_count = 100000")
     assert rows(database) == []
-    with database.writing() as connection:
+    with database.write_transaction() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
     database.close()

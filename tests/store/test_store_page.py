@@ -24,7 +24,7 @@ def store() -> Iterator[Store]:
 
 
 def test_every_table_is_there(store: Store) -> None:
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         tables = {row[0] for row in tx.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     section = PAGE[PAGE.index("## What it holds") : PAGE.index("### Macro-tools")]
     said = set(re.findall(r"`([a-z_]+)`", section))

@@ -160,7 +160,7 @@ def compare(where: str, steps: list[tuple[str, Any, Any]]) -> None:
         except Refused:
             assert list(export_log(bench.store)) == before, "what is refused changes nothing"
     now = stamp(bench.clock())
-    with bench.store.reading() as tables:
+    with bench.store.read_transaction() as tables:
         folded, wrong = fold(tables.lines())
         assert wrong == []
         assert list(tables.frontier(now)) == list(folded.frontier(now))

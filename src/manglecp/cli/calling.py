@@ -188,7 +188,7 @@ class _Session:
         while key is not None:
             await asyncio.sleep(_LOOK_AGAIN)
             with contextlib.suppress(StoreError):  # it is looked at again
-                with self._opened.store.reading() as tx:
+                with self._opened.store.read_transaction() as tx:
                     run = self._opened.store.runs.by_key(tx, self._asked.identity.name, key)
                 if run is not None and run.state == RunState.RUNNING:
                     await self._invoker.take_over(run.run_id)

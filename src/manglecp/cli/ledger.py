@@ -54,7 +54,7 @@ def list_(
     if kind is not None and kind not in KINDS:
         raise click.BadParameter(f"it is one of {', '.join(sorted(KINDS))}.", param_hint="'--kind'")
     wanted = {"kind": kind, "run": run, "identity": identity}
-    with opened(where) as store, store.reading() as tx:
+    with opened(where) as store, store.read_transaction() as tx:
         if since is not None:
             found = store.ledger.rows(tx, since, limit, **wanted)
         else:
@@ -81,7 +81,7 @@ def show(number: int, as_json: bool, where: str | None) -> None:
     """Show entry N with all that it holds."""
     import json
 
-    with opened(where) as store, store.reading() as tx:
+    with opened(where) as store, store.read_transaction() as tx:
         entry = store.ledger.entry(tx, number)
         last = store.ledger.head(tx).seq
     if entry is None:
@@ -114,7 +114,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
         with _lines(file) as lines, Progress("verifying"):
             result = verify_export(lines, expect=head)
     else:
-        with opened(where) as store, store.reading() as tx, Progress("verifying"):
+        with opened(where) as store, store.read_transaction() as tx, Progress("verifying"):
             result = store.ledger.verify(tx, expect=head)
     if as_json:
         document = {
@@ -137,7 +137,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
 @store_option
 def export(file: str, where: str | None) -> None:
     """Write the entries to FILE, one JSON document per line; - is standard output."""
-    with opened(where) as store, store.reading() as tx:
+    with opened(where) as store, store.read_transaction() as tx:
         lines = store.ledger.export(tx)
         if file == STDIN:
             write_lines(line.decode().removesuffix("\n") for line in lines)

@@ -38,7 +38,7 @@ def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> No
     from manglecp.cli.runs_text import run_document, table
     from manglecp.store import RunState
 
-    with opened(where) as store, store.reading() as tx:
+    with opened(where) as store, store.read_transaction() as tx:
         found = store.runs.list(tx, None if state is None else RunState(state), limit)
         shown = [one for run in found if (one := store.runs.show(tx, run.run_id)) is not None]
     if as_json:
@@ -56,7 +56,7 @@ def show(run: str, as_json: bool, where: str | None) -> None:
     from manglecp.cli.runs_text import detail, run_document
     from manglecp.store import NoRun
 
-    with opened(where) as store, store.reading() as tx:
+    with opened(where) as store, store.read_transaction() as tx:
         found = store.runs.show(tx, run)
         if found is None:
             raise NoRun(run)

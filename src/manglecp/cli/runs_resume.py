@@ -68,7 +68,7 @@ async def _resume(run: str, folder: Path, by: str, place: Place, *, as_json: boo
             if taken is None:
                 _ready(opened.store, run, invoker.domain.digest, by)
                 raise click.ClickException(f"run {run} was taken up by somebody else just now")
-            with opened.store.reading() as tx:
+            with opened.store.read_transaction() as tx:
                 kept = opened.store.runs.answer(tx, run)
     if kept is None:
         raise click.ClickException(f"run {run} is over, and its answer is kept no longer")
@@ -80,7 +80,7 @@ async def _resume(run: str, folder: Path, by: str, place: Place, *, as_json: boo
 async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity: str) -> None:
     """As anybody would who has the run: whoever carries it out reads it with the next step."""
     await cancel.wait()
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         store.runs.ask_cancel(tx, run, identity)
 
 
@@ -89,7 +89,7 @@ def _ready(store: Store, run: str, digest: str, by: str) -> str:
     from manglecp.invoke import decide, doubted_step
     from manglecp.store import NoRun, NotOpen, RunState
 
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         shown = store.runs.show(tx, run)
         now_ms = tx.now_ms()
     if shown is None:

@@ -112,7 +112,7 @@ def _tell(action: str, detail: str) -> None:
 def _undecided(store: Store, runs: Collection[str]) -> set[str]:
     from manglecp.store import RunState
 
-    with store.reading() as tx:
+    with store.read_transaction() as tx:
         found = [store.runs.show(tx, run) for run in runs]
     return {one.run.run_id for one in found if one is not None and one.run.state == RunState.NEEDS_DECISION}
 
@@ -122,7 +122,7 @@ def _claimed(opened: Opened) -> int:
     from manglecp.store import RunState
 
     digests = {one.domain.digest for one in opened.invokers}
-    with opened.store.reading() as tx:
+    with opened.store.read_transaction() as tx:
         return sum(run.pack_digest in digests for run in opened.store.runs.list(tx, RunState.RUNNING, _MOST_CLAIMED))
 
 

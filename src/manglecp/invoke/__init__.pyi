@@ -27,6 +27,5 @@ from .results import (
     decoded as decoded,
 )
 from .settings import InvokeSettings as InvokeSettings
-from .threads import Threads as Threads
 from .trial_run import trial as trial
 from .worker import Worker as Worker

@@ -25,10 +25,8 @@ from manglecp.invoke.history import history_of
 from manglecp.invoke.journal import Durable, EndState, Journal, Unrecorded
 from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
-from manglecp.invoke.threads import Threads
-from manglecp.invoke.together import Together
 from manglecp.pack import ActionDescription
-from manglecp.store import Claimed, EntryKind, KeyTaken, NewRun, Note, RunState, Store, Values
+from manglecp.store import Claimed, EntryKind, KeyTaken, NewRun, Note, RunState, Store, Transaction, Values
 
 __all__ = ["Accepted", "Accepting", "Asked"]
 
@@ -74,9 +72,6 @@ class Accepting:
     documents: Documents
     policies: Callable[[], PolicyPackage]
     store: Store
-    threads: Threads
-    entries: Together[Note, None]
-    """Appends to the ledger."""
     claims: Claims
 
     async def accept(self, checked: Checked, asked: Asked) -> Accepted:
@@ -100,15 +95,15 @@ class Accepting:
         new = self._new_run(admission, checked, asked) if durable or asked.key is not None else None
         since = time.monotonic() if durable else 0.0
         if durable or checked.consent is not None:
-            await self.threads.run(self._write, admission, checked, new if durable else None)
+            await self._write(admission, checked, new if durable else None)
         journal: Journal
         first: list[KeyTaken] = []
         if durable:
             self.claims.hold(run, 1, since)
-            journal = Durable(self.store, self.threads, run, asked.identity.name, 1)
+            journal = Durable(self.store, run, asked.identity.name, 1)
         else:
             keep = None if new is None else self._keeping(new, first)
-            journal = Unrecorded(self.store, self.threads, self.entries, admission, keep)
+            journal = Unrecorded(self.store, admission, keep)
         return Accepted(
             admission=admission,
             proven=checked.proven,
@@ -140,22 +135,26 @@ class Accepting:
             claim_ms=self.claims.claim_ms,
         )
 
-    def _write(self, admission: Admission, checked: Checked, new: NewRun | None) -> None:
+    async def _write(self, admission: Admission, checked: Checked, new: NewRun | None) -> None:
         """One transaction: the run, the consent that is used up, and the entry."""
-        with self.store.writing() as tx:
+        consent = checked.consent
+
+        def write(tx: Transaction) -> None:
             if new is not None:
                 self.store.runs.accept(tx, new)
-            consent = checked.consent
             if consent and not self.store.nonces.burn(tx, admission.identity, consent.nonce, consent.expires_ms):
                 raise invalid_confirmation()
-            kind: EntryKind = "admission" if new is not None else "confirmation"
-            self.store.ledger.append(tx, kind, admission.record(), run=admission.run, identity=admission.identity)
 
-    def _keeping(self, new: NewRun, first: list[KeyTaken]) -> Callable[[Any, EndState, bytes], None]:
+        kind: EntryKind = "admission" if new is not None else "confirmation"
+        note = Note(kind, admission.record(), admission.run, admission.identity)
+        await self.store.writer.write(write, [note])
+
+    def _keeping(self, new: NewRun, first: list[KeyTaken]) -> Callable[[Transaction, EndState, bytes], None]:
         """Keep the answer of a run without effects for whoever repeats its request key. ``first`` gets whoever did so
         before, at another server."""
 
-        def keep(tx: Any, end: EndState, answer: bytes) -> None:
+        def keep(tx: Transaction, end: EndState, answer: bytes) -> None:
+            first.clear()  # an attempt in a batch may have been undone
             try:
                 self.store.runs.accept(tx, new)
             except KeyTaken as taken:
@@ -176,7 +175,7 @@ class Accepting:
             claimed.run.identity, frozenset(stored["identity"]["permissions"]), stored["identity"]["trust"]
         )
         admission = Admission(**msgspec.json.decode(claimed.admission))
-        with self.store.reading() as tx:
+        with self.store.read_transaction() as tx:
             turns = self.store.ledger.rows(tx, kind="turn", run=claimed.run.run_id)
             witnesses = [str(entry.body["id"]) for entry in turns]
         return Accepted(
@@ -186,6 +185,6 @@ class Accepting:
             args={**plan.defaults, **stored["args"]},
             identity=identity,
             now_ns=int(admission.eval_time or time.time_ns()),
-            journal=Durable(self.store, self.threads, admission.run, identity.name, claimed.run.fence),
+            journal=Durable(self.store, admission.run, identity.name, claimed.run.fence),
             history=history_of(claimed, plan, witnesses),
         )

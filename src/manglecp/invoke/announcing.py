@@ -135,7 +135,7 @@ class Announcing:
 
     def _write(self, news: Sequence[_News]) -> None:
         kept = [self._entries(one) for one in news]
-        with self._store.writing() as tx:
+        with self._store.write_transaction() as tx:
             for one, entries in zip(news, kept, strict=True):
                 now_ms, half = one.announced.now_ms, self._retention_ms // 2
                 soon = one.written is not None and all(now_ms - known.at_ms <= half for known in one.written)
@@ -187,7 +187,7 @@ class Announcing:
             macro_ids.update((definition.macro_id, None) for definition in one.announced.definitions)
         if not wanted:
             return {}
-        with self._store.glancing() as tx:
+        with self._store.read_statement() as tx:
             return {name: self._store.registry.entries(tx, name, list(ids)) for name, ids in wanted.items()}
 
     def _still_there(self, news: _News, there: _There) -> bool:

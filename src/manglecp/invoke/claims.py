@@ -20,7 +20,7 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from manglecp.store import Claimed, Fenced, Run, Store, StoreError
+from manglecp.store import Busy, Claimed, Fenced, Run, Store, StoreError
 
 __all__ = ["Claim", "Claims"]
 
@@ -126,4 +126,8 @@ class Claims:
                     claim.renewed(since)
 
     def _renew(self, held: Mapping[str, Claim]) -> set[str]:
-        return self._store.runs.renew(self.owner, {run: one.fence for run, one in held.items()}, self.claim_ms)
+        fences = {run: one.fence for run, one in held.items()}
+        try:
+            return self._store.runs.renew(self.owner, fences, self.claim_ms)
+        except Busy:  # on PostgreSQL, a deadlock with a batch of the writer, which locks rows of several runs as well
+            return self._store.runs.renew(self.owner, fences, self.claim_ms)

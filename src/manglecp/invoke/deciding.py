@@ -46,7 +46,7 @@ def decide(
     """
     if not by:
         raise Invalid("by", "a decision is somebody's: say whose")
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         shown = store.runs.show(tx, run_id)
         if shown is None:
             raise NoRun(run_id)

@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.digest import digest_text
-from manglecp.invoke.aside import LARGE_TEXT, aside
 from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.claims import Claim
 from manglecp.invoke.fitting import fits
+from manglecp.invoke.large_values import LARGE_TEXT, run_in_thread_if
 from manglecp.invoke.parties import Permit
 from manglecp.toolhost import Answer, Dispatcher, DispatchError, Slots
 
@@ -61,7 +61,7 @@ class Dispatched:
         )
         took = round((time.monotonic() - started) * 1_000)
         if isinstance(answer, Answer):
-            return await aside(len(answer.output_json) > LARGE_TEXT, _done, call, answer, took), answer.slots
+            return await run_in_thread_if(len(answer.output_json) > LARGE_TEXT, _done, call, answer, took), answer.slots
         return _not_done(call, answer, took), slots
 
     def give_up(self, call: Call) -> None:

@@ -36,15 +36,15 @@ def tidy(store: Store, now_ms: int, *, most_tools: int = MOST_TOOLS) -> Tidied:
     """One round."""
     tools = runs = answers = 0
     for _ in range(_MOST_PIECES):
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             swept = store.registry.sweep(tx, now_ms, most_tools)
         tools += swept.dropped + swept.evicted
         if not swept.more:
             break
-    with store.writing() as tx:
+    with store.write_transaction() as tx:
         nonces = store.nonces.sweep(tx, now_ms)
     for _ in range(_MOST_PIECES):
-        with store.writing() as tx:
+        with store.write_transaction() as tx:
             over = store.runs.sweep(tx)
         answers, runs = answers + over.answers, runs + over.runs
         if not over.answers and not over.runs:

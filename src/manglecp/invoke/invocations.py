@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from manglecp.intent import Identity
 from manglecp.invoke.accepting import Asked
-from manglecp.invoke.aside import aside, is_large
 from manglecp.invoke.checking import args_digest, not_found
+from manglecp.invoke.large_values import is_large, run_in_thread_if
 from manglecp.invoke.parties import Watch
 from manglecp.invoke.progress import OnProgress, telling
 from manglecp.invoke.requests import UNKEEPABLE, checked_key, conflict, eval_time
@@ -127,7 +127,7 @@ class Invocations:
         if UNKEEPABLE in request.payload.macro_id:
             return not_found()
         args = request.payload.args
-        digested = await aside(is_large(args), args_digest, args)
+        digested = await run_in_thread_if(is_large(args), args_digest, args)
         asked = Asked(identity, key, request.payload.macro_id, digested, now_ns)
         if key is None:
             return await self._answer(request, asked, one.watch)

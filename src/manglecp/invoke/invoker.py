@@ -17,7 +17,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -25,7 +25,6 @@ from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Domain, Identity, hiding, respond
 from manglecp.invoke.accepting import Accepted, Accepting, Asked
 from manglecp.invoke.announcing import Announced, Announcing
-from manglecp.invoke.aside import aside, is_large
 from manglecp.invoke.carrying import CarryingOut
 from manglecp.invoke.checking import Checks
 from manglecp.invoke.claims import Claims
@@ -34,24 +33,21 @@ from manglecp.invoke.documents import Documents
 from manglecp.invoke.errors import interrupted, left_behind
 from manglecp.invoke.following import Following
 from manglecp.invoke.invocations import Invocations, Outcome
-from manglecp.invoke.journal import appending
+from manglecp.invoke.large_values import is_large, run_in_thread_if
 from manglecp.invoke.parties import HandedOver, Watch
 from manglecp.invoke.progress import OnProgress
 from manglecp.invoke.requests import checked_key, conflict
 from manglecp.invoke.results import Answer
 from manglecp.invoke.settings import InvokeSettings
-from manglecp.invoke.threads import Threads
-from manglecp.invoke.together import Together
 from manglecp.invoke.trial_run import refuse_unusable
 from manglecp.pack import Profile
-from manglecp.store import Fenced, Kept, KeyTaken, Place, Store, StoreError
+from manglecp.store import Fenced, KeyTaken, Store, StoreError
 from manglecp.toolhost import Dispatcher
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
 
 __all__ = ["Invoker"]
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -95,9 +91,6 @@ class Invoker:
             hide=hiding(domain.pack),
             documents=self._documents,
         )
-        self._threads = Threads(4, "manglecp-store")
-        self._here = store.database.at_once()
-        self._finding = Together(self._threads, store.database, self._here, self._find)
         self._claims = Claims(store, self._settings.claim_ms)
         self._accepting = Accepting(
             pack_digest=domain.digest,
@@ -105,14 +98,12 @@ class Invoker:
             documents=self._documents,
             policies=in_force,
             store=store,
-            threads=self._threads,
-            entries=Together(self._threads, store.database, self._here, appending(store)),
             claims=self._claims,
         )
         self._carrying = CarryingOut(
             lambda: self.domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point
         )
-        self._following = Following(store, self._threads, domain.digest, self._accepting, self._carrying)
+        self._following = Following(store, domain.digest, self._accepting, self._carrying)
         self._invocations = Invocations(
             self._answer, clock=clock, leaving=lambda: self._handing_over == "all", point=point
         )
@@ -130,19 +121,13 @@ class Invoker:
         """Runs that are under way end first."""
         await self._invocations.over()
         await self._claims.end()
-        try:
-            # In a thread: what nobody waits for may be under way, such as moving the log of the store, and others are
-            # served on this loop.
-            await asyncio.to_thread(self._threads.shutdown)
-        finally:
-            if self._here is not None:
-                self._here.close()
+        await self._store.writer.drain()
 
     # --- intents -----------------------------------------------------------------------------------------------------
 
     async def evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         """The answer to an intent. Its tools can be invoked by this identity from now on."""
-        return await self._in_thread(self._evaluate, request, identity)
+        return await asyncio.to_thread(self._evaluate, request, identity)
 
     def _evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         response, announced = self.answer(request, identity)
@@ -217,9 +202,11 @@ class Invoker:
             if run is not None:
                 return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         try:
-            kept = await self._finding.ask((identity.name, request.payload.macro_id))
+            kept = await self._store.writer.read(
+                lambda tx: self._store.registry.find(tx, identity.name, request.payload.macro_id, self._now_ms())
+            )
             given = kept, request.payload, asked.args_digest, identity, self._now_ms()
-            checked = await aside(is_large(request.payload.args), self._checks.check, *given)
+            checked = await run_in_thread_if(is_large(request.payload.args), self._checks.check, *given)
             watch.named(checked.definition.tool)
             accepted = await self._accepting.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
@@ -247,10 +234,6 @@ class Invoker:
         if run is not None:
             await self._following.ask_cancel(run)
 
-    def _find(self, place: Place, wanted: Sequence[tuple[str, str]]) -> list[Kept | None]:
-        with place.glancing() as tx:
-            return self._store.registry.find_all(tx, wanted, self._now_ms())
-
     # --- carrying out ------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, accepted: Accepted, watch: Watch) -> Answer:
@@ -263,7 +246,7 @@ class Invoker:
         try:
             return await self._carrying.answer(accepted, watch)
         except HandedOver:
-            await self._in_thread(self._release, run)
+            await self._release(run)
             raise
         except asyncio.CancelledError:
             if not self._following.gone:
@@ -305,12 +288,12 @@ class Invoker:
             await self.take_over(run, watch=msgspec.structs.replace(watch, leaving=lambda: False))
         return await self._following.end_of(run, watch, keyed=_keyed(accepted))
 
-    def _release(self, run: str) -> None:
+    async def _release(self, run: str) -> None:
         claim = self._claims.of(run)
-        with contextlib.suppress(StoreError):  # it lapses by itself
-            if claim is not None:
-                with self._store.writing() as tx:
-                    self._store.runs.release(tx, run, claim.fence)
+        if claim is not None:
+            fence = claim.fence
+            with contextlib.suppress(StoreError):  # it lapses by itself
+                await self._store.writer.write(lambda tx: self._store.runs.release(tx, run, fence))
 
     # --- runs of others ----------------------------------------------------------------------------------------------
 
@@ -320,13 +303,13 @@ class Invoker:
     async def take_over(self, run: str | None = None, *, watch: Watch | None = None) -> str | None:
         """Claim a run that nobody carries out any more (or this one), and carry it out; its id, or None."""
         since = time.monotonic()
-        claimed = await self._in_thread(self._claims.take, [self.domain.digest], self._settings.most_takeovers, run)
+        claimed = await asyncio.to_thread(self._claims.take, [self.domain.digest], self._settings.most_takeovers, run)
         if claimed is None:
             return None
         self._claims.hold(claimed.run.run_id, claimed.run.fence, since)
         try:
             self._point("claimed")
-            accepted = await self._in_thread(self._accepting.accepted_before, claimed)
+            accepted = await asyncio.to_thread(self._accepting.accepted_before, claimed)
             await self._carry_out(
                 accepted, watch or Watch(leaving=lambda: self._handing_over is not None, point=self._point)
             )
@@ -340,9 +323,6 @@ class Invoker:
 
     def _now_ms(self) -> int:
         return self._clock() // 1_000_000
-
-    async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
-        return await self._threads.run(work, *given)
 
 
 async def _at_once() -> None:

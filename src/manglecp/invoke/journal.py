@@ -20,27 +20,21 @@ from manglecp.base.digest import digest_bytes
 from manglecp.harness import Witness
 from manglecp.invoke.admission import Admission
 from manglecp.invoke.calls import Call, Outcome
-from manglecp.invoke.threads import Threads
-from manglecp.invoke.together import Together
 from manglecp.store import (
     Body,
-    Busy,
     EntryKind,
-    Invalid,
     Note,
-    Place,
     RunState,
     StepEnd,
     StepSettled,
     StepStart,
     StepState,
     Store,
-    StoreError,
     Transaction,
 )
 from manglecp.toolhost import Slots, full_state
 
-__all__ = ["Durable", "EndState", "Journal", "Unrecorded", "appending"]
+__all__ = ["Durable", "EndState", "Journal", "Unrecorded"]
 
 EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 T = TypeVar("T")
@@ -90,14 +84,10 @@ class Unrecorded:
     def __init__(
         self,
         store: Store,
-        threads: Threads,
-        entries: Together[Note, None],
         admission: Admission,
-        keep: Callable[[Any, EndState, bytes], None] | None,
+        keep: Callable[[Transaction, EndState, bytes], None] | None,
     ) -> None:
         self._store = store
-        self._threads = threads
-        self._entries = entries
         self._admission = admission
         self._keep = keep
 
@@ -108,7 +98,7 @@ class Unrecorded:
         raise AssertionError("a chain without effects has none to finish")
 
     async def kept(self, run: str, name: str) -> Any | None:
-        return await _kept(self._store, self._threads, self._admission.identity, run, name)
+        return await _kept(self._store, self._admission.identity, run, name)
 
     async def cancelling(self) -> None:
         """Nothing is taken back."""
@@ -134,49 +124,18 @@ class Unrecorded:
         if witness is not None:
             body["witness"] = witness.kept
         note = Note("run", body, self._admission.run, self._admission.identity)
-        if self._keep is None or not lasting:
-            await self._entries.ask(note)
+        keep = self._keep
+        if keep is None or not lasting:
+            await self._store.writer.append([note])
         else:
-            await self._threads.run(self._write, self._keep, note, end, answer)
-
-    def _write(self, keep: Callable[[Any, EndState, bytes], None], note: Note, end: EndState, answer: bytes) -> None:
-        with self._store.writing() as tx:
-            keep(tx, end, answer)
-            self._store.ledger.append_all(tx, [note])
-
-
-def appending(store: Store) -> Callable[[Place, Sequence[Note]], Sequence[StoreError | None]]:
-    """Append several entries in one transaction. One that no ledger would take does not keep the others out."""
-
-    def append(place: Place, notes: Sequence[Note]) -> Sequence[StoreError | None]:
-        try:
-            with place.writing() as tx:
-                store.ledger.append_all(tx, notes)
-            return [None] * len(notes)
-        except Invalid as error:
-            if len(notes) == 1:
-                return [error]
-            if place is not store.database:
-                raise Busy("that takes several transactions") from None
-        return [alone(note) for note in notes]
-
-    def alone(note: Note) -> StoreError | None:
-        try:
-            with store.writing() as tx:
-                store.ledger.append_all(tx, [note])
-        except StoreError as error:  # whatever it is, it is not that of those which are written by now
-            return error
-        return None
-
-    return append
+            await self._store.writer.write(lambda tx: keep(tx, end, answer), [note])
 
 
 class Durable:
     """Of a run with effects, as long as it is this process's."""
 
-    def __init__(self, store: Store, threads: Threads, run: str, identity: str, fence: int) -> None:
+    def __init__(self, store: Store, run: str, identity: str, fence: int) -> None:
         self._store = store
-        self._threads = threads
         self._run = run
         self._identity = identity
         self._fence = fence
@@ -185,37 +144,27 @@ class Durable:
     async def starting(self, calls: Sequence[Call], witness: Witness, settled: Sequence[Outcome], slots: Slots) -> None:
         starts = [_start(call, witness.id) for call in calls]
         before, kept = [_settled(one) for one in settled], slots_bytes(slots)
-
-        def write() -> bool:
-            with self._store.writing() as tx:
-                asked = self._store.runs.started(tx, self._run, self._fence, starts, settled=before, slots=kept)
-                self._append(tx, [("turn", witness.kept)])
-                return asked
-
-        self.cancel_asked = await self._in_thread(write) or self.cancel_asked
+        runs, run, fence = self._store.runs, self._run, self._fence
+        asked = await self._write(
+            lambda tx: runs.started(tx, run, fence, starts, settled=before, slots=kept), [("turn", witness.kept)]
+        )
+        self.cancel_asked = asked or self.cancel_asked
 
     async def came_to(self, outcomes: Sequence[Outcome], slots: Slots, kept: Mapping[str, Any]) -> None:
         ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
-        entries: list[tuple[EntryKind, Body]] = [("step", _entry(one)) for one in outcomes]
         left = {name: msgspec.json.encode(value) for name, value in kept.items()}
-
-        def write() -> bool:
-            with self._store.writing() as tx:
-                asked = self._store.runs.finished(tx, self._run, self._fence, ends, slots=state_bytes, kept=left)
-                self._append(tx, entries)
-                return asked
-
-        self.cancel_asked = await self._in_thread(write) or self.cancel_asked
+        runs, run, fence = self._store.runs, self._run, self._fence
+        asked = await self._write(
+            lambda tx: runs.finished(tx, run, fence, ends, slots=state_bytes, kept=left),
+            [("step", _entry(one)) for one in outcomes],
+        )
+        self.cancel_asked = asked or self.cancel_asked
 
     async def kept(self, run: str, name: str) -> Any | None:
-        return await _kept(self._store, self._threads, self._identity, run, name)
+        return await _kept(self._store, self._identity, run, name)
 
     async def cancelling(self) -> None:
-        def write() -> None:
-            with self._store.writing() as tx:
-                self._store.runs.ask_cancel(tx, self._run, self._identity)
-
-        await self._in_thread(write)
+        await self._write(lambda tx: self._store.runs.ask_cancel(tx, self._run, self._identity))
         self.cancel_asked = True
 
     async def ended(
@@ -227,35 +176,26 @@ class Durable:
         *,
         lasting: bool = True,
     ) -> None:
-        def write() -> None:
-            with self._store.writing() as tx:
-                self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
-                if not lasting:
-                    self._store.runs.free_key(tx, self._run)
-                about = {"state": end, "answer_digest": digest_bytes(answer)}
-                self._append(tx, [*_turn(witness), ("end", about)])
+        def write(tx: Transaction) -> None:
+            self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
+            if not lasting:
+                self._store.runs.free_key(tx, self._run)
 
-        await self._in_thread(write)
+        await self._write(write, [*_turn(witness), ("end", {"state": end, "answer_digest": digest_bytes(answer)})])
 
     async def undecided(self, culprit: Outcome, witness: Witness | None, answer: bytes) -> None:
         code = culprit.code or "unknown"
         step = culprit.number if culprit.status == "unknown" else None
+        runs, run, fence = self._store.runs, self._run, self._fence
+        about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
+        await self._write(
+            lambda tx: runs.needs_decision(tx, run, fence, code, step=step, kind=culprit.kind, answer=answer),
+            [*_turn(witness), ("end", about)],
+        )
 
-        def write() -> None:
-            with self._store.writing() as tx:
-                runs, fence = self._store.runs, self._fence
-                runs.needs_decision(tx, self._run, fence, code, step=step, kind=culprit.kind, answer=answer)
-                about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
-                self._append(tx, [*_turn(witness), ("end", about)])
-
-        await self._in_thread(write)
-
-    def _append(self, tx: Transaction, entries: Sequence[tuple[EntryKind, Body]]) -> None:
+    async def _write(self, work: Callable[[Transaction], T], entries: Sequence[tuple[EntryKind, Body]] = ()) -> T:
         notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
-        self._store.ledger.append_all(tx, notes)
-
-    async def _in_thread(self, write: Callable[[], T]) -> T:
-        return await self._threads.run(write)
+        return await self._store.writer.write(work, notes)
 
 
 def _turn(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
@@ -263,12 +203,8 @@ def _turn(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
     return [] if witness is None else [("turn", witness.kept)]
 
 
-async def _kept(store: Store, threads: Threads, identity: str, run: str, name: str) -> Any | None:
-    def read() -> bytes | None:
-        with store.reading() as tx:
-            return store.runs.kept(tx, identity, run, name)
-
-    found = await threads.run(read)
+async def _kept(store: Store, identity: str, run: str, name: str) -> Any | None:
+    found = await store.writer.read(lambda tx: store.runs.kept(tx, identity, run, name))
     return None if found is None else msgspec.json.decode(found)
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from manglecp.intent import Domain, Identity, Lookup
-from manglecp.invoke.aside import is_large
 from manglecp.invoke.calls import EVENT_STATUS, Missing, Outcome, resolve
+from manglecp.invoke.large_values import is_large
 from manglecp.mangle import Fact, Limits, Rule, Value
 from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, to_value

@@ -24,11 +24,11 @@ import msgspec
 
 from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Step
-from manglecp.invoke.aside import is_large
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.calls import Call, NoCall, Outcome, call_of, undo_of
 from manglecp.invoke.giving_up import GivingUp
 from manglecp.invoke.journal import Journal
+from manglecp.invoke.large_values import is_large
 from manglecp.invoke.outcomes import (
     at_last,
     effects_of,

@@ -100,10 +100,10 @@ async def open_core(
             """One that failed may still be read, on a full disk for example: it is well once it can be written."""
             for store in opened:
                 if STORE not in serving.troubles:
-                    with store.reading():
+                    with store.read_transaction():
                         pass
                 else:
-                    with store.writing() as tx:
+                    with store.write_transaction() as tx:
                         store.nonces.burn(tx, "", "", 0)
                         store.nonces.sweep(tx, 0)
 

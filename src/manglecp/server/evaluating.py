@@ -21,11 +21,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Final, TypeAlias
 
 from manglecp.intent import Identity
-from manglecp.invoke import Announced, Invoker, Threads
+from manglecp.invoke import Announced, Invoker
 from manglecp.server.admission import limited
 from manglecp.server.settings import ServerSettings
 from manglecp.wire import WireError
@@ -77,7 +78,7 @@ class Evaluating:
         self._waiting: deque[Turn] = deque()
         self._rounds: dict[_Round, None] = {}
         # One more than evaluate: what a round that lasts has finished is kept by somebody.
-        self._threads = Threads(settings.evaluations + 1, "manglecp-evaluation")
+        self._threads = ThreadPoolExecutor(settings.evaluations + 1, "manglecp-evaluation")
         self._looking = False
         self._open = 0
         self._idle = asyncio.Event()
@@ -132,7 +133,7 @@ class Evaluating:
 
     def _begin(self, turn: Turn) -> None:
         one = _Round()
-        done = self._threads.run(self._work, one, turn)
+        done = asyncio.get_running_loop().run_in_executor(self._threads, self._work, one, turn)
         self._rounds[one] = None
         done.add_done_callback(lambda done: self._end(one, done.result()))
         self._look_later()
@@ -193,7 +194,7 @@ class Evaluating:
         lasting = [one for one in self._rounds if _lasts(one)]
         for one in lasting:
             if one.made:
-                done = self._threads.run(_settled, one.made)
+                done = asyncio.get_running_loop().run_in_executor(self._threads, _settled, one.made)
                 done.add_done_callback(lambda done: self._tell(done.result()))
         if len(lasting) == len(self._rounds):
             self._take_next()

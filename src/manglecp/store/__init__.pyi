@@ -1,7 +1,5 @@
 from .database import (
-    AtOnce as AtOnce,
     Database as Database,
-    Place as Place,
     Transaction as Transaction,
 )
 from .errors import (
@@ -51,3 +49,4 @@ from .runs.model import (
     Verdict as Verdict,
 )
 from .runs.waiting import pauses as pauses
+from .writer import Writer as Writer

@@ -1,20 +1,12 @@
-"""One way to speak to a database, whichever it is.
+"""The interface of a database: SQL written once, in what SQLite and PostgreSQL share, with ``?`` for every value.
 
-SQL is written once, with ``?`` for every value, in the part of the language that SQLite and PostgreSQL share
-(``ON CONFLICT``, ``RETURNING``, common table expressions). What differs is behind two small protocols: how a
-transaction begins and ends, how rows are locked, whose clock counts.
-
-* ``writing()`` is a transaction that commits when its block ends well and leaves nothing behind when it raises. After
-  an error inside the block the transaction is lost; leave the block.
-* ``reading()`` sees the store as it is at its first question, and goes on seeing that. ``glancing()`` is the same for a
-  single question, which sees one moment anyway, and costs less.
-* On SQLite a writer is alone in the file. On PostgreSQL writers run side by side, so what is read in order to be
-  changed has to be locked (:meth:`Transaction.locked`), or changed in the statement that tests it.
-
-* ``at_once()`` is for whoever must not wait, an event loop: there, too, one writes and glances, and hears
-  :class:`.Busy` where everybody else would wait. Not every database has it.
-
-Locks are taken in this order, so that nobody waits in a circle: rows of runs, other rows, the head of the ledger last.
+* ``write_transaction()`` commits when its block ends and rolls back when it raises. After an error inside the block the
+  transaction is lost; leave the block.
+* ``read_transaction()`` is a snapshot of the moment of its first statement. ``read_statement()`` is cheaper, for a
+  single statement.
+* On SQLite a writer is alone in the file. On PostgreSQL writers run concurrently, so rows that are read in order to be
+  changed have to be locked (:meth:`Transaction.locked`), or changed by the statement that tests them.
+* Locks are taken in this order, so that there is no deadlock: rows of runs, other rows, the head of the ledger last.
 """
 
 from __future__ import annotations
@@ -23,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-__all__ = ["PATIENCE", "AtOnce", "Database", "Dialect", "Place", "Rows", "Synchronous", "Transaction"]
+__all__ = ["PATIENCE", "Database", "Dialect", "Rows", "Synchronous", "Transaction"]
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
@@ -76,29 +68,7 @@ class Transaction(Protocol):
         ...
 
 
-class Place(Protocol):
-    """Where something short is written or looked up: a database, or what it offers to who must not wait."""
-
-    def writing(self) -> AbstractContextManager[Transaction]:
-        """A transaction. It commits when its block ends well, and leaves nothing behind when it raises."""
-
-    def glancing(self) -> AbstractContextManager[Transaction]:
-        """For a single question."""
-
-
-class AtOnce(Place, Protocol):
-    """A place where nobody waits; for one thread. What would have to wait is :class:`.Busy`, and nothing was done."""
-
-    @property
-    def tidying_due(self) -> bool:
-        """Is it time for :meth:`Database.tidy`, in a thread? It is said once."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more is written there."""
-
-
-class Database(Place, Protocol):
+class Database(Protocol):
     """An open database. Threads may share it."""
 
     @property
@@ -110,14 +80,14 @@ class Database(Place, Protocol):
         """Where it is, as people may read it: never with a password."""
         ...
 
-    def reading(self) -> AbstractContextManager[Transaction]:
+    def write_transaction(self) -> AbstractContextManager[Transaction]:
+        """A transaction. It commits when its block ends well, and leaves nothing behind when it raises."""
+
+    def read_statement(self) -> AbstractContextManager[Transaction]:
+        """For a single statement."""
+
+    def read_transaction(self) -> AbstractContextManager[Transaction]:
         """A transaction that goes on seeing what there was at its first question."""
-
-    def at_once(self) -> AtOnce | None:
-        """A place for whoever must not wait, and closes it at the end; None if everything here may wait."""
-
-    def tidy(self) -> None:
-        """What is left to be done by those who do not wait."""
 
     def damage(self) -> list[str]:
         """What the database itself finds wrong with its files."""

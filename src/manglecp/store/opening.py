@@ -26,6 +26,7 @@ from manglecp.store.runs import RUNS, Runs
 from manglecp.store.sealing import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.urls import PostgresUrl, is_postgres
+from manglecp.store.writer import Writer
 
 __all__ = ["Store", "open_database", "open_store", "place_of", "state_directory"]
 
@@ -46,18 +47,20 @@ class Store:
     runs: Runs
     issues: StoredIssues
     seals: Seals
+    writer: Writer
+    """For event loops."""
 
-    def writing(self) -> AbstractContextManager[Transaction]:
-        """As :meth:`Database.writing`."""
-        return self.database.writing()
+    def write_transaction(self) -> AbstractContextManager[Transaction]:
+        """As :meth:`Database.write_transaction`."""
+        return self.database.write_transaction()
 
-    def reading(self) -> AbstractContextManager[Transaction]:
-        """As :meth:`Database.reading`."""
-        return self.database.reading()
+    def read_transaction(self) -> AbstractContextManager[Transaction]:
+        """As :meth:`Database.read_transaction`."""
+        return self.database.read_transaction()
 
-    def glancing(self) -> AbstractContextManager[Transaction]:
-        """As :meth:`Database.glancing`."""
-        return self.database.glancing()
+    def read_statement(self) -> AbstractContextManager[Transaction]:
+        """As :meth:`Database.read_statement`."""
+        return self.database.read_statement()
 
     def seal(self, value: bytes, *place: str) -> bytes:
         """As :meth:`Seals.seal`."""
@@ -68,7 +71,8 @@ class Store:
         return self.seals.unseal(sealed, *place)
 
     def close(self) -> None:
-        """Close the database."""
+        """End the writer's threads, and close the database."""
+        self.writer.close()
         self.database.close()
 
 
@@ -82,7 +86,9 @@ def open_store(
     """Open it, or make it. ``key``: 32 bytes that values of runs are sealed with."""
     seals = Seals(key)
     database = open_database(where, synchronous=synchronous, patience=patience)
-    return Store(database, Ledger(), Registry(), Nonces(), Runs(database, seals), StoredIssues(database), seals)
+    ledger, runs = Ledger(), Runs(database, seals)
+    writer = Writer(database, ledger)
+    return Store(database, ledger, Registry(), Nonces(), runs, StoredIssues(database), seals, writer)
 
 
 def open_database(

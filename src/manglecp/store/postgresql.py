@@ -121,23 +121,17 @@ class PostgresDatabase:
                 self._idle.pop().close()
 
     @contextmanager
-    def writing(self) -> Iterator[PostgresTransaction]:
+    def write_transaction(self) -> Iterator[PostgresTransaction]:
         with self._borrowed(_WRITE) as connection:
             yield from self._transaction(connection, writes=True)
 
     @contextmanager
-    def reading(self) -> Iterator[PostgresTransaction]:
+    def read_transaction(self) -> Iterator[PostgresTransaction]:
         with self._borrowed(_READ) as connection:
             yield from self._transaction(connection, writes=False)
 
-    def glancing(self) -> AbstractContextManager[PostgresTransaction]:
-        return self.reading()
-
-    def at_once(self) -> None:
-        return None  # the server may be far away
-
-    def tidy(self) -> None:
-        """The server does that by itself."""
+    def read_statement(self) -> AbstractContextManager[PostgresTransaction]:
+        return self.read_transaction()
 
     def damage(self) -> list[str]:
         return []  # the server watches over its own files
@@ -255,11 +249,11 @@ class PostgresDatabase:
         return error  # a bug of ours
 
     def _migrate(self, parts: Sequence[Part]) -> None:
-        with self.reading() as tx:
+        with self.read_transaction() as tx:
             found = tx.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA}.store_part",)).fetchone()[0]
             if found and is_up_to_date(tx, parts, name=self.name):
                 return
-        with self.writing() as tx:
+        with self.write_transaction() as tx:
             tx.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
             if tx.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (SCHEMA,)).fetchone() is None:
                 tx.execute(f"CREATE SCHEMA {SCHEMA}")

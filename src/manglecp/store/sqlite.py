@@ -5,8 +5,7 @@ begins (``BEGIN IMMEDIATE``): what it reads stays true until it commits, and it 
 else was first. A process that dies leaves nothing of its open transaction behind.
 
 Threads that write take turns on one connection. Threads that read a file have connections of their own, so that a long
-question (is the whole ledger in order?) does not keep anybody from writing. An event loop has one as well, for what is
-done without waiting (:mod:`manglecp.store.at_once`).
+question (is the whole ledger in order?) does not keep anybody from writing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from manglecp.store.at_once import SqliteAtOnce
 from manglecp.store.database import PATIENCE, Dialect, Synchronous
 from manglecp.store.errors import Unusable
 from manglecp.store.migrations import Part, bring_up_to_date, is_up_to_date
@@ -33,9 +31,6 @@ APPLICATION_ID: Final = 0x6D636973
 
 _FORMAT: Final = 2
 """``user_version``. 1: issue memory alone. 2: parts, whose versions are in ``store_part``."""
-
-_MOVE: Final = "PRAGMA wal_checkpoint(PASSIVE)"
-"""As much of the log into the file as can be; who writes or reads is not waited for, and does not wait."""
 
 _FIRST_PART: Final = "issues"
 
@@ -85,12 +80,12 @@ class SqliteDatabase:
             self._connection.close()
 
     @contextmanager
-    def writing(self) -> Iterator[SqliteTransaction]:
+    def write_transaction(self) -> Iterator[SqliteTransaction]:
         with self._turn, self._failures, transaction(self._connection, "BEGIN IMMEDIATE") as tx:
             yield tx
 
     @contextmanager
-    def reading(self) -> Iterator[SqliteTransaction]:
+    def read_transaction(self) -> Iterator[SqliteTransaction]:
         with self._failures:
             if self.path == ":memory:":
                 with self._turn, transaction(self._connection, "BEGIN DEFERRED") as tx:
@@ -104,9 +99,9 @@ class SqliteDatabase:
                 self._give_back(connection)
 
     @contextmanager
-    def glancing(self) -> Iterator[SqliteTransaction]:
+    def read_statement(self) -> Iterator[SqliteTransaction]:
         if self.path == ":memory:":
-            with self.reading() as tx:
+            with self.read_transaction() as tx:
                 yield tx
             return
         with self._failures:
@@ -116,34 +111,8 @@ class SqliteDatabase:
             finally:
                 self._give_back(connection)
 
-    def at_once(self) -> SqliteAtOnce | None:
-        """Nothing is at once where a commit waits for the disk, or where there is one connection for all."""
-        if self.path == ":memory:" or self._synchronous == "full":
-            return None
-        with self._failures:
-            connection = self._connect()
-            self._configure(connection)
-            return SqliteAtOnce(connection, self._turn, self._failures)
-
-    def tidy(self) -> None:
-        """Move the log into the file, and begin it anew. It cannot begin anew where anything was written since. So most
-        of it is moved beside those who write, and the rest while nobody does, in other processes either."""
-        with self._failures:
-            other = self._reader()
-            try:
-                other.execute(_MOVE)
-                with self._turn:
-                    with transaction(self._connection, "BEGIN IMMEDIATE"):
-                        other.execute(_MOVE)
-                    # Whoever writes next begins the log, and waits for the disk once. This is a write that changes
-                    # nothing, also if a newer manglecp has brought the file up to date meanwhile.
-                    with transaction(self._connection, "BEGIN IMMEDIATE") as tx:
-                        tx.execute(f"PRAGMA user_version = {self._pragma('user_version')}")
-            finally:
-                self._give_back(other)
-
     def damage(self) -> list[str]:
-        with self.reading() as tx:
+        with self.read_transaction() as tx:
             found = [str(row[0]) for row in tx.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
             found += [
                 f"a row of {table} refers to a row of {other} that is not there"
@@ -205,7 +174,7 @@ class SqliteDatabase:
         tx = SqliteTransaction(self._connection)
         if self._format() == _FORMAT and is_up_to_date(tx, parts, name=self.name):
             return
-        with self.writing() as tx:
+        with self.write_transaction() as tx:
             found = self._format()  # again, now that nobody else can change it
             if found == 1:
                 bring_up_to_date(tx, (), name=self.name)

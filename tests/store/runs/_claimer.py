@@ -17,7 +17,7 @@ def main(where: str, pack: str, owner: str) -> None:
         if claimed is not None:
             print(claimed.run.run_id, flush=True)
             continue
-        with bench.database.reading() as tx:  # None may mean that somebody was quicker
+        with bench.database.read_transaction() as tx:  # None may mean that somebody was quicker
             if tx.execute("SELECT 1 FROM runs WHERE owner = 'first'").fetchone() is None:
                 return
 

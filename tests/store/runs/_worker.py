@@ -14,12 +14,12 @@ def main(where: str, name: str) -> None:
     bench = Bench(open_database(where, parts=PARTS, patience=60))
     for count in itertools.count():
         run = f"{name}.{count}"
-        with bench.database.writing() as tx:
+        with bench.database.write_transaction() as tx:
             bench.runs.accept(tx, new_run(run, owner=name))
             Ledger().append(tx, "admission", {}, run=run)
         print("accepted", run, flush=True)
         for number in (1, 2):
-            with bench.database.writing() as tx:
+            with bench.database.write_transaction() as tx:
                 bench.runs.started(tx, run, 1, [start(number)])
                 Ledger().append(tx, "turn", {"step": number}, run=run)
             print("started", run, number, flush=True)

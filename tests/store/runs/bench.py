@@ -117,37 +117,37 @@ class Bench:
         self.runs = Runs(database, seals or Seals(), retention)
 
     def accept(self, run_id: str = "r1", **members: Any) -> None:
-        with self.database.writing() as tx:
+        with self.database.write_transaction() as tx:
             self.runs.accept(tx, new_run(run_id, **members))
 
     def started(self, *starts: StepStart, run: str = "r1", fence: int = 1, **rest: Any) -> bool:
-        with self.database.writing() as tx:
+        with self.database.write_transaction() as tx:
             return self.runs.started(tx, run, fence, starts, **rest)
 
     def finished(self, *ends: StepEnd, run: str = "r1", fence: int = 1, **rest: Any) -> bool:
-        with self.database.writing() as tx:
+        with self.database.write_transaction() as tx:
             return self.runs.finished(tx, run, fence, ends, **rest)
 
     def settled(self, *settled: StepSettled, run: str = "r1", fence: int = 1) -> bool:
-        with self.database.writing() as tx:
+        with self.database.write_transaction() as tx:
             return self.runs.settled(tx, run, fence, settled)
 
     def end(
         self, state: RunState = RunState.SUCCEEDED, answer: bytes | None = b"answer", *, run: str = "r1", fence: int = 1
     ) -> None:
-        with self.database.writing() as tx:
+        with self.database.write_transaction() as tx:
             self.runs.end(tx, run, fence, state, answer)
 
     def undecided(
         self, code: str = "gate_refused", step: int | None = None, *, run: str = "r1", fence: int = 1, **rest: Any
     ) -> None:
-        with self.database.writing() as tx:
+        with self.database.write_transaction() as tx:
             self.runs.needs_decision(tx, run, fence, code, step=step, **rest)
 
     def decide(
         self, verdict: Any, step: int | None = None, *, run: str = "r1", by: str = "op", **rest: Any
     ) -> RunState:
-        with self.database.writing() as tx:
+        with self.database.write_transaction() as tx:
             return self.runs.decide(tx, run, Decision(verdict=verdict, step=step, **rest), by)
 
     def claim(
@@ -157,24 +157,24 @@ class Bench:
 
     def lapse(self, run: str = "r1") -> None:
         """As if the time of its claim had passed."""
-        with self.database.writing() as tx:
+        with self.database.write_transaction() as tx:
             tx.execute("UPDATE runs SET claim_until_ms = ? WHERE run_id = ?", (tx.now_ms(), run))
 
     def shown(self, run: str = "r1") -> Shown:
-        with self.database.reading() as tx:
+        with self.database.read_transaction() as tx:
             shown = self.runs.show(tx, run)
         assert shown is not None
         return shown
 
     def loaded(self, run: str = "r1") -> Claimed:
-        with self.database.reading() as tx:
+        with self.database.read_transaction() as tx:
             return self.runs.load(tx, run)
 
     def states(self, run: str = "r1") -> list[tuple[StepKind, int, int, str]]:
         return [(step.kind, step.number, step.attempt, step.state.value) for step in self.shown(run).steps]
 
     def answer(self, run: str = "r1") -> bytes | None:
-        with self.database.reading() as tx:
+        with self.database.read_transaction() as tx:
             return self.runs.answer(tx, run)
 
 

@@ -29,7 +29,7 @@ def on_postgresql() -> Iterator[Opened]:
 
 @pytest.fixture
 def postgresql(on_postgresql: Opened) -> Opened:
-    with on_postgresql.database.writing() as tx:
+    with on_postgresql.database.write_transaction() as tx:
         tx.execute("TRUNCATE runs, run_values, run_kept, steps")
     return on_postgresql
 

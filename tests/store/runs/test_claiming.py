@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_not_before_the_claim_has_lapsed(bench: Bench) -> None:
     bench.accept()
     assert bench.claim() is None
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         tx.execute("UPDATE runs SET claim_until_ms = ?", (tx.now_ms() + 60_000,))
     assert bench.claim() is None
     bench.lapse()
@@ -89,7 +89,7 @@ def test_one_that_is_asked_for(bench: Bench) -> None:
 def test_the_longest_lapsed_first(bench: Bench) -> None:
     for run_id, until in (("a", 3), ("b", 1), ("c", 2)):
         bench.accept(run_id)
-        with bench.database.writing() as tx:
+        with bench.database.write_transaction() as tx:
             tx.execute("UPDATE runs SET claim_until_ms = ? WHERE run_id = ?", (until, run_id))
     claims = [bench.claim() for _ in range(4)]
     assert [claim and claim.run.run_id for claim in claims] == ["b", "c", "a", None]
@@ -99,9 +99,9 @@ def test_one_that_cannot_be_read_is_in_nobodys_way(bench: Bench) -> None:
     """Somebody with another key can go on with it, and it is not taken to be poison."""
     for run_id, until in (("a", 1), ("b", 2), ("c", 3)):
         bench.accept(run_id)
-        with bench.database.writing() as tx:
+        with bench.database.write_transaction() as tx:
             tx.execute("UPDATE runs SET claim_until_ms = ? WHERE run_id = ?", (until, run_id))
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         (plan,) = tx.execute("SELECT plan FROM run_values WHERE run_id = 'a'").fetchone()
         tx.execute("UPDATE run_values SET plan = ? WHERE run_id = 'a'", (b"\x02",))
     claims = [bench.claim() for _ in range(2)]
@@ -111,7 +111,7 @@ def test_one_that_cannot_be_read_is_in_nobodys_way(bench: Bench) -> None:
             bench.claim()
     with pytest.raises(Unusable, match="a/plan is damaged"):
         bench.claim(run_id="a")
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         tx.execute("UPDATE run_values SET plan = ? WHERE run_id = 'a'", (plan,))
     claimed = bench.claim()
     assert claimed is not None
@@ -139,7 +139,7 @@ def test_a_heartbeat_says_what_is_lost(bench: Bench) -> None:
         assert bench.claim(owner) is not None
     bench.end(run="ended")
     bench.undecided(run="undecided")
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         bench.runs.release(tx, "released", 1)
     mine = dict.fromkeys(("kept", "taken", "ended", "undecided", "released", "twice", "never"), 1)
     assert bench.runs.renew("first", mine, HOUR) == set(mine) - {"kept"}
@@ -150,14 +150,14 @@ def test_a_heartbeat_says_what_is_lost(bench: Bench) -> None:
 def test_what_is_released_is_free_at_once_or_later(bench: Bench) -> None:
     bench.accept("a")
     bench.accept("b")
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         bench.runs.release(tx, "a", 1)
         bench.runs.release(tx, "b", 1, after_ms=HOUR)
     claimed = bench.claim()
     assert claimed is not None
     assert (claimed.run.run_id, claimed.run.takeovers) == ("a", 0)
     assert bench.claim() is None
-    with pytest.raises(Fenced), bench.database.writing() as tx:
+    with pytest.raises(Fenced), bench.database.write_transaction() as tx:
         bench.runs.release(tx, "b", 2)
 
 
@@ -165,7 +165,7 @@ def test_the_poison_limit(bench: Bench) -> None:
     """What kills everybody who touches it is set aside, and others are still claimed."""
     bench.accept("bad", claim_ms=0)
     bench.accept("good", claim_ms=0)
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         tx.execute("UPDATE runs SET claim_until_ms = 0 WHERE run_id = 'bad'")
     bench.started(start(7, repeatable=True), start(8), run="bad")
     for fence in (2, 3):
@@ -178,7 +178,7 @@ def test_the_poison_limit(bench: Bench) -> None:
         tx.execute("UPDATE runs SET macro_id = 'told' WHERE run_id = ?", (run.run_id,))
         told.append(run)
 
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         tx.execute("UPDATE runs SET claim_until_ms = 0 WHERE run_id = 'bad'")
     claimed = bench.claim("w4", most=2, on_poisoned=tell)
     assert claimed is not None

@@ -157,7 +157,7 @@ def test_poison_starts_anew(bench: Bench) -> None:
 
 
 def test_cancelling_waits_for_the_decision(doubtful: Bench) -> None:
-    with doubtful.database.writing() as tx:
+    with doubtful.database.write_transaction() as tx:
         assert doubtful.runs.ask_cancel(tx, "r1", "kim")
     doubtful.decide("happened", 2)
     claimed = doubtful.claim()
@@ -173,14 +173,14 @@ def test_two_people(doubtful: Bench) -> None:
     def decide(verdict: str) -> None:
         ready.wait(60)
         try:
-            with doubtful.database.writing() as tx:
+            with doubtful.database.write_transaction() as tx:
                 doubtful.runs.decide(tx, "r1", Decision(verdict=verdict, step=2), verdict)  # type: ignore[arg-type]
                 Ledger().append(tx, "decision", {"verdict": verdict}, run="r1", identity=verdict)
         except NotOpen:
             return
         said.append(verdict)
 
-    with doubtful.database.reading() as tx:
+    with doubtful.database.read_transaction() as tx:
         before = Ledger().head(tx).seq
     threads = [threading.Thread(target=decide, args=(verdict,)) for verdict in ("happened", "did_not")]
     for thread in threads:
@@ -189,5 +189,5 @@ def test_two_people(doubtful: Bench) -> None:
         thread.join(60)
     assert len(said) == 1
     assert doubtful.shown().steps[1].decided_by == said[0]
-    with doubtful.database.reading() as tx:
+    with doubtful.database.read_transaction() as tx:
         assert [entry.identity for entry in Ledger().rows(tx, before)] == said

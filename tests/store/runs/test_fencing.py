@@ -37,18 +37,18 @@ def test_after_a_take_over(bench: Bench, write: Write) -> None:
     bench.started(start(1))
     bench.lapse()
     assert bench.claim() is not None
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         before = everything(tx), Ledger().head(tx)
 
     def come_late() -> None:
-        with bench.database.writing() as tx:
+        with bench.database.write_transaction() as tx:
             Ledger().append(tx, "turn", {}, run="r1")
             write(bench.runs, tx, 1)
 
     with pytest.raises(Fenced) as raised:
         come_late()
     assert (raised.value.run_id, raised.value.fence, raised.value.code) == ("r1", 1, "fenced")
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         assert (everything(tx), Ledger().head(tx)) == before
 
 
@@ -57,7 +57,7 @@ def test_the_new_owner_writes(bench: Bench, write: Write) -> None:
     bench.lapse()
     assert bench.claim() is not None
     bench.started(start(1), fence=2)
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         write(bench.runs, tx, 2)
 
 
@@ -69,10 +69,10 @@ def test_after_a_decision(bench: Bench, write: Write, verdict: str) -> None:
     else:
         bench.started(start(1))
         bench.undecided("outcome_unknown", 1)
-    with pytest.raises(Fenced), bench.database.writing() as tx:
+    with pytest.raises(Fenced), bench.database.write_transaction() as tx:
         write(bench.runs, tx, 1)
     bench.decide(verdict, 1)
-    with pytest.raises(Fenced), bench.database.writing() as tx:
+    with pytest.raises(Fenced), bench.database.write_transaction() as tx:
         write(bench.runs, tx, 1)
 
 
@@ -82,7 +82,7 @@ def test_of_a_run_that_was_set_aside(bench: Bench, write: Write) -> None:
     bench.lapse()
     assert bench.claim(most=0) is None
     for fence in (1, 2):
-        with pytest.raises(Fenced), bench.database.writing() as tx:
+        with pytest.raises(Fenced), bench.database.write_transaction() as tx:
             write(bench.runs, tx, fence)
 
 
@@ -90,10 +90,10 @@ def test_one_that_was_released_is_not_one_s_own(bench: Bench, write: Write) -> N
     """Released and claimed again by the same owner, it has another fence."""
     bench.accept()
     bench.started(start(1))
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         bench.runs.release(tx, "r1", 1)
     assert bench.claim("first") is not None
-    with pytest.raises(Fenced), bench.database.writing() as tx:
+    with pytest.raises(Fenced), bench.database.write_transaction() as tx:
         write(bench.runs, tx, 1)
 
 
@@ -105,7 +105,7 @@ def test_a_take_over_waits_for_what_is_being_written(bench: Bench, where: str) -
     written, go_on = threading.Event(), threading.Event()
 
     def old_owner() -> None:
-        with bench.database.writing() as tx:
+        with bench.database.write_transaction() as tx:
             bench.runs.started(tx, "r1", 1, [start(1)])
             written.set()
             assert go_on.wait(60)
@@ -142,7 +142,7 @@ def test_what_is_written_waits_for_a_take_over(bench: Bench, where: str) -> None
 
     thread = threading.Thread(target=old_owner)
     thread.start()
-    with other.database.writing() as tx:  # as a claim does it, only slower
+    with other.database.write_transaction() as tx:  # as a claim does it, only slower
         tx.execute("UPDATE runs SET fence = fence + 1, owner = 'other' WHERE run_id = 'r1'")
         claiming.set()
         assert go_on.wait(60)

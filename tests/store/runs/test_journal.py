@@ -34,7 +34,7 @@ def test_what_is_written_is_read(bench: Bench) -> None:
 
 def test_time_is_that_of_the_database(bench: Bench) -> None:
     bench.accept()
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         before = tx.now_ms()
         bench.runs.started(tx, "r1", 1, [start()])
         after = tx.now_ms()
@@ -180,31 +180,31 @@ def test_no_end(bench: Bench, state: RunState) -> None:
 
 def test_cancelling(bench: Bench) -> None:
     bench.accept()
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         assert not bench.runs.ask_cancel(tx, "r1", "somebody else")
         assert not bench.runs.ask_cancel(tx, "r2", "kim")
     assert not bench.started(start())
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         assert bench.runs.ask_cancel(tx, "r1", "kim")
     assert bench.finished(ending())
     assert bench.settled(read(2))
     assert bench.started(start(kind="undo"))
     assert bench.shown().run.cancel
     bench.end(RunState.CANCELLED)
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         assert not bench.runs.ask_cancel(tx, "r1", "kim")
 
 
 def test_lists(bench: Bench) -> None:
     for number in range(1, 5):
         bench.accept(f"r{number}")
-        with bench.database.writing() as tx:
+        with bench.database.write_transaction() as tx:
             tx.execute("UPDATE runs SET created_ms = ? WHERE run_id = ?", (number, f"r{number}"))
     bench.end(run="r2")
     bench.undecided(run="r3")
 
     def listed(state: RunState | None = None, limit: int = 10) -> list[str]:
-        with bench.database.reading() as tx:
+        with bench.database.read_transaction() as tx:
             return [run.run_id for run in bench.runs.list(tx, state, limit)]
 
     assert listed() == ["r4", "r3", "r2", "r1"]
@@ -217,7 +217,7 @@ def test_lists(bench: Bench) -> None:
 
 
 def test_a_run_that_is_not_there(bench: Bench) -> None:
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         assert bench.runs.show(tx, "r1") is None
         with pytest.raises(NoRun):
             bench.runs.load(tx, "r1")
@@ -237,6 +237,6 @@ def test_an_id_is_used_once(bench: Bench) -> None:
         bench.accept(identity="other")
     with pytest.raises(NotOpen):
         bench.accept(key="k")
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         assert bench.runs.by_key(tx, "kim", "k") is None
     assert bench.shown().run.identity == new_run().identity

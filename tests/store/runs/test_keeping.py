@@ -14,12 +14,12 @@ KEY = bytes(range(32))
 
 
 def keep(bench: Bench, run: str = "r1", fence: int = 1, **values: bytes) -> None:
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         bench.runs.finished(tx, run, fence, [ending()], kept=values)
 
 
 def kept(bench: Bench, name: str = "backup", run: str = "r1", identity: str = "kim") -> bytes | None:
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         return bench.runs.kept(tx, identity, run, name)
 
 
@@ -56,7 +56,7 @@ def test_it_goes_with_the_run(opened: Opened) -> None:
     bench.started(start())
     keep(bench, backup=b"before")
     bench.end()
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         assert bench.runs.sweep(tx).runs == 1
         assert tx.execute("SELECT count(*) FROM run_kept").fetchone()[0] == 0
 
@@ -66,7 +66,7 @@ def test_it_is_sealed_and_does_not_move(opened: Opened) -> None:
     bench.accept()
     bench.started(start())
     keep(bench, backup=b"before", other=b"more")
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         rows = [bytes(value) for (value,) in tx.execute("SELECT value FROM run_kept").fetchall()]
         assert not any(b"before" in row or b"more" in row for row in rows)
         tx.execute("DELETE FROM run_kept WHERE name = 'other'")

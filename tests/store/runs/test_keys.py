@@ -18,7 +18,7 @@ def test_the_second_is_told_of_the_first(bench: Bench) -> None:
         with pytest.raises(KeyTaken) as raised:
             bench.accept("r2", key="k", digest=digest)
         assert (raised.value.run_id, raised.value.request_digest) == ("r1", "sha256:one")
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         found = bench.runs.by_key(tx, "kim", "k")
         assert bench.runs.show(tx, "r2") is None
     assert found == bench.shown("r1").run
@@ -28,7 +28,7 @@ def test_keys_belong_to_identities(bench: Bench) -> None:
     bench.accept("r1", key="k")
     bench.accept("r2", key="k", identity="lee")
     bench.accept("r3", key="K")
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         runs = [bench.runs.by_key(tx, *which) for which in (("kim", "k"), ("lee", "k"), ("kim", "K"), ("lee", "K"))]
     assert [run and run.run_id for run in runs] == ["r1", "r2", "r3", None]
 
@@ -56,7 +56,7 @@ def test_at_the_same_time(bench: Bench, where: str) -> None:
     ready = threading.Barrier(len(benches))
     accepted: list[tuple[str, str]] = []
     taken: list[tuple[str, str]] = []
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         before = Ledger().head(tx).seq
 
     def work(number: int, mine: Bench) -> None:
@@ -64,7 +64,7 @@ def test_at_the_same_time(bench: Bench, where: str) -> None:
             run_id, key = f"r{round_}.{number}", f"k{round_}"
             ready.wait(60)
             try:
-                with mine.database.writing() as tx:
+                with mine.database.write_transaction() as tx:
                     mine.runs.accept(tx, new_run(run_id, key=key))
                     Ledger().append(tx, "admission", {}, run=run_id)
             except KeyTaken as error:
@@ -81,7 +81,7 @@ def test_at_the_same_time(bench: Bench, where: str) -> None:
     assert len(accepted) == len(winners) == 15
     assert len(taken) == 15 * (len(benches) - 1)
     assert all(winners[key] == run_id for key, run_id in taken)
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         assert {run.run_id for run in bench.runs.list(tx)} == set(winners.values())
         assert {entry.run for entry in Ledger().rows(tx, before)} == set(winners.values())
     for other in benches[1:]:

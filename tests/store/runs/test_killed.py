@@ -26,7 +26,7 @@ def wait_until_they_are_gone(bench: Bench) -> None:
         return
     deadline = time.monotonic() + 60
     while True:
-        with bench.database.writing() as tx:
+        with bench.database.write_transaction() as tx:
             busy = tx.execute(
                 "SELECT count(*) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
@@ -40,7 +40,7 @@ def wait_until_they_are_gone(bench: Bench) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_any_moment(bench: Bench, where: str, seed: int) -> None:
     chance = random.Random(seed)
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         before = Ledger().head(tx).seq
     workers = [
         subprocess.Popen(
@@ -79,7 +79,7 @@ def test_killed_at_any_moment(bench: Bench, where: str, seed: int) -> None:
             assert steps[int(rest[0])] == "done"
         assert what != "ended" or shown.run.state == RunState.SUCCEEDED
 
-    with bench.database.reading() as tx:
+    with bench.database.read_transaction() as tx:
         runs = bench.runs.list(tx, limit=100_000)
         entries = Ledger().rows(tx, before, 1_000_000)
         assert Ledger().verify(tx).sound

@@ -96,7 +96,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @initialize()
     def empty(self) -> None:
-        with self.bench.database.writing() as tx:
+        with self.bench.database.write_transaction() as tx:
             for table in ("runs", "run_values", "steps"):
                 tx.execute(f"DELETE FROM {table}")
 
@@ -157,7 +157,7 @@ class JournalMachine(RuleBasedStateMachine):
         fence = self.fence(run, behind)
 
         def do() -> None:
-            with self.bench.database.writing() as tx:
+            with self.bench.database.write_transaction() as tx:
                 self.bench.runs.release(tx, run, fence)
 
         if self.expect(self.holds(run, fence), Fenced, do):
@@ -267,7 +267,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(run=runs, identity=st.sampled_from(["kim", "eve"]))
     def ask_cancel(self, run: str, identity: str) -> None:
-        with self.bench.database.writing() as tx:
+        with self.bench.database.write_transaction() as tx:
             asked = self.bench.runs.ask_cancel(tx, run, identity)
         assert asked == (identity == "kim" and run in self.model and not self.model[run].over)
         if asked:
@@ -277,7 +277,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_journal_is_as_the_model(self) -> None:
-        with self.bench.database.reading() as tx:
+        with self.bench.database.read_transaction() as tx:
             assert {run.run_id for run in self.bench.runs.list(tx)} == set(self.model)
             for run_id, one in self.model.items():
                 loaded = self.bench.runs.load(tx, run_id)

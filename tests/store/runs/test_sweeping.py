@@ -20,12 +20,12 @@ def keeping(opened: Opened) -> Bench:
 
 def age(bench: Bench, ms: int) -> None:
     """Everything that happened, happened so much earlier."""
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         tx.execute("UPDATE runs SET ended_ms = ended_ms - ?, answer_until_ms = answer_until_ms - ?", (ms, ms))
 
 
 def sweep(bench: Bench, limit: int = 100) -> Swept:
-    with bench.database.writing() as tx:
+    with bench.database.write_transaction() as tx:
         return bench.runs.sweep(tx, limit=limit)
 
 
@@ -50,7 +50,7 @@ def test_answers_go_first_then_runs(keeping: Bench) -> None:
     assert sweep(keeping) == (0, 2)
     with pytest.raises(NoRun):
         keeping.answer("keyed")
-    with keeping.database.reading() as tx:
+    with keeping.database.read_transaction() as tx:
         assert tx.execute("SELECT count(*) FROM steps").fetchone()[0] == 0
     keeping.accept("again", key="k")
 
@@ -66,7 +66,7 @@ def test_what_is_not_over_stays(keeping: Bench) -> None:
     keeping.accept("running")
     keeping.accept("waiting")
     keeping.undecided(run="waiting", answer=b"ask")
-    with keeping.database.writing() as tx:
+    with keeping.database.write_transaction() as tx:
         tx.execute("UPDATE runs SET created_ms = 0, touched_ms = 0")
     assert sweep(keeping) == (0, 0)
     assert keeping.answer("waiting") == b"ask"

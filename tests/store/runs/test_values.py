@@ -30,7 +30,7 @@ def fill(bench: Bench) -> None:
 
 
 def holds_marker(database: Database) -> bool:
-    with database.reading() as tx:
+    with database.read_transaction() as tx:
         return any(MARKER in bytes(value) for row in everything(tx) for value in row if isinstance(value, bytes))
 
 
@@ -121,7 +121,7 @@ def test_sealed_values_cannot_be_moved(opened: Opened, swap: str) -> None:
     bench.started(start(1), start(2))
     bench.finished(ending(1), ending(2))
     bench.loaded()
-    with opened.database.writing() as tx:
+    with opened.database.write_transaction() as tx:
         tx.execute(SWAPS[swap])
     with pytest.raises(Unusable):
         bench.loaded()

@@ -35,7 +35,7 @@ class Audit(NamedTuple):
 def audit(store: IssueStore, expected: Head | None = None) -> Audit:
     """Compute everything again. ``expected`` is an event that the log has to have, as somebody noted it earlier."""
     findings = [f"database: {text}" for text in store.damage()]
-    with store.reading() as tables:
+    with store.read_transaction() as tables:
         folded, wrong = fold(tables.lines())
         findings += wrong
         findings += _differences(tables, folded)

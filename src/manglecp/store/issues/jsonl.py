@@ -33,7 +33,7 @@ class BadLog(StoreError):
 
 def export_log(store: IssueStore) -> Iterator[bytes]:
     """The lines, as they were written."""
-    with store.reading() as tables:
+    with store.read_transaction() as tables:
         for line in tables.lines():
             yield line.row + b"\n"
 
@@ -41,7 +41,7 @@ def export_log(store: IssueStore) -> Iterator[bytes]:
 def import_log(store: IssueStore, lines: Iterable[bytes]) -> Head:
     """Fill an empty memory with the lines of an export."""
     checked = _check(lines)
-    with store.writing() as tables:
+    with store.write_transaction() as tables:
         if tables.head().seq:
             raise Refused("memory_not_empty", "this memory has events already, and a log is imported into an empty one")
         for line in checked.lines():

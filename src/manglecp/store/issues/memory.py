@@ -58,20 +58,20 @@ class IssueMemory:
 
     def add(self, actor: str, change: Add, issue: str | None = None) -> Issue:
         """A new issue, under the given id or a fresh one."""
-        with self._store.writing() as tables:
+        with self._store.write_transaction() as tables:
             issue = self._fresh(tables) if issue is None else issue
             self._record(tables, actor, issue, change)
             return found(tables, issue)
 
     def claim(self, actor: str, issue: str, ttl: int = DEFAULT_TTL) -> Lease:
         """Become the only one who works on the issue, for ``ttl`` seconds."""
-        with self._store.writing() as tables:
+        with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, Claim(ttl=ttl))
             return self._lease(tables, issue)
 
     def claim_next(self, actor: str, ttl: int = DEFAULT_TTL) -> Lease | None:
         """Claim the first issue that can be claimed; nothing if there is none."""
-        with self._store.writing() as tables:
+        with self._store.write_transaction() as tables:
             now = self._now()
             issue = next(iter(tables.frontier(now)), None)
             if issue is None:
@@ -81,13 +81,13 @@ class IssueMemory:
 
     def renew(self, actor: str, issue: str, fence: int, ttl: int = DEFAULT_TTL) -> Lease:
         """The lease, from now on for ``ttl`` seconds. Refused if the fence is not the current one."""
-        with self._store.writing() as tables:
+        with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, Renew(fence=fence, ttl=ttl))
             return self._lease(tables, issue)
 
     def release(self, actor: str, issue: str, fence: int) -> Issue:
         """Give the issue back, for others to claim."""
-        with self._store.writing() as tables:
+        with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, Release(fence=fence))
             return found(tables, issue)
 
@@ -114,7 +114,7 @@ class IssueMemory:
         return self._mutate(ready, actor, issue, change)
 
     def _mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
-        with self._store.writing() as tables:
+        with self._store.write_transaction() as tables:
             issue = self._fresh(tables) if issue is None else issue
             mutate(tables, ready, at=self._now(), actor=actor, issue=issue, change=change)
             return found(tables, issue)
@@ -124,7 +124,7 @@ class IssueMemory:
     @contextmanager
     def view(self, as_of: int | None = None) -> Iterator[View]:
         """The memory now, or as it was just after the event of this number."""
-        with self._store.reading() as tables:
+        with self._store.read_transaction() as tables:
             if as_of is None:
                 yield View(tables, self._now())
                 return

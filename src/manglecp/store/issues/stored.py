@@ -144,15 +144,15 @@ class StoredIssues:
         self._database = database
 
     @contextmanager
-    def writing(self) -> Iterator[StoredTables]:
-        with self._database.writing() as tx:
+    def write_transaction(self) -> Iterator[StoredTables]:
+        with self._database.write_transaction() as tx:
             # Which change is admissible depends on any row: one writer at a time.
             tx.locked("SELECT version FROM store_part WHERE name = ?", (ISSUES.name,), wait=True)
             yield StoredTables(tx)
 
     @contextmanager
-    def reading(self) -> Iterator[StoredTables]:
-        with self._database.reading() as tx:
+    def read_transaction(self) -> Iterator[StoredTables]:
+        with self._database.read_transaction() as tx:
             yield StoredTables(tx)
 
     def damage(self) -> list[str]:

@@ -105,11 +105,11 @@ class IssueTables(Protocol):
 class IssueStore(Protocol):
     """Where the tables are."""
 
-    def writing(self) -> AbstractContextManager[IssueTables]:
+    def write_transaction(self) -> AbstractContextManager[IssueTables]:
         """One transaction, after every other one that writes and before the next. Nothing of it stays if it raises."""
         ...
 
-    def reading(self) -> AbstractContextManager[IssueTables]:
+    def read_transaction(self) -> AbstractContextManager[IssueTables]:
         """The state at one moment."""
         ...
 

@@ -79,12 +79,12 @@ def claim(
     while True:
         lapsed, which = _asked(pack_digests, run_id, unreadable)
         # Most of the time there is nothing to claim. To find that out must not keep anybody from writing.
-        with database.reading() as tx:
+        with database.read_transaction() as tx:
             if tx.execute(lapsed, (tx.now_ms(), *which)).fetchone() is None:
                 break
         chosen = ""
         try:
-            with database.writing() as tx:
+            with database.write_transaction() as tx:
                 now_ms = tx.now_ms()
                 found = tx.locked(lapsed, (now_ms, *which)).fetchone()
                 if found is None:  # somebody else was quicker, or is writing about it at this moment

@@ -15,7 +15,7 @@ from typing import Final
 from manglecp.store.database import Database, Transaction
 from manglecp.store.errors import Invalid
 from manglecp.store.runs import claiming, deciding, keeping, reading, steps, sweeping, waiting
-from manglecp.store.runs.errors import KeyTaken, NotOpen
+from manglecp.store.runs.errors import KeyTaken, NoRun, NotOpen
 from manglecp.store.runs.holding import Statement, hold
 from manglecp.store.runs.model import (
     ENDS,
@@ -115,7 +115,7 @@ class Runs:
 
     def renew(self, owner: str, runs: Mapping[str, int], claim_ms: int) -> set[str]:
         """The heartbeat of an owner for all of its runs (id: fence). Gives back those that are lost."""
-        with self._database.writing() as tx:
+        with self._database.write_transaction() as tx:
             return claiming.renew(tx, owner, runs, claim_ms)
 
     def release(self, tx: Transaction, run_id: str, fence: int, *, after_ms: int = 0) -> None:
@@ -261,6 +261,13 @@ class Runs:
     def load(self, tx: Transaction, run_id: str) -> Claimed:
         """As :meth:`claim` gives it, for whoever holds the run already or only looks."""
         return reading.load(tx, self._seals, run_id)
+
+    def run(self, tx: Transaction, run_id: str) -> Run:
+        """The run as it is. Raises :class:`.NoRun`."""
+        found = reading.find_run(tx, run_id)
+        if found is None:
+            raise NoRun(run_id)
+        return found
 
     def wait(self, run_id: str, timeout: float, *, seen: int | None = None) -> Run:
         """Until it is not running, or has another revision than ``seen``; after ``timeout`` seconds as it then is."""

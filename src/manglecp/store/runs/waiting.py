@@ -30,7 +30,7 @@ def wait(database: Database, run_id: str, timeout: float, seen: int | None = Non
     deadline = time.monotonic() + timeout
     pause = pauses()
     while True:
-        with database.reading() as tx:
+        with database.read_transaction() as tx:
             run = find_run(tx, run_id)
         if run is None:
             raise NoRun(run_id)

@@ -1,7 +1,7 @@
-"""Work on values that a client or an action sent: at once where they are small, in a thread where they are large.
+"""Offloads work on large values to a thread.
 
-A message may have 16 MiB. To hash, check or convert so much takes seconds, and nobody else is answered while the event
-loop does it. To hand over something small would cost more than to do it.
+A message may have 16 MiB; hashing, checking or converting that much takes seconds and would block the event loop.
+Handing over a small value would cost more than the work itself.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 
 from manglecp.harness import size
 
-__all__ = ["LARGE_TEXT", "aside", "is_large"]
+__all__ = ["LARGE_TEXT", "is_large", "run_in_thread_if"]
 
 T = TypeVar("T")
 _LARGE: Final = 20_000
-"""Values in a value. So many take some ten milliseconds."""
+"""Values within a value. That many take about ten milliseconds."""
 _FEW: Final = 16
 _SHORT: Final = 1_024
 _SIMPLE: Final = frozenset({str, int, float, bool, type(None)})
@@ -25,7 +25,7 @@ LARGE_TEXT: Final = 1 << 19
 
 
 def is_large(value: Any) -> bool:
-    """Known without looking at all of it."""
+    """Return whether a value has many values within, without visiting all of them."""
     if type(value) is dict and len(value) <= _FEW:  # most arguments are a few short texts and numbers
         for name, one in value.items():
             kind = type(one)
@@ -41,6 +41,6 @@ def is_large(value: Any) -> bool:
     return size(value, _LARGE) > _LARGE
 
 
-async def aside(large: bool, work: Callable[..., T], *given: Any, **more: Any) -> T:
-    """The work's result; from a thread if what it works on is large."""
-    return await asyncio.to_thread(work, *given, **more) if large else work(*given, **more)
+async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Return the work's result; computed in a thread if the condition holds, inline otherwise."""
+    return await asyncio.to_thread(work, *args, **kwargs) if condition else work(*args, **kwargs)
