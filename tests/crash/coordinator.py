@@ -35,7 +35,7 @@ from manglecp.base.hash_chain import Head
 from manglecp.intent import Domain, Identity
 from manglecp.invoke import AutoConfirm, Invoker, InvokeSettings, Worker
 from manglecp.pack import read_pack
-from manglecp.store import Note, RunState, Store, open_store
+from manglecp.store import Note, RunState, Store, Writer, open_store
 from manglecp.store.ledger import Ledger
 from manglecp.toolhost import Dispatcher
 from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
@@ -86,7 +86,8 @@ class Site:
 
     @asynccontextmanager
     async def opened(self, at: At, hosts: int = 2) -> AsyncIterator[tuple[Invoker, Store]]:
-        store = replace(open_store(self.store, patience=60.0), ledger=_Watched(at))
+        ledger, store = _Watched(at), open_store(self.store, patience=60.0)
+        store = replace(store, ledger=ledger, writer=Writer(store.database, ledger))
         covered = AutoConfirm({ME.name: frozenset({"filesystem"})})
         settings = InvokeSettings(claim_ms=CLAIM_MS)
 
