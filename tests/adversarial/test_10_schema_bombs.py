@@ -24,7 +24,7 @@ def refused(schema: str) -> str:
     with pytest.raises(PackError) as caught:
         Domain.load(pack(TOOL + f'macro_param("see", "p", {schema}).'))
     assert time.monotonic() - started < LONG
-    (problem,) = caught.value.problems
+    (problem,) = caught.value.diagnostics
     assert problem.place.startswith("rules/domain/domain.mg:3:")
     return problem.message
 

@@ -178,7 +178,7 @@ class TestActions:
         read_actions({"tools": [{**self.TOOL, **changes}]}, "actions.py", problems)
         with pytest.raises(PackError) as caught:
             problems.refuse()
-        return [each.message for each in caught.value.problems]
+        return [each.message for each in caught.value.diagnostics]
 
     @hidden
     def test_descriptions_parameters_and_values(self, character: str) -> None:

@@ -194,7 +194,7 @@ def test_warnings_say_where(run: Run, folder: Path, write: Write) -> None:
     a_pack(folder, write, RULES + 'macro("see", "Look at a file.").\n', intents)
     shown = run("check", "sight")
     assert shown.exit_code == 0
-    assert "warning: pack.toml:4: no rule mentions the intent 'repair'" in shown.stderr
-    assert "warning: rules/domain/see.mg:4:1: macro('see', …) has two values" in shown.stderr
+    assert "warning[pack]: pack.toml:4: no rule mentions the intent 'repair'" in shown.stderr
+    assert "warning[analysis]: rules/domain/see.mg:4:1: macro('see', …) has two values" in shown.stderr
     write("sight/pack.toml", intents + 'required_facts = ["seen"]\n')
-    assert "error: pack.toml:4: required_facts of the intent 'repair' names seen" in run("check", "sight").stderr
+    assert "error[pack]: pack.toml:4: required_facts of the intent 'repair' names seen" in run("check", "sight").stderr

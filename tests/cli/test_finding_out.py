@@ -71,7 +71,7 @@ def test_a_check_has_the_pack_find_out(pack: Path, run: Run, tmp_path: Path) -> 
     (tmp_path / "root/broken").touch()
     shown = run(*arguments)
     assert shown.exit_code == 1
-    assert shown.stderr == "error: facts.py: scan: OSError: no disk\n"
+    assert shown.stderr == "error[pack]: facts.py: scan: OSError: no disk\n"
 
 
 # --- how far it is -------------------------------------------------------------------------------------------------

@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
 from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, OWNERS, POLICY, PREDICATES, SINGLE_VALUED, kernel_sources
 from manglecp.mangle import Fact, Program, Trust
-from manglecp.pack import ExternalDescription, IntentSettings, Pack, PackError, Problem
+from manglecp.pack import ExternalDescription, IntentSettings, Pack, PackError
 from manglecp.pack.model import Limits
 from tests.intent.packs import SCHEMA, action, pack
 
 TOOL = 'macro("see", "See.").\nmacro_step("see", 1, "look").\n'
 
 
-def problems(*args: str, **parts: object) -> list[Problem]:
+def problems(*args: str, **parts: object) -> list[Diagnostic]:
     with pytest.raises(PackError) as caught:
         Domain.load(pack(*args, **parts))  # type: ignore[arg-type]
-    return list(caught.value.problems)
+    return list(caught.value.diagnostics)
 
 
 def complaints(*args: str, **parts: object) -> list[str]:

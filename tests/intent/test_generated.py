@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responding import respond
 from manglecp.mangle import Fact, Key, LimitError, Predicate
-from manglecp.pack import PackError, Problem, read_pack
+from manglecp.pack import PackError, read_pack
 from manglecp.toolhost import serve_facts
 from manglecp.wire.messages import Intent, IntentPayload, IntentRequest
 from tests.pack.folders import ACTIONS, write
@@ -53,10 +54,10 @@ def folder(path: Path, **more: str) -> Path:
     )
 
 
-def problems(path: Path, generated: Said | None = None, **more: str) -> tuple[Problem, ...]:
+def problems(path: Path, generated: Said | None = None, **more: str) -> tuple[Diagnostic, ...]:
     with pytest.raises(PackError) as caught:
         Domain.load(read_pack(folder(path, **more)), generated=generated)
-    return tuple(problem for problem in caught.value.problems if problem.severity == "error")
+    return tuple(problem for problem in caught.value.diagnostics if problem.severity == "error")
 
 
 def tools(domain: Domain) -> list[str]:

@@ -28,7 +28,7 @@ def doubts(domain: str, policy: str = "") -> list[tuple[str, str | None]]:
 def test_a_slip_in_policy_keeps_the_pack_from_loading(clause: str, word: str) -> None:
     with pytest.raises(PackError) as refused:
         doubts("", clause)
-    (problem,) = refused.value.problems
+    (problem,) = refused.value.diagnostics
     assert problem.message == f"nothing reads {clause.partition('(')[0]}"
     assert problem.fix == f"did you mean {word}? If not, declare it with Decl"
 

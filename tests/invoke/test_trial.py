@@ -63,7 +63,7 @@ async def test_a_package_that_no_turn_can_satisfy_is_refused(documents: dict[str
     with pytest.raises(PackError, match="no turn of a server would close") as refused:
         async with shop(bound(changed(default_governance(), **documents))):
             pass
-    (problem,) = refused.value.problems
+    (problem,) = refused.value.diagnostics
     assert named in problem.message
     assert problem.file == "governance/"
 
@@ -160,7 +160,7 @@ def test_the_check_of_a_pack_tells_it(tmp_path: Path) -> None:
     bad = write(tmp_path / "bad", changed(default_governance(), queue={"requiredQueueIds": ["mail"]}))
     told = CliRunner().invoke(cli, ["check", str(bad)])
     assert told.exit_code == 1
-    assert "error: governance/: no turn of a server would close" in told.stderr
+    assert "error[pack]: governance/: no turn of a server would close" in told.stderr
     assert "context.queue_policy_violation" in told.stderr
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.pack.diagnostics import PackError
 from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError, Problem
 from manglecp.pack.reading import read_pack
 
 RULES = 'relevant("greet", 80) :- intent("hello").\nmacro("greet", "Say hello").\nmacro_step("greet", 1, "hello").\n'
@@ -73,19 +74,19 @@ def read(folder: Path, files: Mapping[str, str | bytes], **params: str) -> Pack:
     return read_pack(write(folder, files), params)
 
 
-def problems(folder: Path, files: Mapping[str, str | bytes], **params: str) -> tuple[Problem, ...]:
+def problems(folder: Path, files: Mapping[str, str | bytes], **params: str) -> tuple[Diagnostic, ...]:
     """What keeps the pack from being read."""
     with pytest.raises(PackError) as caught:
         read(folder, files, **params)
-    return caught.value.problems
+    return caught.value.diagnostics
 
 
-def problem(folder: Path, files: Mapping[str, str | bytes], **params: str) -> Problem:
+def problem(folder: Path, files: Mapping[str, str | bytes], **params: str) -> Diagnostic:
     found = problems(folder, files, **params)
     assert len(found) == 1, found
     return found[0]
 
 
-def setting(folder: Path, text: str, **params: str) -> Problem:
+def setting(folder: Path, text: str, **params: str) -> Diagnostic:
     """The only thing that is wrong with a ``pack.toml``."""
     return problem(folder, {"rules/a.mg": RULES, "pack.toml": text}, **params)

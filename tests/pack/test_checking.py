@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent import survey
-from manglecp.pack.problems import Problem
 from tests.base.test_text import PROSE
 from tests.pack.folders import ACTIONS, EXTERNALS, RULES, SMALL, write
 
@@ -17,7 +17,7 @@ PERSON = 'Decl person(Name) descr [direction("input")] bound [/string].\n'
 WHOLE = {"pack.toml": INTENT, "rules/a.mg": RULES, "rules/schema/words.mg": PERSON, "actions.py": ACTIONS}
 
 
-def checked(folder: Path, files: dict[str, str]) -> tuple[Problem, ...]:
+def checked(folder: Path, files: dict[str, str]) -> tuple[Diagnostic, ...]:
     return survey(write(folder, files))[1]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hypothesis import given, settings, strategies as st
 
+from manglecp.pack.diagnostics import PackError
 from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError
 from manglecp.pack.reading import read_pack
 from tests.pack.folders import EXTERNALS, SETTINGS, WHOLE, write
 
@@ -49,8 +49,8 @@ def check(files: dict[str, bytes]) -> None:
     if isinstance(found, Pack):
         assert len(found.digest) == 64
         return
-    assert found.problems
-    for problem in found.problems:
+    assert found.diagnostics
+    for problem in found.diagnostics:
         assert problem.file in {*files, ""}
         assert problem.line is None or 1 <= problem.line <= files[problem.file].count(b"\n") + 1
     assert str(found).replace("\n", "").replace("\t", "").isprintable()

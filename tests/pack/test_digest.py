@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.pack import reading
 from manglecp.pack.asking import ask_host
-from manglecp.pack.problems import Problems
+from manglecp.pack.diagnostics import Problems
 from manglecp.pack.reading import read_pack
 from tests.pack.folders import EXTERNALS, SETTINGS, WHOLE, read, write
 

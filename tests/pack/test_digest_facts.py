@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.base.diagnostic import Diagnostic, FileLocation
 from manglecp.intent import Domain
-from manglecp.pack.problems import PackError, Problem
+from manglecp.pack.diagnostics import PackError
 from manglecp.pack.reading import read_pack
 from tests.pack.folders import problem, read, write
 
@@ -24,10 +25,10 @@ FORMS: dict[str, str | bytes] = {
 }
 
 
-def refused(work: Callable[[], object]) -> Problem:
+def refused(work: Callable[[], object]) -> Diagnostic:
     with pytest.raises(PackError) as caught:
         work()
-    (found,) = caught.value.problems
+    (found,) = caught.value.diagnostics
     return found
 
 
@@ -45,9 +46,8 @@ def test_a_file_that_changes_before_it_is_used_is_refused(tmp_path: Path, name: 
     changed = gzip.compress(b"x\nde\n") if name.endswith(".gz") else content.replace(b"en", b"de")
     write(tmp_path, {f"facts/{name}": changed})
     found = refused(lambda: Domain.load(pack))
-    assert found == Problem(
-        f"facts/{name}", "the file has changed since the pack was read", fix="read the pack again", stage="parse"
-    )
+    message, fix = "the file has changed since the pack was read", "read the pack again"
+    assert found == Diagnostic("parse", message, FileLocation(f"facts/{name}"), fix=fix)
     assert Domain.load(read_pack(tmp_path)).base.evaluate([], now=0).query("code(X)") == ['code("de")']
 
 
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_called_by_its_name_in_the_pack_and_once(tmp_path: Pat
     pack = read(tmp_path, {**RULES, f"facts/{name}": b"\xffz"})
     rendered = refused(lambda: Domain.load(pack)).render()
     assert rendered.count(name) == 1
-    assert rendered.startswith(f"error: facts/{name}:")
+    assert rendered.startswith(f"error[parse]: facts/{name}:")
     assert str(tmp_path) not in rendered
 
 

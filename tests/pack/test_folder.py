@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from manglecp.pack import folder
+from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
 from manglecp.pack.inside import open_inside
-from manglecp.pack.problems import PackError, Problems
 from tests.pack.folders import SMALL, problem, read, write
 
 
 def refused(problems: Problems) -> dict[str, str]:
     with pytest.raises(PackError) as caught:
         problems.refuse()
-    return {found.file: found.message for found in caught.value.problems}
+    return {found.file: found.message for found in caught.value.diagnostics}
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_the_skill_is_one(incident: Path) -> None:
 def test_the_error_is_told_like_that(tmp_path: Path) -> None:
     text = "\n" * 10 + "[limits]\nmax_compute = 3\n"
     (found,) = problems(tmp_path, {"rules/a.mg": RULES, "pack.toml": text})
-    assert found.render() + "\n" == fence("error:")
+    assert found.render() + "\n" == fence("error[pack]:")
 
 
 def test_every_key_and_default_is_named() -> None:

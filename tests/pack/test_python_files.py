@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.pack import asking
-from manglecp.pack.problems import PackError, Problems
+from manglecp.pack.diagnostics import PackError, Problems
 from tests.pack.folders import ACTIONS, EXTERNALS, RULES, SMALL, problem, problems, read, write
 
 
@@ -145,7 +145,7 @@ def asked(folder: Path, source: str, seconds: float = asking.SECONDS) -> tuple[o
     try:
         found.refuse()
     except PackError as error:
-        return listing, error.problems[0].message
+        return listing, error.diagnostics[0].message
     return listing, ""
 
 

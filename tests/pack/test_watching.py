@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.pack.diagnostics import PackError, pack_problem
 from manglecp.pack.model import Pack
-from manglecp.pack.problems import PackError, Problem
 from manglecp.pack.reading import read_pack
 from manglecp.pack.watching import Watched
 from tests.pack.folders import ACTIONS, RULES, SMALL, write
@@ -178,6 +178,6 @@ def test_other_errors_are_neither_hidden_nor_forgotten(tmp_path: Path) -> None:
         with pytest.raises(failure):
             watched.poll()
         assert watched.current == "old"
-        assert watched.problems == (Problem("", f"it could not be loaded: {failure.__name__}"),)
+        assert watched.problems == (pack_problem("", f"it could not be loaded: {failure.__name__}"),)
     assert (watched.poll(), watched.current, watched.problems) == ("swapped", "new", ())
     assert watched.poll() == "none"

@@ -71,7 +71,7 @@ def test_a_rate_is_of_all_processes_together() -> None:
 def test_what_is_wrong_is_told_and_nothing_is_assumed(tmp_path: Path, text: str | bytes, told: str) -> None:
     with pytest.raises(PackError) as refused:
         load_server_settings(written(tmp_path, text))
-    assert told in " ".join(map(str, refused.value.problems))
+    assert told in " ".join(map(str, refused.value.diagnostics))
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:

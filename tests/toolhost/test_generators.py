@@ -82,7 +82,7 @@ def begin(folder: Path, source: str, **options: Any) -> set[Fact]:
 def refused(folder: Path, source: str, **options: Any) -> str:
     with pytest.raises(PackError) as caught:
         begin(folder, source, **options)
-    (problem,) = caught.value.problems
+    (problem,) = caught.value.diagnostics
     assert problem.file == "facts.py"
     return problem.message
 
@@ -278,7 +278,7 @@ def scan(most: int, root, cache: Path | None, other: str = "by default"):
 def refused_by_reading(folder: Path, source: str) -> str:
     with pytest.raises(PackError) as caught:
         begin(folder, source)
-    return caught.value.problems[0].message
+    return caught.value.diagnostics[0].message
 
 
 # --- what the host may do ------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from hypothesis import given, strategies as st
 from manglecp.mangle import Float, Name, Program, Source, parse, printer
 from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
 from manglecp.wire.clauses import fact_object, read_clause, write_clause
-from manglecp.wire.codec import receive
 from manglecp.wire.errors import WireError
 from manglecp.wire.json_schemas import all_schemas
+from manglecp.wire.message_reader import receive
 from manglecp.wire.messages import VERSION, IntentRequest
 from manglecp.wire.profile import Profile
 from manglecp.wire.strict_json import Fault, decode

@@ -10,7 +10,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from manglecp.wire.codec import encode
 from manglecp.wire.errors import (
     CODES,
     Code,
@@ -26,6 +25,7 @@ from manglecp.wire.errors import (
     unsupported_version,
 )
 from manglecp.wire.json_schemas import schema
+from manglecp.wire.messages import encode
 from tests.requirements.register import load
 
 EXAMPLES = Path(__file__).with_name("examples")

@@ -13,9 +13,9 @@ from hypothesis import given
 
 from manglecp.pack import Problems
 from manglecp.pack.settings import read_settings
-from manglecp.wire.codec import encode, receive, receive_from_server
 from manglecp.wire.json_schemas import DIALECT, TYPES, all_schemas, schema
-from manglecp.wire.messages import CLIENT_TYPES, PRESENCE, MacroTool, Message
+from manglecp.wire.message_reader import receive, receive_from_server
+from manglecp.wire.messages import CLIENT_TYPES, PRESENCE, MacroTool, Message, encode
 from tests.cli.conftest import Run, folder, run
 from tests.wire.message_strategies import messages
 

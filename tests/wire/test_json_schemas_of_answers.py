@@ -12,9 +12,9 @@ import pytest
 from manglecp.intent import Domain, Identity, manifest
 from manglecp.intent.responding import answer_bytes
 from manglecp.pack import read_pack
-from manglecp.wire.codec import encode, receive_from_server
 from manglecp.wire.json_schemas import schema
-from manglecp.wire.messages import IntentResponse
+from manglecp.wire.message_reader import receive_from_server
+from manglecp.wire.messages import IntentResponse, encode
 
 INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
 LOCAL = Identity(name="local", permissions=frozenset({"explain_policy"}), trust="local")

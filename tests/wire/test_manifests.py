@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from manglecp.wire.codec import receive_from_server
 from manglecp.wire.errors import WireError
+from manglecp.wire.message_reader import receive_from_server
 from manglecp.wire.messages import Manifest
 from tests.wire.test_nulls import EXAMPLES
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from manglecp.wire.codec import encode, receive, receive_from_server
+from manglecp.wire.message_reader import receive, receive_from_server
 from manglecp.wire.messages import (
     CLIENT_TYPES,
     SERVER_TYPES,
@@ -24,6 +24,7 @@ from manglecp.wire.messages import (
     InvokeResponse,
     InvokeResult,
     MacroTool,
+    encode,
 )
 from tests.wire.message_strategies import messages
 

@@ -10,8 +10,8 @@ import pytest
 from manglecp.mangle import Fact, List, Map, Name, Pair, Program, Source, Struct, Value
 from manglecp.mangle.syntax import Apply, Atom, Clause, Term
 from manglecp.wire.clauses import read_clause, write_clause
-from manglecp.wire.codec import encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
+from manglecp.wire.message_reader import receive, receive_from_server
 from manglecp.wire.messages import (
     Intent,
     IntentPayload,
@@ -20,6 +20,7 @@ from manglecp.wire.messages import (
     IntentResult,
     ProofHints,
     WhyNot,
+    encode,
 )
 from manglecp.wire.profile import Profile
 from manglecp.wire.strict_json import Fault

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from manglecp.mangle import Program, Source
-from manglecp.wire.codec import receive, receive_from_server
 from manglecp.wire.errors import WireError
+from manglecp.wire.message_reader import receive, receive_from_server
 from manglecp.wire.messages import SERVER_TYPES, Manifest
 from manglecp.wire.profile import Profile
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.mangle import Program, Source
-from manglecp.wire.codec import MAX_DEPTH, encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
 from manglecp.wire.json_schemas import TYPES, all_schemas, schema
-from manglecp.wire.messages import CLIENT_TYPES
+from manglecp.wire.message_reader import MAX_DEPTH, receive, receive_from_server
+from manglecp.wire.messages import CLIENT_TYPES, encode
 from manglecp.wire.profile import Profile
 from tests.wire.message_strategies import message_of
 from tests.wire.test_nulls import EXAMPLES

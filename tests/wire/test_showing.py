@@ -10,9 +10,9 @@ from hypothesis import example, given, strategies as st
 
 from manglecp.base.text import quote
 from manglecp.mangle import Program, Source
-from manglecp.wire.codec import encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
-from manglecp.wire.messages import VERSION
+from manglecp.wire.message_reader import receive, receive_from_server
+from manglecp.wire.messages import VERSION, encode
 from manglecp.wire.profile import Profile
 from manglecp.wire.strict_json import Fault
 from tests.wire.test_nulls import EXAMPLES

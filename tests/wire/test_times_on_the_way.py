@@ -9,9 +9,17 @@ from hypothesis import example, given, strategies as st
 
 from manglecp.intent import Domain, manifest
 from manglecp.mangle import INT_MAX, INT_MIN, Fact, Program, Source, holds_somewhere
-from manglecp.wire.codec import encode, receive, receive_from_server
 from manglecp.wire.errors import WireError
-from manglecp.wire.messages import Intent, IntentPayload, IntentRequest, InvokeResponse, InvokeResult, StateDelta
+from manglecp.wire.message_reader import receive, receive_from_server
+from manglecp.wire.messages import (
+    Intent,
+    IntentPayload,
+    IntentRequest,
+    InvokeResponse,
+    InvokeResult,
+    StateDelta,
+    encode,
+)
 from manglecp.wire.profile import Profile
 from tests.intent.packs import pack
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from manglecp.base.source import Span
 from manglecp.base.text import truncate
 
-__all__ = ["Diagnostic", "FileLocation", "JsonPath", "Location", "Severity", "has_errors"]
+__all__ = ["Diagnostic", "DiagnosticError", "FileLocation", "JsonPath", "Location", "Severity"]
 
 Severity: TypeAlias = Literal["error", "warning"]
 
@@ -98,9 +98,19 @@ class Diagnostic:
         return "\n".join(lines)
 
 
-def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
-    """Return whether there is more than warnings."""
-    return any(diagnostic.severity == "error" for diagnostic in diagnostics)
+class DiagnosticError(Exception):
+    """An input was refused, for these reasons."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__(self.diagnostics)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self) -> str:
+        """Return all diagnostics as text."""
+        return "\n".join(diagnostic.render() for diagnostic in self.diagnostics)
 
 
 def _excerpt(span: Span) -> list[str]:

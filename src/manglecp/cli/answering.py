@@ -9,19 +9,10 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import click
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.cli import inputs
 from manglecp.cli.outputs import Progress, refuse
-from manglecp.mangle import (
-    CompiledProgram,
-    Diagnostic,
-    Limits,
-    MangleError,
-    Program,
-    Result,
-    Statistics,
-    evaluate,
-    naive,
-)
+from manglecp.mangle import CompiledProgram, Limits, MangleError, Program, Result, Statistics, evaluate, naive
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile

@@ -187,7 +187,7 @@ def bold() -> Callable[[str], str]:
 
 def refuse_pack(error: PackError) -> NoReturn:
     """Tell every problem of the pack on standard error, and end the verb with status 1."""
-    for problem in error.problems:
+    for problem in error.diagnostics:
         click.echo(problem.render(), err=True)
     raise click.exceptions.Exit(1)
 

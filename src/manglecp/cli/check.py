@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.cli import inputs
 from manglecp.cli.asking import cache_option, degrade_option, program_option
 from manglecp.cli.looking import ShownLooking
 from manglecp.cli.outputs import Progress, count, report, write_lines
-from manglecp.mangle import Diagnostic, MangleError, Program
+from manglecp.mangle import MangleError, Program
 
 if TYPE_CHECKING:  # rule files are checked without what knows packs
-    from manglecp.pack import Pack, Problem
+    from manglecp.base.diagnostic import Diagnostic
+    from manglecp.pack import Pack
     from manglecp.toolhost import Generated
 
 __all__ = ["command"]
@@ -102,7 +104,7 @@ def _check_pack(folder: str, params: Sequence[str], finding: dict[str, Any], as_
         about = {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest}
     errors = sum(problem.severity == "error" for problem in problems)
     if as_json:
-        document = {"ok": not errors, **about, "diagnostics": [_problem_as_json(problem) for problem in problems]}
+        document = {"ok": not errors, **about, "diagnostics": [_as_json(problem) for problem in problems]}
         write_lines([json.dumps(document, indent=2)])
     else:
         for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
@@ -135,35 +137,17 @@ def _verdict(errors: int, warnings: int) -> str:
 
 def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:
     """Lines and columns count from 1; the end is behind the last character."""
-    file = line = column = end_line = end_column = None
-    if (span := diagnostic.span) is not None:
-        file = span.source.name
-        line, column = span.source.position(span.start)
-        end_line, end_column = span.source.position(span.end)
+    span = diagnostic.span
+    end_line, end_column = (None, None) if span is None else span.source.position(span.end)
     return {
         "severity": diagnostic.severity,
         "stage": diagnostic.code,
         "message": diagnostic.message,
-        "file": file,
-        "line": line,
-        "column": column,
+        "file": diagnostic.file or None,
+        "line": diagnostic.line,
+        "column": diagnostic.column,
         "end_line": end_line,
         "end_column": end_column,
         "clause": diagnostic.clause,
         "fix": diagnostic.fix,
-    }
-
-
-def _problem_as_json(problem: Problem) -> dict[str, Any]:
-    return {
-        "severity": problem.severity,
-        "stage": problem.stage,
-        "message": problem.message,
-        "file": problem.file or None,
-        "line": problem.line,
-        "column": problem.column,
-        "end_line": problem.end_line,
-        "end_column": problem.end_column,
-        "clause": problem.clause,
-        "fix": problem.fix,
     }

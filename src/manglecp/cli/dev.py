@@ -57,7 +57,7 @@ def _serve(folder: Path, at: tuple[str, int], place: Place) -> None:
         try:
             await core.serving.ready()
         except PackError as error:
-            for problem in error.problems:
+            for problem in error.diagnostics:
                 _say(problem.render())
             _say("waiting for a pack that works")
         await watching

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import click
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.cli import inputs
 from manglecp.cli.outputs import Progress, report, write_lines, write_text
-from manglecp.mangle import Diagnostic, ParseError, decode, layout
+from manglecp.mangle import ParseError, decode, layout
 
 __all__ = ["command"]
 

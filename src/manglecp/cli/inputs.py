@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.cli.files import FILE, STDIN, read, source_name
-from manglecp.mangle import (
-    INT_MAX,
-    INT_MIN,
-    Diagnostic,
-    Fact,
-    ParseError,
-    Program,
-    Source,
-    decode,
-    parse,
-    parse_rfc3339,
-)
+from manglecp.mangle import INT_MAX, INT_MIN, Fact, ParseError, Program, Source, decode, parse, parse_rfc3339
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile

@@ -24,7 +24,7 @@ def command(pack: Path) -> None:
     try:
         files = write_scaffold(pack)
     except PackError as error:
-        told = (f"{one.message}; {one.fix}" if one.fix else one.message for one in error.problems)
+        told = (f"{one.message}; {one.fix}" if one.fix else one.message for one in error.diagnostics)
         raise Trouble("; ".join(told)) from None
     shown = click.format_filename(pack)
     write_lines(f"{shown}/{file}" for file in files)

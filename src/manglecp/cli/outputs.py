@@ -15,7 +15,8 @@ import click
 from manglecp.cli import Trouble
 
 if TYPE_CHECKING:  # verbs that do not evaluate start without the language
-    from manglecp.mangle import Diagnostic, MangleError
+    from manglecp.base.diagnostic import Diagnostic
+    from manglecp.mangle import MangleError
 
 __all__ = ["Progress", "count", "json_text", "refuse", "report", "write_lines", "write_text"]
 

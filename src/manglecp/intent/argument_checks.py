@@ -16,13 +16,14 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.plain_json import NotPlain, plain
 from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.intent.secret_settings import hiding
 from manglecp.mangle import Base, Key, Value
 from manglecp.mangle.syntax import Apply, Clause, Variable
-from manglecp.pack import ActionDescription, Pack, Problem
+from manglecp.pack import ActionDescription, Pack
 
 __all__ = ["check_arguments", "check_settled"]
 
@@ -46,7 +47,7 @@ def check_arguments(pack: Pack, statements: Statements, complaints: Complaints) 
     check.revert(statements.each("reversible", 1))
 
 
-def check_settled(pack: Pack, base: Base, clauses: Collection[Clause], changing: Collection[Key]) -> list[Problem]:
+def check_settled(pack: Pack, base: Base, clauses: Collection[Clause], changing: Collection[Key]) -> list[Diagnostic]:
     """What the rows of the base tell beyond that. ``changing`` are the predicates that a request can add to or take
     from; of the others the base has all rows there are."""
     statements = Statements([clause for clause in clauses if clause.head.key in changing])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.argument_checks import check_arguments
 from manglecp.intent.definition import Flaw
@@ -20,7 +21,7 @@ from manglecp.intent.said import Complaints, Said, Statements
 from manglecp.intent.tool_names import name_problem
 from manglecp.mangle import Duration
 from manglecp.mangle.syntax import Clause, Literal, Premise, Term, Variable
-from manglecp.pack import Pack, Problem
+from manglecp.pack import Pack, pack_problem
 
 __all__ = ["cross_check"]
 
@@ -29,7 +30,7 @@ _WHERE: Final = {"action": "write it in actions.py, under @action", "skill": "wr
 """What would fix a name in a pack that has nothing of the kind."""
 
 
-def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -> list[Problem]:
+def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -> list[Diagnostic]:
     """Everything that is wrong, and what is doubtful, with the constants of the pack's clauses and fact files."""
     check = _Check(pack, clauses, statements)
     check.run()
@@ -153,7 +154,7 @@ class _Check:
         for name in sorted(set(listed) - set(mentioned)):
             message = f"no rule mentions the intent {name!r}"
             self.complaints.add(
-                Problem("pack.toml", message, listed[name], None, did_you_mean(name, mentioned), "warning")
+                pack_problem("pack.toml", message, listed[name], fix=did_you_mean(name, mentioned), severity="warning")
             )
         for name in sorted(set(mentioned) - set(listed)) if listed else ():
             message = f"the intent {name!r} is not listed in pack.toml"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.argument_checks import check_settled
 from manglecp.intent.cross_checks import cross_check
@@ -29,7 +30,6 @@ from manglecp.mangle import (
     FALSE,
     TRUE,
     Base,
-    Diagnostic,
     External,
     Fact,
     Key,
@@ -47,7 +47,7 @@ from manglecp.mangle import (
     resolve,
 )
 from manglecp.mangle.syntax import Decl, Unit
-from manglecp.pack import Pack, PackError, Problem
+from manglecp.pack import Pack, PackError, pack_problem
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
 
@@ -64,7 +64,7 @@ class Domain:
     profile: Profile
     digest: str
     """Of everything the answers depend on, the kernel aside."""
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The predicates without which an intent is not evaluated."""
     development: bool = False
@@ -116,7 +116,7 @@ class _Loader:
         self.given = facts
         self.generated = generated
         self.generating = {name for one in pack.generators.values() for name in one.predicates}
-        self.found: list[Problem] = list(pack.warnings)
+        self.found: list[Diagnostic] = list(pack.warnings)
         self.whole = True
         self.parsed = list(self._parsed())
         """Rule files; one that cannot be parsed as its text, so that loading the program tells why."""
@@ -145,11 +145,11 @@ class _Loader:
             self._cross_check()
             self._refuse()
         assert program is not None
-        self.found += map(Problem.of, program.warnings)
+        self.found += program.warnings
         ruled = {rule.head.key for rule in program.rules}
-        self.found += map(Problem.of, direction_problems(program.predicates, CLOSED, ruled))
+        self.found += direction_problems(program.predicates, CLOSED, ruled)
         owned = owners(program)
-        self.found += map(Problem.of, published_above(program, owned))
+        self.found += published_above(program, owned)
         self._generators(owned)
         facts = self._facts(program, owned)
         self._cross_check()
@@ -183,7 +183,7 @@ class _Loader:
         try:
             return self.generated.begin(program.predicates)
         except PackError as error:
-            self.found += error.problems
+            self.found += error.diagnostics
             return ()
 
     def _cross_check(self) -> None:
@@ -207,7 +207,7 @@ class _Loader:
                     if name not in said and self.whole:
                         message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
                         fix = f'write Decl {name}(…) descr [direction("input")], or {did_you_mean(name, said)}'
-                        self.found.append(Problem("pack.toml", message, intent.line, fix=fix))
+                        self.found.append(pack_problem("pack.toml", message, intent.line, fix=fix))
 
     # --- program and base ------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class _Loader:
         try:
             return Program.load([*kernel_units(), *self.parsed, declarations(self.pack, self.decls)], owners=OWNERS)
         except MangleError as error:
-            self.found += map(Problem.of, error.diagnostics)
+            self.found += error.diagnostics
             return None
 
     def _declared(self) -> Program:
@@ -235,13 +235,16 @@ class _Loader:
             try:
                 read = read_facts([FactFile(path, name=shown, sha256=self.pack.fact_digests.get(name))], program)
             except MangleError as error:
-                wrong = [_inside(Problem.of(diagnostic), shown) for diagnostic in error.diagnostics]
                 # What did not parse may declare it.
-                self.found += (one for one in wrong if self.whole or not one.message.startswith("unknown predicate"))
+                self.found += (
+                    diagnostic
+                    for diagnostic in error.diagnostics
+                    if self.whole or not diagnostic.message.startswith("unknown predicate")
+                )
                 self.whole = False
                 continue
             except OSError as error:
-                self.found.append(Problem(shown, f"cannot be read: {error.strerror}"))
+                self.found.append(pack_problem(shown, f"cannot be read: {error.strerror}"))
                 self.whole = False
                 continue
             self._stated(shown, read, owned)
@@ -254,12 +257,12 @@ class _Loader:
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
             if name in set(self.pack.externals):  # as listed: of a broken file anything is assumed
-                self.found.append(Problem(file, answered(name), fix="remove its facts"))
+                self.found.append(pack_problem(file, answered(name), fix="remove its facts"))
             elif name in self.generating:
-                self.found.append(Problem(file, given_elsewhere(name), fix="remove its facts"))
+                self.found.append(pack_problem(file, given_elsewhere(name), fix="remove its facts"))
             elif owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
-                self.found.append(Problem(file, message, fix="write it in a rule file of that level"))
+                self.found.append(pack_problem(file, message, fix="write it in a rule file of that level"))
 
     def _base(self, program: Program, facts: list[Fact]) -> Base | None:
         facts = [*facts, *_about(self.pack)]
@@ -272,7 +275,7 @@ class _Loader:
             self.found.append(_endless(error))
             return None
         except MangleError as error:
-            self.found += map(Problem.of, error.diagnostics)
+            self.found += error.diagnostics
             return None
 
     def _single_values(self, base: Base) -> None:
@@ -287,7 +290,7 @@ class _Loader:
                     shown = ", ".join(repr(value) for value in key)
                     message = f"{name}({shown}, …) has two values, and the least of them counts"
                     span = self._second(name, key)
-                    self.found.append(Problem.of(Diagnostic("analysis", message, span, severity="warning")))
+                    self.found.append(Diagnostic("analysis", message, span, severity="warning"))
                     break
                 seen.add(key)
 
@@ -306,7 +309,7 @@ class _Loader:
         return digest.hexdigest()
 
 
-def _place(problem: Problem) -> tuple[str, int, int, str]:
+def _place(problem: Diagnostic) -> tuple[str, int, int, str]:
     return problem.file, problem.line or 0, problem.column or 0, problem.message
 
 
@@ -334,9 +337,9 @@ def _loading(pack: Pack) -> Limits:
     )
 
 
-def _endless(error: LimitError) -> Problem:
+def _endless(error: LimitError) -> Diagnostic:
     """What keeps a pack from being loaded is told with its rules, and with the setting that allows more."""
-    problem = Problem.of(error.diagnostics[0])
+    problem = error.diagnostics[0]
     setting = next((name for unit, name in _SETTINGS.items() if error.unit.startswith(unit)), None)
     fix = "let the rules stop by themselves" + (f", or raise limits.{setting} in pack.toml" if setting else "")
     return replace(problem, message=f"the pack's rules cannot be evaluated: {problem.message}", fix=fix)
@@ -348,11 +351,6 @@ _SETTINGS: Final = {
     "intervals": "max_intervals_per_atom",
 }
 """The setting in ``[limits]`` for what an evaluation used too much of."""
-
-
-def _inside(problem: Problem, shown: str) -> Problem:
-    """The same problem, with the file as the pack calls it, and once."""
-    return replace(problem, file=problem.file or shown, message=problem.message.removeprefix(f"{shown}: "))
 
 
 def _direction(decl: Decl) -> Any:

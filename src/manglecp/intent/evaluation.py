@@ -14,23 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.lookup import Lookup
 from manglecp.intent.why_not import MOST_NAMES
-from manglecp.mangle import (
-    INT_MAX,
-    INT_MIN,
-    Diagnostic,
-    Fact,
-    LimitError,
-    Limits,
-    MangleError,
-    Result,
-    instant_text,
-    rules_fired,
-)
+from manglecp.mangle import INT_MAX, INT_MIN, Fact, LimitError, Limits, MangleError, Result, instant_text, rules_fired
 from manglecp.wire import (
     UPGRADE,
     Fault,

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
-from manglecp.mangle import Diagnostic, Source, Trust
+from manglecp.mangle import Source, Trust
 from manglecp.mangle.syntax import Clause, Decl, Literal
-from manglecp.pack import ExternalDescription, Pack, Problem
+from manglecp.pack import ExternalDescription, Pack, pack_problem
 
 __all__ = ["answered", "declarations", "descriptor", "external_problems"]
 
@@ -24,7 +25,7 @@ def declarations(pack: Pack, decls: Iterable[Decl]) -> Source:
     return Source("externals.py", "\n".join(map(_declaration, missing)), Trust.SCHEMA)
 
 
-def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], whole: bool) -> Iterator[Problem]:
+def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], whole: bool) -> Iterator[Diagnostic]:
     """What rules and ``externals.py`` say differently; ``whole`` if no rule is missing."""
     declared = {decl.atom.predicate: decl for decl in decls}
     used = {p.atom.predicate for clause in clauses for p in clause.premises if isinstance(p, Literal)}
@@ -38,10 +39,10 @@ def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], 
             yield _at(found, f"externals.py answers {name} with another number of arguments or mode", fix)
         for clause in clauses:
             if clause.head.predicate == name and clause.is_fact:  # the language refuses rules
-                yield Problem.of(Diagnostic("analysis", answered(name), clause.head.span, None, "remove it"))
+                yield Diagnostic("analysis", answered(name), clause.head.span, None, "remove it")
         if name not in used and whole:
             fix = "remove it, or ask it in a rule"
-            yield Problem("externals.py", f"no rule asks {name}", fix=fix, severity="warning")
+            yield pack_problem("externals.py", f"no rule asks {name}", fix=fix, severity="warning")
 
 
 def answered(predicate: str) -> str:
@@ -54,10 +55,10 @@ def descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:
     return next((found.args for found in decl.descr if found.predicate == name), None)
 
 
-def _at(decl: Decl, message: str, fix: str) -> Problem:
+def _at(decl: Decl, message: str, fix: str) -> Diagnostic:
     span = decl.atom.span
     assert span is not None  # it was parsed
-    return Problem(span.source.name, message, span.line, span.column, fix)
+    return pack_problem(span.source.name, message, span.line, span.column, fix=fix)
 
 
 def _signature(decl: Decl) -> tuple[int, str | None]:

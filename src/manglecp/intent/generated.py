@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle import Diagnostic, Fact, Key, Predicate, Trust
+from manglecp.mangle import Fact, Key, Predicate, Trust
 from manglecp.mangle.syntax import Clause, Decl
-from manglecp.pack import Pack, Problem
+from manglecp.pack import Pack, pack_problem
 
 __all__ = ["Generated", "generator_problems", "given_elsewhere"]
 
@@ -24,7 +25,7 @@ class Generated(Protocol):
     """What finds facts out. It is asked once when a pack is loaded; changes come later."""
 
     def begin(self, predicates: Mapping[Key, Predicate]) -> Iterable[Fact]:
-        """All facts as they are now; a :class:`manglecp.pack.problems.PackError` if they cannot be had."""
+        """All facts as they are now; a :class:`manglecp.pack.diagnostics.PackError` if they cannot be had."""
 
     @property
     def version(self) -> str:
@@ -33,7 +34,7 @@ class Generated(Protocol):
 
 def generator_problems(
     pack: Pack, decls: Iterable[Decl], clauses: Iterable[Clause], owned: Mapping[Key, Trust], whole: bool
-) -> Iterator[Problem]:
+) -> Iterator[Diagnostic]:
     """Why the generators of a pack cannot give what they declare; ``whole`` if no rule is missing."""
     declared = {decl.atom.predicate for decl in decls}
     levels = {name: level for (name, _), level in owned.items()}
@@ -59,7 +60,7 @@ def generator_problems(
         name = clause.head.predicate
         if clause.is_fact and name in given:
             fix = "remove it, or let the generator give it"
-            yield Problem.of(Diagnostic("analysis", given_elsewhere(name), clause.head.span, None, fix))
+            yield Diagnostic("analysis", given_elsewhere(name), clause.head.span, None, fix)
 
 
 def given_elsewhere(predicate: str) -> str:
@@ -67,5 +68,5 @@ def given_elsewhere(predicate: str) -> str:
     return f"the facts of {predicate} are those that facts.py gives"
 
 
-def _wrong(generator: str, message: str, fix: str) -> Problem:
-    return Problem(_FILE, f"{generator}: {message}", fix=fix)
+def _wrong(generator: str, message: str, fix: str) -> Diagnostic:
+    return pack_problem(_FILE, f"{generator}: {message}", fix=fix)

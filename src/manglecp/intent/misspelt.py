@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle import Diagnostic, Trust
+from manglecp.mangle import Trust
 from manglecp.mangle.syntax import Clause, Decl, Literal
-from manglecp.pack import Problem
 
 __all__ = ["misspelt"]
 
 _ALIKE: Final = 0.8
 
 
-def misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Problem]:
+def misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """A problem for each predicate that looks like a slip, or that policy derives for nobody."""
     known = {*PREDICATES, *_declared(decls), *_read(clauses)}
     told: set[str] = set()
@@ -36,9 +36,7 @@ def misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Probl
         message = f"nothing reads {name}"
         fix = f"did you mean {word}? If not, declare it with Decl" if word else "read it in a rule, or remove it"
         place = clause.head.span
-        yield Problem.of(
-            Diagnostic("analysis", message, place, None, fix, "error" if is_policy and word else "warning")
-        )
+        yield Diagnostic("analysis", message, place, None, fix, "error" if is_policy and word else "warning")
 
 
 def _declared(decls: Iterable[Decl]) -> Iterator[str]:

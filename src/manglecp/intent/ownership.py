@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.kernel import OWNERS, PREDICATES
-from manglecp.mangle import Diagnostic, Key, Program, Trust
+from manglecp.mangle import Key, Program, Trust
 from manglecp.wire import direction_of
 
 __all__ = ["owners", "published_above"]

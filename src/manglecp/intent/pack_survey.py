@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
 from manglecp.intent.generated import Generated
 from manglecp.intent.secret_settings import told_secrets
-from manglecp.pack import ActionDescription, ExternalDescription, Pack, PackError, Problem, SkillText, read_pack
+from manglecp.pack import ActionDescription, ExternalDescription, Pack, PackError, SkillText, read_pack
 
 __all__ = ["survey"]
 
@@ -29,7 +30,7 @@ def survey(
     serve: Callable[[Pack], AbstractContextManager[Generated | None]] | None = None,
     *,
     degrade: bool = False,
-) -> tuple[Domain | None, tuple[Problem, ...]]:
+) -> tuple[Domain | None, tuple[Diagnostic, ...]]:
     """The domain, if there is one, and all problems; warnings are among them.
 
     ``serve`` has the pack find out what it says it can; without it that is not tried. ``degrade`` as of
@@ -39,24 +40,24 @@ def survey(
         pack = read_pack(folder, params, degrade=degrade)
     except PackError as refused:
         if refused.partial is None:
-            return None, refused.problems
-        return None, _more(refused.partial, refused.problems)
+            return None, refused.diagnostics
+        return None, _more(refused.partial, refused.diagnostics)
     try:
         with nullcontext() if serve is None else serve(pack) as generated:
             domain = Domain.load(pack, generated=generated)
     except PackError as refused:
-        return None, refused.problems
+        return None, refused.diagnostics
     clauses = (rule.clause for rule in domain.program.rules)
     return domain, (*domain.warnings, *told_secrets(clauses))
 
 
-def _more(partial: Pack, known: tuple[Problem, ...]) -> tuple[Problem, ...]:
+def _more(partial: Pack, known: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     """The problems of reading, and those of loading what could be read."""
     broken = {problem.file for problem in known if problem.severity == "error"}
     try:
         Domain.load(_assuming(partial, broken))
     except PackError as refused:
-        found = [problem for problem in refused.problems if problem.severity == "error" and problem not in known]
+        found = [problem for problem in refused.diagnostics if problem.severity == "error" and problem not in known]
     else:
         found = []
     if _any_in("rules", broken) or _any_in("externals", broken):  # rules may rest on what is missing

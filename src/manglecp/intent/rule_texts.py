@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.text import find_invisible
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle import Diagnostic, List, Map, Pair, Struct, argument_span
+from manglecp.mangle import List, Map, Pair, Struct, argument_span
 from manglecp.mangle.syntax import Apply, Atom, Term, Unit
-from manglecp.pack import Problem
 
 __all__ = ["hidden_texts"]
 
 
-def hidden_texts(units: Iterable[Unit]) -> Iterator[Problem]:
+def hidden_texts(units: Iterable[Unit]) -> Iterator[Diagnostic]:
     """Everything that a pack would say with a character that nobody sees."""
     for unit in units:
         heads = (clause.head for clause in unit.clauses if clause.head.predicate in PREDICATES)
@@ -26,14 +26,14 @@ def hidden_texts(units: Iterable[Unit]) -> Iterator[Problem]:
             yield from _in_atom(atom)
 
 
-def _in_atom(atom: Atom) -> Iterator[Problem]:
+def _in_atom(atom: Atom) -> Iterator[Diagnostic]:
     for column, term in enumerate(atom.args):
         if (atom.key, column) == (("macro", 2), 0):
             continue  # names have rules of their own
         for text in _texts(term):
             if (hidden := find_invisible(text, running=True)) is not None:
                 message = f"{atom.predicate} says something with the invisible character {hidden[1]}"
-                yield Problem.of(Diagnostic("analysis", message, argument_span(atom, column), None, "remove it"))
+                yield Diagnostic("analysis", message, argument_span(atom, column), None, "remove it")
                 break
 
 

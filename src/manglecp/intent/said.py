@@ -11,10 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle import Diagnostic, Fact, Key, Value, ValueFault, argument_span, evaluate_term, mentions_now
+from manglecp.mangle import Fact, Key, Value, ValueFault, argument_span, evaluate_term, mentions_now
 from manglecp.mangle.syntax import Apply, Clause, Premise, Term, Variable
-from manglecp.pack import Problem
+from manglecp.pack import pack_problem
 
 __all__ = ["Complaints", "Said", "Statements"]
 
@@ -83,7 +84,7 @@ class Complaints:
     """Problems at the places of statements."""
 
     def __init__(self) -> None:
-        self._found: dict[Problem, None] = {}
+        self._found: dict[Diagnostic, None] = {}
         self._of_files: Counter[tuple[str, str]] = Counter()
 
     def say(self, said: Said, column: int | None, message: str, fix: str | None, *, error: bool = True) -> None:
@@ -92,20 +93,20 @@ class Complaints:
         if said.clause is not None:
             head = said.clause.head
             span = head.span if column is None else argument_span(head, column) or head.span
-            self.add(Problem.of(Diagnostic("analysis", message, span, None, fix, severity)))
+            self.add(Diagnostic("analysis", message, span, None, fix, severity))
             return
-        problem = Problem(said.file, message, fix=fix, severity=severity)
+        problem = pack_problem(said.file, message, fix=fix, severity=severity)
         if problem not in self._found:
             self._of_files[said.file, severity] += 1
             if self._of_files[said.file, severity] <= _MOST:
                 self.add(problem)
 
-    def add(self, problem: Problem) -> None:
+    def add(self, problem: Diagnostic) -> None:
         """A problem, kept once however often it is found."""
         self._found[problem] = None
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[Diagnostic]:
         """Each once."""
         return list(self._found)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.redaction import REDACTED, is_secret_setting, secret_values
-from manglecp.mangle import Diagnostic, Key
+from manglecp.mangle import Key
 from manglecp.mangle.syntax import Clause, Literal, Variable, term_variables
-from manglecp.pack import Pack, Problem
+from manglecp.pack import Pack
 
 __all__ = ["hiding", "told_secrets"]
 
@@ -41,7 +42,7 @@ def hiding(pack: Pack) -> Callable[[Any], Any]:
     return hide if secrets else lambda value: value
 
 
-def told_secrets(clauses: Iterable[Clause]) -> list[Problem]:
+def told_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
     """A warning for each rule that makes a text for clients of a secret setting, on whatever way it came there."""
     clauses = list(clauses)
     held: dict[tuple[Key, int], str] = {}
@@ -52,15 +53,13 @@ def told_secrets(clauses: Iterable[Clause]) -> list[Problem]:
             for column, setting in _columns(clause, held):
                 held.setdefault((clause.head.key, column), setting)
     return [
-        Problem.of(
-            Diagnostic(
-                "analysis",
-                f"clients read {clause.head.predicate}, and the setting {setting!r} is a secret by its name",
-                clause.head.span,
-                None,
-                "use it in arg_value only; anywhere else it is replaced",
-                "warning",
-            )
+        Diagnostic(
+            "analysis",
+            f"clients read {clause.head.predicate}, and the setting {setting!r} is a secret by its name",
+            clause.head.span,
+            None,
+            "use it in arg_value only; anywhere else it is replaced",
+            "warning",
         )
         for clause in clauses
         if clause.head.predicate in _TOLD

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Flaw
-from manglecp.mangle import Base, Diagnostic, Key, Program, Value, argument_span, order_key
+from manglecp.mangle import Base, Key, Program, Value, argument_span, order_key
 from manglecp.mangle.explain import Dependence
 from manglecp.mangle.syntax import Clause, Variable
-from manglecp.pack import Pack, Problem
+from manglecp.pack import Pack
 
 __all__ = ["changing", "flawed_tools"]
 
@@ -27,7 +28,7 @@ def changing(program: Program, readable: Iterable[str]) -> set[Key]:
     return Dependence(program).affects(key for key in program.predicates if key[0] in names)
 
 
-def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Problem]:
+def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """The settled tools whose facts make no chain."""
     open_tools = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
     if None in open_tools:
@@ -45,7 +46,7 @@ def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[
         except Flaw as flaw:
             span = argument_span(clause.head, 0)
             message = f"the tool {tool!r} is never offered: {flaw.message}"
-            yield Problem.of(Diagnostic("analysis", message, span, None, flaw.fix))
+            yield Diagnostic("analysis", message, span, None, flaw.fix)
 
 
 def _tool(clause: Clause) -> object:

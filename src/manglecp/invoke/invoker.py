@@ -71,7 +71,7 @@ class Invoker:
         """``sandbox`` is the profile that the hosts run in; ``policies`` gives the policy package that is loaded at
         that moment; ``point`` is told of the moments at which a crash would matter.
 
-        :class:`manglecp.pack.problems.PackError` if no run could ever end well under the policies.
+        :class:`manglecp.pack.diagnostics.PackError` if no run could ever end well under the policies.
         """
         self.domain = domain
         self._store = store

@@ -82,7 +82,7 @@ async def open_packs(
     ``looking`` hears how far they are. ``on_failure`` is told what hosts say of calls that failed: clients get a text
     of ours, for theirs may hold anything, but whoever owns the machine may know.
 
-    :class:`manglecp.pack.problems.PackError` and :class:`manglecp.store.errors.StoreError` say what is wrong.
+    :class:`manglecp.pack.diagnostics.PackError` and :class:`manglecp.store.errors.StoreError` say what is wrong.
     """
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(open_store, where, key=key)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.digest import digest
 from manglecp.harness.policy import TIERS, PolicyPackage
 from manglecp.invoke.call_spec import ChainTerms, RunTerms
 from manglecp.invoke.turns import GateRefused, Turns
-from manglecp.pack import FOLDER, Pack, PackError, Problem, Profile, default_governance
+from manglecp.pack import FOLDER, Pack, PackError, Profile, default_governance, pack_problem
 
 __all__ = ["refuse_unusable", "trial"]
 
@@ -32,28 +33,28 @@ def refuse_unusable(pack: Pack, package: PolicyPackage, sandbox: Profile) -> Non
         raise PackError(problems)
 
 
-def trial(pack: Pack, package: PolicyPackage, sandbox: Profile) -> tuple[Problem, ...]:
+def trial(pack: Pack, package: PolicyPackage, sandbox: Profile) -> tuple[Diagnostic, ...]:
     """What is wrong with the package. ``sandbox`` is the profile that the hosts of the pack run in."""
     return (*_sandbox(package, sandbox), *_turns(pack, package))
 
 
-def _sandbox(package: PolicyPackage, used: Profile) -> tuple[Problem, ...]:
+def _sandbox(package: PolicyPackage, used: Profile) -> tuple[Diagnostic, ...]:
     """What a pack says itself has to be so. The shipped package speaks for nobody's hosts."""
     promised = package.contents.get("sandbox", {}).get("profile", used)
     if promised == used or package.digest == default_governance().digest:
         return ()
     message = f"profile: turns would be bound to the sandbox {promised}, and the hosts run in {used}"
     fix = f'write profile = "{used}", or have the hosts run in {promised}'
-    return (Problem(f"{FOLDER}/sandbox", message, fix=fix),)
+    return (pack_problem(f"{FOLDER}/sandbox", message, fix=fix),)
 
 
-def _turns(pack: Pack, package: PolicyPackage) -> tuple[Problem, ...]:
+def _turns(pack: Pack, package: PolicyPackage) -> tuple[Diagnostic, ...]:
     refused = sorted({name for tier in TIERS for name in _classes(pack, package, tier)})
     if not refused:
         return ()
     message = f"no turn of a server would close under this policy package: {', '.join(refused)}"
     shown = any(name.startswith("context.") for name in refused)
-    return (Problem(f"{FOLDER}/", message, fix=_fix(pack, package) if shown else None),)
+    return (pack_problem(f"{FOLDER}/", message, fix=_fix(pack, package) if shown else None),)
 
 
 def _fix(pack: Pack, package: PolicyPackage) -> str:

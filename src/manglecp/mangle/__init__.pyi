@@ -1,4 +1,3 @@
-from ..base.diagnostic import Diagnostic as Diagnostic
 from ..base.source import (
     Source as Source,
     Span as Span,

@@ -12,30 +12,18 @@ A stage reports everything it finds before it stops; the code of its diagnostics
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar, Literal
 
-from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.diagnostic import Diagnostic, DiagnosticError
 from manglecp.base.source import Span
 
 Stage = Literal["parse", "analysis", "stratification", "eval"]
 
 
-class MangleError(Exception):
+class MangleError(DiagnosticError):
     """A program was refused, or its evaluation stopped."""
 
     stage: ClassVar[Stage]
-
-    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
-        self.diagnostics = tuple(diagnostics)
-        super().__init__(self.diagnostics)
-
-    def __str__(self) -> str:
-        return self.render()
-
-    def render(self) -> str:
-        """All diagnostics as text, each with its line of the program."""
-        return "\n".join(d.render() for d in self.diagnostics)
 
 
 class ParseError(MangleError):

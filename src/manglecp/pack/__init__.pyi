@@ -1,3 +1,8 @@
+from .diagnostics import (
+    PackError as PackError,
+    Problems as Problems,
+    pack_problem as pack_problem,
+)
 from .folder import Folder as Folder
 from .governance import FOLDER as FOLDER
 from .governance_defaults import default_governance as default_governance
@@ -11,11 +16,6 @@ from .model import (
 from .outline import (
     outlined as outlined,
     read_outline as read_outline,
-)
-from .problems import (
-    PackError as PackError,
-    Problem as Problem,
-    Problems as Problems,
 )
 from .reading import read_pack as read_pack
 from .scaffold import (

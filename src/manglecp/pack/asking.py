@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.pack.problems import Problems
+from manglecp.pack.diagnostics import Problems
 from manglecp.wire import Fault, decode
 
 __all__ = ["ask_host"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from manglecp.pack.diagnostics import Problems
 from manglecp.pack.listed import Listed, tools_of
 from manglecp.pack.model import ExternalDescription
-from manglecp.pack.problems import Problems
 
 __all__ = ["read_externals"]
 

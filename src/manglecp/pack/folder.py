@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from manglecp.base.text import find_invisible, replace_invisible
+from manglecp.pack.diagnostics import Problems
 from manglecp.pack.inside import open_inside
-from manglecp.pack.problems import Problems
 
 __all__ = ["DEEPEST", "MOST_FILES", "Folder", "is_ignored"]
 

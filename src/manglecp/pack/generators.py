@@ -7,9 +7,9 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from manglecp.base.suggestions import did_you_mean
+from manglecp.pack.diagnostics import Problems
 from manglecp.pack.listed import Listed, tools_of
 from manglecp.pack.model import GeneratorDescription
-from manglecp.pack.problems import Problems
 
 __all__ = ["read_generators"]
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from manglecp.base.text import find_invisible
 from manglecp.harness.policy import TIERS, PolicyError, PolicyPackage, read_package
+from manglecp.pack.diagnostics import Problems
 from manglecp.pack.governance_defaults import default_governance
-from manglecp.pack.problems import Problems
 from manglecp.pack.sections import has_too_many_parts
 from manglecp.pack.settings import FILE
 from manglecp.pack.toml_places import Path, Places

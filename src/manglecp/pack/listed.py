@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.base.text import find_invisible, find_invisible_in
-from manglecp.pack.problems import Problems
+from manglecp.pack.diagnostics import Problems
 
 __all__ = ["Listed", "tools_of"]
 

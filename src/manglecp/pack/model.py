@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness.policy import PolicyPackage
 from manglecp.mangle import Source
 from manglecp.pack.governance_defaults import default_governance
-from manglecp.pack.problems import Problem
 from manglecp.pack.stated import (
     AuthSettings,
     Disclosure,
@@ -144,7 +144,7 @@ class Pack:
     """What gives facts while the pack is served, by the name of its function."""
     generators_file: str | None = None
     generators_sha256: str | None = None
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
     @property
     def name(self) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
-from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.pack.settings import FILE, read_settings
 from manglecp.pack.stated import Settings
 from manglecp.wire.messages import (
@@ -39,7 +39,7 @@ def read_outline(folder: Path) -> Settings:
     """What ``pack.toml`` says; a PackError if it cannot be read."""
     problems = Problems()
     if not folder.is_dir():
-        raise PackError([Problem("", f"there is no folder {str(folder)[:300]!r}")])
+        raise PackError.at("", f"there is no folder {str(folder)[:300]!r}")
     root = folder.resolve()
     text = Folder(root, problems).text(FILE, _LARGEST) if (root / FILE).exists() else None
     settings = read_settings(text or "", root.name, problems)

@@ -17,13 +17,13 @@ from manglecp.harness.policy import ENDINGS, PolicyPackage
 from manglecp.mangle import ParseError, Source, Trust, parse
 from manglecp.pack.actions import read_actions
 from manglecp.pack.asking import ask_host
+from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.externals import read_externals
 from manglecp.pack.folder import Folder
 from manglecp.pack.generators import read_generators
 from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, governance_of
 from manglecp.pack.governance_defaults import default_governance
 from manglecp.pack.model import Pack, SkillText
-from manglecp.pack.problems import PackError, Problem, Problems
 from manglecp.pack.settings import FILE, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
 
@@ -47,7 +47,7 @@ def read_pack(folder: Path | str, params: Mapping[str, str] | None = None, *, de
         if not root.is_dir():
             raise NotADirectoryError
     except (OSError, RuntimeError, ValueError):
-        raise PackError([Problem("", f"there is no folder {str(folder)[:300]!r}")]) from None
+        raise PackError.at("", f"there is no folder {str(folder)[:300]!r}") from None
     return _Reading(root, params or {}, degrade=degrade).pack()
 
 
@@ -113,7 +113,7 @@ class _Reading:
                 try:
                     parse(source)
                 except ParseError as error:
-                    self._problems.note(error.diagnostics)
+                    self._problems.extend(error.diagnostics)
         self._problems.refuse(pack)
 
     def _look_at_names(self) -> None:

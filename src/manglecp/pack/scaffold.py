@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from manglecp.pack.problems import PackError, Problem
+from manglecp.pack.diagnostics import PackError
 from manglecp.pack.settings import is_name
 
 __all__ = ["INTENT", "write_scaffold"]
@@ -87,7 +87,7 @@ def write_scaffold(folder: Path) -> tuple[str, ...]:
     name = target.name
     if not is_name(name):
         fix = "use letters, digits, '.', '_' and '-'"
-        raise PackError([Problem("", f"{name[:80]!r} is no name for a pack", fix=fix)])
+        raise PackError.at("", f"{name[:80]!r} is no name for a pack", fix=fix)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.parent / f".{name}-{secrets.token_hex(8)}"
@@ -102,7 +102,7 @@ def write_scaffold(folder: Path) -> tuple[str, ...]:
         target.mkdir()  # only one of two who begin at once gets past this
         os.replace(draft, target)  # noqa: PTH105  # of an empty folder, at once
     except FileExistsError:
-        raise PackError([Problem("", f"{str(folder)[:300]!r} exists already", fix="choose another name")]) from None
+        raise PackError.at("", f"{str(folder)[:300]!r} exists already", fix="choose another name") from None
     except OSError as error:
         raise _failed(folder, error) from None
     finally:
@@ -111,4 +111,4 @@ def write_scaffold(folder: Path) -> tuple[str, ...]:
 
 
 def _failed(folder: Path, error: OSError) -> PackError:
-    return PackError([Problem("", f"{str(folder)[:300]!r} cannot be written: {error.strerror}")])
+    return PackError.at("", f"{str(folder)[:300]!r} cannot be written: {error.strerror}")

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible, replace_invisible
-from manglecp.pack.problems import Problems
+from manglecp.pack.diagnostics import Problems
 from manglecp.pack.toml_places import Path, Places
 
 __all__ = ["Section", "has_too_many_parts", "read_toml"]

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
-from manglecp.pack.problems import Problems
+from manglecp.pack.diagnostics import Problems
 from manglecp.pack.sections import Section, read_toml
 from manglecp.pack.stated import (
     AuthSettings,

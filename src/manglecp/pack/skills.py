@@ -24,8 +24,8 @@ import msgspec
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible, replace_invisible
+from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import SkillText
-from manglecp.pack.problems import Problems
 
 __all__ = ["LARGEST", "read_skill"]
 

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeVar
 
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.pack.diagnostics import PackError, pack_problem
 from manglecp.pack.folder import DEEPEST, MOST_FILES, is_ignored
-from manglecp.pack.problems import PackError, Problem
 
 __all__ = ["Change", "Watched"]
 
@@ -48,7 +49,7 @@ class Watched(Generic[T]):
         self._load = load
         self._polling = threading.Lock()
         self._seen = _fingerprint(folder)
-        self._state: tuple[T, tuple[Problem, ...]] = (load(folder), ())
+        self._state: tuple[T, tuple[Diagnostic, ...]] = (load(folder), ())
 
     @property
     def current(self) -> T:
@@ -56,7 +57,7 @@ class Watched(Generic[T]):
         return self._state[0]
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[Diagnostic, ...]:
         """What is wrong with the folder as it is now; nothing, if the current version is made from it."""
         return self._state[1]
 
@@ -76,11 +77,11 @@ class Watched(Generic[T]):
                 loaded = self._load(self.folder)
             except PackError as error:
                 self._seen = seen
-                self._state = (self.current, error.problems)
+                self._state = (self.current, error.diagnostics)
                 return "broken"
             except BaseException as error:
                 # Not the pack's mistake, and perhaps over soon: the edit is not taken as seen, and is tried again.
-                self._state = (self.current, (Problem("", f"it could not be loaded: {type(error).__name__}"),))
+                self._state = (self.current, (pack_problem("", f"it could not be loaded: {type(error).__name__}"),))
                 raise
             self._seen = seen
             self._state = (loaded, ())

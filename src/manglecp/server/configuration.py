@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from manglecp.pack import PackError, Problem, Problems, Section, read_toml
+from manglecp.pack import PackError, Problems, Section, read_toml
 from manglecp.server.proxies import Network, network_of
 from manglecp.server.settings import Rate, ServerSettings
 
@@ -29,12 +29,12 @@ def load_server_settings(path: Path) -> ServerSettings:
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)
         if len(data) > _LARGEST:
-            raise PackError([Problem(path.name, f"has more than {_LARGEST:,} bytes")])
+            raise PackError.at(path.name, f"has more than {_LARGEST:,} bytes")
         text = data.decode()
     except OSError as error:
-        raise PackError([Problem(path.name, f"cannot be read: {error.strerror}")]) from None
+        raise PackError.at(path.name, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise PackError([Problem(path.name, "not UTF-8")]) from None
+        raise PackError.at(path.name, "not UTF-8") from None
     problems = Problems()
     settings = read_server_settings(path.name, text, problems)
     problems.refuse()

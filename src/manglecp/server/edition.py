@@ -49,7 +49,7 @@ async def open_edition(
     looking: Callable[[Looking], None] | None = None,
     troubled: Troubled | None = None,
 ) -> AsyncIterator[Edition]:
-    """The pack as it is in its folder now; :class:`manglecp.pack.problems.PackError` says what is wrong with it.
+    """The pack as it is in its folder now; :class:`manglecp.pack.diagnostics.PackError` says what is wrong with it.
 
     ``workspace`` are the folders that actions may write, and the first is the one they work in; ``programs`` those that
     they may start. ``cache`` is where generators of facts keep things; ``looking`` hears how far they are, and

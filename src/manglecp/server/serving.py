@@ -275,7 +275,7 @@ class Serving:
             except Exception as error:
                 # Whatever it is, what is served now is sound.
                 if isinstance(error, PackError):
-                    for problem in error.problems:
+                    for problem in error.diagnostics:
                         _log.error("the pack cannot be loaded: %s", problem.render())
                 else:
                     _log.exception("the pack cannot be loaded")

@@ -40,7 +40,7 @@ def load_pack(
     degrade: bool = False,
     coverage: PackCoverage | None = None,
 ) -> Pack:
-    """The pack in a folder, with the values of its params; :class:`manglecp.pack.problems.PackError` if it is wrong.
+    """The pack in a folder, with the values of its params; :class:`manglecp.pack.diagnostics.PackError` if it is wrong.
 
     ``programs`` are those that its hosts may start, ``cache`` is where its generators of facts keep things: nowhere,
     unless a test wants it otherwise. ``degrade`` also takes a machine that cannot lock the pack's Python files in

@@ -24,7 +24,7 @@ import msgspec
 
 from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.mangle import External, MangleError, Program, Source, Value, ValueFault, parse
-from manglecp.pack import ExternalDescription, Folder, Pack, PackError, Problem, Problems, Profile
+from manglecp.pack import ExternalDescription, Folder, Pack, PackError, Problems, Profile
 from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
@@ -77,12 +77,12 @@ def _dispatcher(
 ) -> Dispatcher:
     listing = wait_for(loop, list_plugin(str(pack.externals_file), environ, degrade=degrade))
     if not isinstance(listing, Listing):
-        raise PackError([Problem("externals.py", f"cannot be served: {listing['detail'][:300]}")])
+        raise PackError.at("externals.py", f"cannot be served: {listing['detail'][:300]}")
     if listing.sha256 != pack.externals_sha256:
-        raise PackError([Problem("externals.py", "the file has changed since the pack was read", fix="read it again")])
+        raise PackError.at("externals.py", "the file has changed since the pack was read", fix="read it again")
     folder = Folder(Path(pack.folder), Problems())
     if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
-        raise PackError([Problem("", "the pack has changed since it was read", fix="read it again")])
+        raise PackError.at("", "the pack has changed since it was read", fix="read it again")
     command = listing.command(environ, sandbox=profile, degrade=degrade and profile != "none")
     assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed
     longest = max(external.seconds for external in pack.externals.values())

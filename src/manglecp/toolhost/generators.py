@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.base.background_loop import background_loop, wait_for
-from manglecp.pack import Folder, Pack, PackError, Problem, Problems, Profile
+from manglecp.pack import Folder, Pack, PackError, Problems, Profile
 from manglecp.toolhost.caches import cache_folder
 from manglecp.toolhost.dispatch import (
     Answer,
@@ -81,7 +81,7 @@ def _cache(pack: Pack, wanted: Path | bool) -> Path | None:
         return cache_folder(pack, None if wanted is True else wanted)
     except OSError as error:
         if wanted is not True:
-            raise PackError([Problem("", f"the folder for caches cannot be used: {error.strerror}")]) from None
+            raise PackError.at("", f"the folder for caches cannot be used: {error.strerror}") from None
         _log.warning("there is no cache for the facts of %s: %s", pack.name, error.strerror)
         return None
 
@@ -107,7 +107,7 @@ def _command(
         raise _problem(f"cannot be served: {listing['detail'][:_SAID]}")
     folder = Folder(Path(pack.folder), Problems())
     if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
-        raise PackError([Problem("", "the pack has changed since it was read", fix="read it again")])
+        raise PackError.at("", "the pack has changed since it was read", fix="read it again")
     confined = profile != "none"  # otherwise everything is open, and nothing to be opened
     command = listing.command(
         environ,
@@ -123,7 +123,7 @@ def _command(
 
 
 def _problem(message: str, fix: str | None = None) -> PackError:
-    return PackError([Problem(_FILE, message, fix=fix)])
+    return PackError.at(_FILE, message, fix=fix)
 
 
 class _Host:

@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problem, Problems, Profile
+from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problems, Profile
 from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, default_timeout
@@ -97,10 +97,10 @@ async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
         raise _problem("the file has changed since the pack was read", _AGAIN)
     folder = Folder(Path(pack.folder), Problems())
     if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
-        raise PackError([Problem("", "the pack has changed since it was read", fix=_AGAIN)])
+        raise PackError.at("", "the pack has changed since it was read", fix=_AGAIN)
     _compare(pack.actions, listing.catalogue)
     if len(json.dumps(dict(pack.params))) > _MOST_SETTINGS:
-        raise PackError([Problem("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")])
+        raise PackError.at("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")
     weaker = _weaker(pack, hosting.allow_weaker)
     programs = () if weaker else hosting.programs
     places = places_of(pack, hosting.environ)
@@ -178,4 +178,4 @@ def _same(described: ActionDescription, listed: ActionProfile) -> bool:
 
 
 def _problem(message: str, fix: str | None = None) -> PackError:
-    return PackError([Problem(_FILE, message, fix=fix)])
+    return PackError.at(_FILE, message, fix=fix)

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from manglecp.mangle import Fact, Key, Predicate
-from manglecp.pack import GeneratorDescription, Pack, PackError, Problem
+from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
 from manglecp.toolhost.dispatch import Answer, DispatchError
 from manglecp.toolhost.fact_rows import FactRows
 from manglecp.toolhost.known import Change, Known
@@ -144,7 +144,7 @@ class Generated:
             try:
                 self.take(self.look(name))
             except NoFacts as error:
-                problems.append(Problem(_FILE, str(error)))
+                problems.append(pack_problem(_FILE, str(error)))
         if problems:
             raise PackError(problems)
         return [fact for generator in self._of.values() for fact in generator.known]

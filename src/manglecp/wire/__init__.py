@@ -1,7 +1,8 @@
 """What travels: JSON on one side, facts of the language on the other. Pure: no files, sockets or clocks.
 
 strict_json, validation    bytes to JSON; JSON to structs with all diagnostics
-messages, errors, codec    message types; the error registry; bytes to messages and back
+messages, errors           message types to bytes; the error registry
+message_reader             bytes to messages
 shapes, values             declared bounds; values to JSON and back
 predicates, facts          published predicates; fact objects to facts and back
 fact_checker, profile      the facts of a request, and what a program publishes

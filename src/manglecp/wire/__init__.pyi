@@ -1,9 +1,3 @@
-from .codec import (
-    MAX_DEPTH as MAX_DEPTH,
-    encode as encode,
-    receive as receive,
-    receive_from_server as receive_from_server,
-)
 from .errors import (
     CODES as CODES,
     Code as Code,
@@ -37,6 +31,12 @@ from .json_schemas import (
     all_schemas as all_schemas,
     schema as schema,
 )
+from .message_reader import (
+    MAX_DEPTH as MAX_DEPTH,
+    receive as receive,
+    receive_from_server as receive_from_server,
+)
+from .messages import encode as encode
 from .predicates import (
     UPGRADE as UPGRADE,
     Published as Published,

@@ -638,3 +638,27 @@ SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {
     "authenticate_response": AuthenticateResponse,
 }
 """The registry: seven types of the base table and three that other sections define (OPEN-01)."""
+
+
+# --- messages to bytes ------------------------------------------------------------------------------------------------
+
+_encoder: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of a message, the same for equal messages. A lone surrogate becomes U+FFFD."""
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        return _encoder.encode(_repaired(msgspec.to_builtins(message)))
+
+
+def _repaired(data: Any) -> Any:
+    if isinstance(data, str):
+        # UTF-16 joins halves that belong together and replaces the others.
+        return data.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(data, dict):
+        return {_repaired(key): _repaired(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_repaired(item) for item in data]
+    return data

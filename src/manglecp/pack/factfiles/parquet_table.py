@@ -11,7 +11,8 @@ from itertools import repeat
 from types import ModuleType
 from typing import Any, Final
 
-from manglecp.mangle import Bytes, Diagnostic, Duration, Fact, Interval, Source, Time, Value
+from manglecp.base.diagnostic import Diagnostic, FileLocation
+from manglecp.mangle import Bytes, Duration, Fact, Interval, Source, Time, Value
 from manglecp.pack.factfiles.cells import instant
 from manglecp.pack.factfiles.columns import Layout, interval, layout
 from manglecp.pack.factfiles.limits import FileLimits
@@ -123,8 +124,8 @@ class _Rows:
             try:
                 found.append(read(cell))
             except Fault as fault:
-                message = f"{self.file}: row {row}, column {self.layout.header[column]}: {fault.message}"
-                self.problems.note(Diagnostic("parse", message, fix=fault.fix))
+                message = f"row {row}, column {self.layout.header[column]}: {fault.message}"
+                self.problems.note(Diagnostic("parse", message, FileLocation(self.file), fix=fault.fix))
         return found
 
     def _intervals(self, count: int) -> Iterator[Interval | None]:

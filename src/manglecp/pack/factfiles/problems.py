@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from manglecp.mangle import Diagnostic, ParseError, Source, Span
+from manglecp.base.diagnostic import Diagnostic, FileLocation
+from manglecp.base.source import Source, Span
+from manglecp.mangle import ParseError
 
 
 class Problems:
@@ -42,4 +44,4 @@ class Problems:
 
 def refuse(file: str, message: str, fix: str | None = None) -> NoReturn:
     """Refuse a file as a whole."""
-    raise ParseError([Diagnostic("parse", f"{file}: {message}", fix=fix)])
+    raise ParseError([Diagnostic("parse", message, FileLocation(file), fix=fix)])

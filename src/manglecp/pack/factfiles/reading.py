@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
-from manglecp.mangle import Diagnostic, Fact, ParseError, Program
+from manglecp.mangle import Fact, ParseError, Program
 from manglecp.pack.factfiles.csv_table import read_csv
 from manglecp.pack.factfiles.jsonl import read_jsonl
 from manglecp.pack.factfiles.limits import FileLimits

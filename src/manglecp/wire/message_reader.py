@@ -1,4 +1,4 @@
-"""Bytes to messages and back.
+"""Bytes to messages.
 
 A received message is checked in this order: size in bytes and in parts, UTF-8 and JSON, depth, envelope (type, id,
 version, direction, payload), payload against its struct. The first step that fails determines the error, so that a peer
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-
-import msgspec
 
 from manglecp.base.gc_pause import gc_paused
 from manglecp.wire.clauses import ordinary_facts
@@ -144,27 +142,3 @@ def _set_defaults(payload: dict[str, Any]) -> None:
     for name, assumed in _ABSENT.items():
         if type(part := payload.get(name)) is dict:
             part.update((member, value) for member, value in assumed.items() if part.get(member) is None)
-
-
-# --- messages to bytes ------------------------------------------------------------------------------------------------
-
-_encoder: Final = msgspec.json.Encoder(order="deterministic")
-
-
-def encode(message: Message) -> bytes:
-    """Return the bytes of a message, the same for equal messages. A lone surrogate becomes U+FFFD."""
-    try:
-        return _encoder.encode(message)
-    except UnicodeEncodeError:
-        return _encoder.encode(_repaired(msgspec.to_builtins(message)))
-
-
-def _repaired(data: Any) -> Any:
-    if isinstance(data, str):
-        # UTF-16 joins halves that belong together and replaces the others.
-        return data.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if isinstance(data, dict):
-        return {_repaired(key): _repaired(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_repaired(item) for item in data]
-    return data

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.wire import codec
-from manglecp.wire.codec import MAX_DEPTH, MAX_PARTS, encode, receive, receive_from_server
+from manglecp.wire import message_reader
 from manglecp.wire.errors import WireError
+from manglecp.wire.message_reader import MAX_DEPTH, MAX_PARTS, receive, receive_from_server
 from manglecp.wire.messages import (
     CLIENT_TYPES,
     SERVER_TYPES,
@@ -26,6 +26,7 @@ from manglecp.wire.messages import (
     InvokeRequest,
     Manifest,
     Options,
+    encode,
 )
 from tests.wire.message_strategies import messages
 
@@ -428,7 +429,7 @@ def test_depth_is_bounded_exactly() -> None:
 
 def test_parts_are_bounded_exactly_and_before_anything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_PARTS == 1_000_000
-    monkeypatch.setattr(codec, "MAX_PARTS", 10)
+    monkeypatch.setattr(message_reader, "MAX_PARTS", 10)
     most = envelope(payload={"intent": {"name": "[{"}, "facts": [[], {}, [{}, []], '"[{}]{']})
     assert isinstance(receive(sent(most), LIMIT), IntentRequest)  # the envelope, its payload, intent, facts and five
     most["payload"]["facts"] += [[], []]

@@ -1,0 +1,87 @@
+"""What is wrong with a pack: all of it at once, each with its place and what would fix it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from manglecp.base.diagnostic import Diagnostic, DiagnosticError, FileLocation, Severity
+
+if TYPE_CHECKING:  # packs hold their warnings
+    from manglecp.pack.model import Pack
+
+__all__ = ["PackError", "Problems", "pack_problem"]
+
+_MAX_REPORTED: Final = 200
+
+
+class PackError(DiagnosticError):
+    """A pack that cannot be used. ``partial`` is what could be read of it, for further checks."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic], partial: Pack | None = None) -> None:
+        super().__init__(diagnostics)
+        self.partial = partial
+
+    @classmethod
+    def at(cls, file: str, message: str, *, fix: str | None = None) -> PackError:
+        """Return the error for one problem."""
+        return cls([pack_problem(file, message, fix=fix)])
+
+
+def pack_problem(
+    file: str,
+    message: str,
+    line: int | None = None,
+    column: int | None = None,
+    *,
+    fix: str | None = None,
+    severity: Severity = "error",
+) -> Diagnostic:
+    """Return what is wrong in a file of a pack; ``file`` is relative to its folder, or empty."""
+    return Diagnostic("pack", message, FileLocation(file, line, column) if file else None, fix=fix, severity=severity)
+
+
+class Problems:
+    """Collects diagnostics while a pack is read."""
+
+    def __init__(self) -> None:
+        self._found: list[Diagnostic] = []
+
+    def add(
+        self, file: str, message: str, *, line: int | None = None, column: int | None = None, fix: str | None = None
+    ) -> None:
+        """Add an error."""
+        self._found.append(pack_problem(file, message, line, column, fix=fix))
+
+    def warn(self, file: str, message: str, *, line: int | None = None, fix: str | None = None) -> None:
+        """Add a warning."""
+        self._found.append(pack_problem(file, message, line, fix=fix, severity="warning"))
+
+    def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Add diagnostics of the language."""
+        self._found += diagnostics
+
+    @property
+    def any_error(self) -> bool:
+        """Whether there is more than warnings."""
+        return any(diagnostic.severity == "error" for diagnostic in self._found)
+
+    def sound(self, file: str) -> bool:
+        """Return whether a file has no errors so far."""
+        return not any(diagnostic.file == file and diagnostic.severity == "error" for diagnostic in self._found)
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """In the order of files and lines."""
+        return tuple(diagnostic for diagnostic in self._sorted() if diagnostic.severity == "warning")
+
+    def refuse(self, partial: Pack | None = None) -> None:
+        """Raise :class:`PackError` if there is an error."""
+        if self.any_error:
+            found = self._sorted()
+            if len(found) > _MAX_REPORTED:
+                found = [*found[:_MAX_REPORTED], pack_problem("", f"and {len(found) - _MAX_REPORTED} more")]
+            raise PackError(found, partial)
+
+    def _sorted(self) -> list[Diagnostic]:
+        return sorted(self._found, key=lambda found: (found.file, found.line or 0, found.column or 0))
