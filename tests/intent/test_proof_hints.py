@@ -348,7 +348,7 @@ def test_an_answer_has_hints_only_if_they_were_asked_for() -> None:
 
 def test_nothing_is_explained_that_was_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request without hints pays nothing for them."""
-    monkeypatch.setattr("manglecp.mangle.model.Result.explainer", property(lambda _: pytest.fail("it was explained")))
+    monkeypatch.setattr("manglecp.mangle.result.Result.explainer", property(lambda _: pytest.fail("it was explained")))
     assert asked(domain(RULES), facts=FACTS)["macro_tools"]
 
 

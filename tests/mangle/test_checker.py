@@ -10,9 +10,9 @@ import pytest
 from hypothesis import event, given, settings, strategies as st
 
 from manglecp.mangle.errors import AnalysisError, EvalError, StratificationError
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Limits
 from manglecp.mangle.naive import evaluate
-from manglecp.mangle.text import fact_text
+from manglecp.mangle.printer import fact_text
 from tests.mangle.loading import NOW, complaints, facts, load, refusal
 from tests.mangle.membership import is_member
 

@@ -15,7 +15,7 @@ from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.errors import LimitError, MangleError
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Limits
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.program import Program

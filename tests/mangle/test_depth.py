@@ -6,7 +6,7 @@ import pytest
 
 from manglecp.mangle import AnalysisError, LimitError, Limits, Program, Source
 from manglecp.mangle.naive import evaluate
-from manglecp.mangle.term_parser import MAX_NESTING
+from manglecp.mangle.parser import MAX_NESTING
 from manglecp.mangle.types import MAX_DEPTH
 
 pytestmark = pytest.mark.no_cover

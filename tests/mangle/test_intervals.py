@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from manglecp.base.source import Source
-from manglecp.mangle.intervals import Interval, clamp, coalesce, holds_somewhere
+from manglecp.mangle.facts import Interval, clamp, coalesce, holds_somewhere
 from manglecp.mangle.naive import evaluate
+from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program
-from manglecp.mangle.text import fact_text
 from manglecp.mangle.values import INT_MAX, INT_MIN
 from tests.mangle.builtins.strategies import INT64
 

@@ -11,10 +11,10 @@ import pytest
 
 from manglecp.base.source import Source
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, MangleError, ParseError
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.model import Result
+from manglecp.mangle.model import Limits
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
+from manglecp.mangle.result import Result
 
 DAY = 86_400 * 10**9
 NOW = 1_767_312_000 * 10**9

@@ -11,7 +11,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
 from manglecp.mangle import printer
 from manglecp.mangle.errors import ParseError
-from manglecp.mangle.parser import MAX_ERRORS, argument_span, decode, parse
+from manglecp.mangle.parser import MAX_ERRORS, MAX_NESTING, argument_span, decode, parse
 from manglecp.mangle.syntax import (
     NOW,
     Annotation,
@@ -30,7 +30,6 @@ from manglecp.mangle.syntax import (
     Unit,
     Variable,
 )
-from manglecp.mangle.term_parser import MAX_NESTING
 from manglecp.mangle.values import Bytes, Duration, Float, Name, Time
 from tests.fuzz.inputs import CONFORMANCE
 from tests.mangle import strategies

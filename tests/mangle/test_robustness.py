@@ -12,9 +12,8 @@ import pytest
 from manglecp.base.source import Source
 from manglecp.mangle.errors import MangleError, ParseError
 from manglecp.mangle.naive import evaluate
-from manglecp.mangle.parser import decode, parse
+from manglecp.mangle.parser import MAX_NESTING, decode, parse
 from manglecp.mangle.program import Program
-from manglecp.mangle.term_parser import MAX_NESTING
 from tests.fuzz import fuzz_parser
 
 pytestmark = pytest.mark.no_cover

@@ -12,10 +12,9 @@ from hypothesis import given, settings, strategies as st
 from manglecp.base.source import Source
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.naive import evaluate
-from manglecp.mangle.parser import parse
+from manglecp.mangle.parser import MAX_NESTING, parse
+from manglecp.mangle.printer import duration_text, fact_text, instant_text, interval_text, value_text
 from manglecp.mangle.program import Program
-from manglecp.mangle.term_parser import MAX_NESTING
-from manglecp.mangle.text import duration_text, fact_text, instant_text, interval_text, value_text
 from manglecp.mangle.values import (
     INT_MAX,
     INT_MIN,

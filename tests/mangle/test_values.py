@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.text import value_text
+from manglecp.mangle.printer import value_text
 from manglecp.mangle.values import (
     FALSE,
     INT_MAX,

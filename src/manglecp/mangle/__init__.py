@@ -2,19 +2,18 @@
 
 Data meets the modules in this order:
 
-    source, lexer, term_parser, parser     text to a syntax tree                       stage parse
-    fact_parser                            text that holds facts only, without a tree
-    packages, declarations                 full names; what is known of a predicate    stage analysis
-    clauses, safety                        one clause at a time; the order of premises
-    types, checker                         what the bounds forbid
-    stratify                               what is evaluated together, in which order  stage stratification
-    program                                all of the above: Program.load
-    engine                                 the least model, compiled and incremental   stage eval
-    naive (matching, terms, constraints)   the same by repeated application: its oracle
-    model                                  the answer
-    explain                                why it holds, why not, and what every rule contributed
+    lexer, parser                     text to a syntax tree                                    stage parse
+    fact_parser                       text that holds facts only, without a tree
+    declarations, clauses             full names, what is known of a predicate; one clause     stage analysis
+    types, checker                    what the bounds forbid
+    stratify                          what is evaluated together, in which order               stage stratification
+    program                           all of the above: Program.load
+    engine                            the least model, compiled and incremental                stage eval
+    naive (matching, externals)       the same by repeated application
+    model, result                     what was found, and questions about it
+    explain                           why a fact holds, why not, and what every rule contributed
 
-`values` and `text` are the constants and their canonical spelling, `syntax` the tree, `printer` and `layout` its way
+`values` and `facts` are the constants and what is said with them, `syntax` the tree, `printer` and `formatter` its way
 back to text, `builtins` the functions, predicates and reducers, `errors` everything that can be reported.
 """
 

@@ -3,17 +3,18 @@ from ..base.source import (
     Span as Span,
     Trust as Trust,
 )
-from .acceptance import Acceptance as Acceptance
 from .builtins.calendar import parse_duration as parse_duration, parse_rfc3339 as parse_rfc3339, zone as zone
 from .declarations import (
+    Acceptance as Acceptance,
     Predicate as Predicate,
     collect as collect,
+    resolve as resolve,
 )
 from .engine.base import (
     Base as Base,
     evaluate as evaluate,
 )
-from .engine.compiled import CompiledProgram as CompiledProgram
+from .engine.compiled import CompiledProgram as CompiledProgram, show_plan as show_plan
 from .engine.fired import rules_fired as rules_fired
 from .engine.rows import (
     all_rows as all_rows,
@@ -21,7 +22,6 @@ from .engine.rows import (
     finder as finder,
     rows_with as rows_with,
 )
-from .engine.show import show_plan as show_plan
 from .errors import (
     AnalysisError as AnalysisError,
     EvalError as EvalError,
@@ -37,49 +37,43 @@ from .fact_parser import (
     parse_facts as parse_facts,
     read_literal as read_literal,
 )
-from .facts import Fact as Fact
-from .formatter import layout as layout
-from .generic_types import (
-    has_variables as has_variables,
-    row_accepts as row_accepts,
-)
-from .intervals import (
+from .facts import (
+    Fact as Fact,
     Interval as Interval,
     holds_somewhere as holds_somewhere,
 )
+from .formatter import layout as layout
 from .lexer import CONSTANT as CONSTANT
-from .limits import Limits as Limits
 from .matching import (
     Row as Row,
+    evaluate_term as evaluate_term,
     head_interval as head_interval,
+    mentions_now as mentions_now,
 )
-from .model import (
-    Result as Result,
-    Statistics as Statistics,
-    read_query as read_query,
-)
-from .packages import (
-    Key as Key,
-    resolve as resolve,
-)
+from .model import Limits as Limits, Statistics as Statistics
 from .parser import (
     argument_span as argument_span,
     decode as decode,
     parse as parse,
 )
-from .program import (
-    Program as Program,
-    Rule as Rule,
-)
-from .terms import (
-    evaluate_term as evaluate_term,
-    mentions_now as mentions_now,
-)
-from .text import (
+from .printer import (
     duration_text as duration_text,
     fact_text as fact_text,
     instant_text as instant_text,
     value_text as value_text,
+)
+from .program import (
+    Program as Program,
+    Rule as Rule,
+)
+from .result import (
+    Result as Result,
+    read_query as read_query,
+)
+from .syntax import Key as Key
+from .types import (
+    has_variables as has_variables,
+    row_accepts as row_accepts,
 )
 from .values import (
     FALSE as FALSE,

@@ -17,7 +17,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import AnalysisError, ValueFault
-from manglecp.mangle.packages import Key
+from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import KINDS, Value
 
 Args: TypeAlias = tuple[Value, ...]

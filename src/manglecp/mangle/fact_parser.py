@@ -12,13 +12,10 @@ from typing import NamedTuple
 from manglecp.base.gc_pause import gc_paused
 from manglecp.base.source import Source
 from manglecp.mangle.errors import ParseError, ValueFault
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval, holds_somewhere
-from manglecp.mangle.matching import head_interval
-from manglecp.mangle.parser import Parser
+from manglecp.mangle.facts import Fact, Interval, holds_somewhere
+from manglecp.mangle.matching import evaluate_term, head_interval, mentions_now
+from manglecp.mangle.parser import Parser, TermParser
 from manglecp.mangle.syntax import Annotation, Clause, Constant, Now, Term, term_variables
-from manglecp.mangle.term_parser import TermParser
-from manglecp.mangle.terms import evaluate_term, mentions_now
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Value
 
 

@@ -1,14 +1,52 @@
-"""One fact, apart from any model: what a server knows, what a request brings, what is asked about."""
+"""Facts apart from any model, and intervals of validity: closed, in nanoseconds, as pairs ``(start, end)``.
+
+The smallest and the largest int64 are the infinities. Intervals that overlap or touch (at most one nanosecond apart)
+are one interval (D12).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
-from manglecp.mangle.intervals import Interval
-from manglecp.mangle.matching import Timed
-from manglecp.mangle.packages import Key
-from manglecp.mangle.text import fact_text
-from manglecp.mangle.values import Value
+from manglecp.mangle.printer import fact_text
+from manglecp.mangle.syntax import Key
+from manglecp.mangle.values import INT_MAX, INT_MIN, Value
+
+# Intervals of validity: closed, in nanoseconds, as pairs ``(start, end)`` of integers.
+#
+# The smallest and the largest int64 are the infinities. Intervals that overlap or touch (at most one nanosecond
+# apart) are one interval (D12).
+
+
+Interval: TypeAlias = tuple[int, int]
+
+
+def coalesce(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
+    """The fewest intervals that cover the same instants, in order."""
+    joined: list[Interval] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1] + 1:
+            if end > joined[-1][1]:
+                joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return tuple(joined)
+
+
+def holds_somewhere(start: int, end: int) -> bool:
+    """Is there an instant between the two ends? An interval cannot begin at +∞ nor end at -∞."""
+    return start <= end and start != INT_MAX and end != INT_MIN
+
+
+def clamp(ns: int) -> int:
+    """An instant beyond the representable ones is infinitely far away."""
+    return max(INT_MIN, min(INT_MAX, ns))
+
+
+Args: TypeAlias = tuple[Value, ...]
+Timed: TypeAlias = tuple[Args, Interval | None]
+"""Arguments and, for a temporal fact, when they hold."""
 
 
 class Fact(NamedTuple):

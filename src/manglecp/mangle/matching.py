@@ -7,20 +7,40 @@ time, or all the time, in a window around the evaluation time (D18).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from manglecp.mangle.builtins import FUNCTIONS
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.intervals import Interval, clamp
-from manglecp.mangle.syntax import Annotation, Literal, Now, Operator, Term, TimeBound, Variable
-from manglecp.mangle.terms import evaluate_term
+from manglecp.mangle.facts import Args, Interval, Timed, clamp
+from manglecp.mangle.syntax import Annotation, Apply, Literal, Now, Operator, Term, TimeBound, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
-Args: TypeAlias = tuple[Value, ...]
-Timed: TypeAlias = tuple[Args, Interval | None]
-"""Arguments and, for a temporal fact, when they hold."""
 Row: TypeAlias = dict[str, Value]
 """What the variables of a rule stand for."""
+
+
+def evaluate_term(term: Term, row: Mapping[str, Value], now: int) -> Value:
+    """Innermost first, left to right. ``now`` is the evaluation time in nanoseconds."""
+    if isinstance(term, Variable):
+        value = row.get(term.name)
+        if value is None:
+            raise ValueFault(f"variable {term.name} has no value")
+        return value
+    if isinstance(term, Apply):
+        args = tuple([evaluate_term(arg, row, now) for arg in term.args])
+        function = FUNCTIONS.get(term.function)
+        if function is None:
+            raise ValueFault(f"unknown function {term.function}")
+        if not function.accepts(len(args)):
+            raise ValueFault(f"{term.function} does not take {len(args)} arguments")
+        return function.call(args, now)
+    return term
+
+
+def mentions_now(term: Term) -> bool:
+    """Does the value depend on the evaluation time?"""
+    return isinstance(term, Apply) and (term.function == "fn:time:now" or any(map(mentions_now, term.args)))
 
 
 def unify(patterns: list[Term], values: Args, row: Row, now: int) -> Row | None:

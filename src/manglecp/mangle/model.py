@@ -1,34 +1,55 @@
-"""What an evaluation yields: relations, and the answer to questions about them."""
+"""What an evaluation may use (D24), what it found, and what must hold of the finished model (D27)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import chain
-from typing import TYPE_CHECKING, Literal as LiteralType, Protocol, TypeAlias
+from itertools import chain, islice
+from typing import Final, Literal as LiteralType, Protocol, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.base.source import Source, Span
 from manglecp.mangle import printer
-from manglecp.mangle.clauses import ClauseCheck
-from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.declarations import FunctionalDependency, Predicate
 from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
 from manglecp.mangle.externals import Asked
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval, coalesce, holds_somewhere
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.matching import Args, Matcher, Timed, head_interval
-from manglecp.mangle.packages import Key
-from manglecp.mangle.parser import parse_premise
+from manglecp.mangle.facts import Args, Fact, Interval, Timed, coalesce, holds_somewhere
+from manglecp.mangle.matching import Row, head_interval
+from manglecp.mangle.printer import fact_text, value_text
 from manglecp.mangle.program import GivenFact, Program, Rule
-from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound, Variable
-from manglecp.mangle.text import fact_text
+from manglecp.mangle.syntax import Atom, Key, Literal, Term, Variable
 
-if TYPE_CHECKING:
-    from manglecp.mangle.explain import Alternatives, Coverage, Explainer, Proof, Unused, WhyNot
-    from manglecp.mangle.explain.expiry import Expiry
+MOST_SKIPPED: Final = 10_000
+"""How many derivations without an instant are told apart (D20); a count of this many means this many or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much an evaluation may do. What is exactly at a limit passes."""
+
+    derived_facts: int = 10_000_000
+    """Distinct derived facts; a temporal fact counts once per interval as derived."""
+    intervals: int = 1_000
+    """Intervals of one fact, after joining those that touch."""
+    parts: int = 50_000_000
+    """Elements, entries and sixteens of characters in the columns that rules build, see :mod:`building`."""
+    rows: int = 10_000_000
+    """Rows that one rule holds at once before it aggregates them."""
+    merge_steps: int = 1_000_000
+    """Values replaced by a merge; a merge that never settles ends here."""
+    seconds: float | None = None
+    """Wall time of the whole evaluation."""
+    call_depth: int = 10_000
+    """How deep deferred predicates may call each other."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None and field.name == "seconds":
+                continue
+            if type(value) is not int and (type(value) is not float or field.name != "seconds"):
+                raise ValueError(f"the limit {field.name} is no {type(value).__name__}")
 
 
 @dataclass(slots=True)
@@ -163,108 +184,6 @@ class EvaluatedModel(ABC):
         return fact.args in self._asked[fact.key].get(inputs, ())
 
 
-class Result:
-    """The least model, and questions about it. What explanations need is found when the first one is asked for."""
-
-    def __init__(self, model: EvaluatedModel, statistics: Statistics) -> None:
-        self.model = model
-        self.statistics = statistics
-
-    @property
-    def program(self) -> Program:
-        """What was evaluated."""
-        return self.model.program
-
-    @property
-    def relations(self) -> Mapping[Key, Facts]:
-        """The facts of each predicate that has any."""
-        return self.model.relations
-
-    @property
-    def now(self) -> int:
-        """The evaluation time, in nanoseconds since 1970."""
-        return self.model.now
-
-    def facts(self, predicate: str | None = None) -> list[str]:
-        """Every fact, given and derived, in canonical text, sorted; only those of ``predicate`` if it is named."""
-        return sorted(
-            fact_text(name, args, interval)
-            for (name, _), relation in self.relations.items()
-            if predicate is None or name == predicate
-            for args, interval in relation
-        )
-
-    def query(self, text: str) -> list[str]:
-        """The facts that match an atom such as ``p(X, _)``, in canonical text, sorted."""
-        literal = read_query(text, self.program.predicates)
-        matcher = Matcher(literal, {}, self.now)
-        try:
-            wanted = matcher.key({})
-            matching = [
-                (args, interval)
-                for args, interval in self.relations.get(literal.atom.key, Relation())
-                if matcher.fact_key(args) == wanted and matcher.match({}, args, interval) is not None
-            ]
-        except ValueFault as fault:
-            raise EvalError([Diagnostic("eval", str(fault), literal.span)]) from None
-        return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
-
-    # --- time ------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _expiry(self) -> Expiry:
-        from manglecp.mangle.explain.expiry import Expiry  # it is built on this module
-
-        return Expiry(self.model)
-
-    def expiry(self, fact: str | Fact) -> int | None:
-        """Until when a fact that holds now would go on holding if nothing new were said; None if time does not end it.
-
-        The latest, over its derivations, of the earliest end over the derivation's positive premises that look at now.
-        """
-        return self._expiry.of(fact)
-
-    # --- explanations ----------------------------------------------------------------------------------------------
-
-    @cached_property
-    def explainer(self) -> Explainer:
-        """Answers why and why not about this model; made when it is first asked for."""
-        from manglecp.mangle.explain import Explainer  # few results are ever explained
-
-        return Explainer(self.model)
-
-    def explain_until(self, deadline: float | None) -> None:
-        """Questions that are not answered by this time of the monotonic clock end in a LimitError."""
-        self.explainer.until(deadline)
-
-    def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
-        """A proof of the fact with few leaves; None if it does not hold.
-
-        ``using`` one of the sets that :meth:`alternatives` gives, a proof that rests on nothing else.
-        """
-        return self.explainer.explain(fact, using)
-
-    def alternatives(self, fact: str | Fact, limit: int = 100) -> Alternatives:
-        """The minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
-        return self.explainer.alternatives(fact, limit)
-
-    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = 10_000) -> WhyNot:
-        """What stops each rule that could derive the fact, and the smallest sets of facts that would make it hold.
-
-        Facts of the predicates ``over`` may be added; None means those that have no rules. The search ends after so
-        many ``tries``; whether it was complete, the answer says.
-        """
-        return self.explainer.why_not(fact, over, tries)
-
-    def coverage(self, selector: str | None = None) -> Coverage:
-        """What became of each rule. With a ``selector`` such as ``intent``, rules for its other values stand apart."""
-        return self.explainer.coverage(selector)
-
-    def unused(self, facts: Iterable[str | Fact]) -> list[Unused]:
-        """Those of the given facts that occur in no rule instance that holds, with the reason."""
-        return self.explainer.unused(facts)
-
-
 def program_facts(program: Program, now: int) -> Iterator[Fact]:
     """The facts that stand in the program, at the evaluation time ``now``."""
     for fact in program.facts:
@@ -289,22 +208,64 @@ def stated(fact: GivenFact, predicate: Predicate, now: int) -> Timed:
     return args, interval
 
 
-def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
-    """An atom to match facts with, checked like a premise; a temporal one without annotation asks for any time."""
-    source = Source("query", text)
-    literal = parse_premise(source)
-    if not isinstance(literal, Literal) or literal.negated or literal.atom.predicate.startswith(":"):
-        span = Span(source, 0, len(text))
-        raise AnalysisError([Diagnostic("analysis", "a query is one atom of a predicate", span, fix="write p(X, _)")])
-    if not literal.timed and predicates.get(literal.atom.key, Predicate("", 0)).temporal:
-        anything = TimeBound(Variable("_"), "_")
-        literal = replace(literal, annotation=Annotation((anything, anything)))
-    if predicates.get(literal.atom.key, Predicate("", 0)).deferred:
-        message = f"{literal.atom.predicate} is deferred: its facts are not stored"
-        raise AnalysisError([Diagnostic("analysis", message, literal.span, fix="query a rule that uses it")])
-    question = Atom("?", ())  # no program can have it
-    check = ClauseCheck(Clause(question, None, (literal,)), {**predicates, question.key: Predicate(*question.key)})
-    check.run()
-    if check.diagnostics:
-        raise AnalysisError([replace(diagnostic, clause=None) for diagnostic in check.diagnostics])
-    return literal
+MOST_VIOLATIONS: Final = 50
+
+
+def violations(
+    predicate: Predicate, facts: Iterable[Timed], holds: Callable[[Atom, Row], bool]
+) -> Iterable[Diagnostic]:
+    """What is wrong with the facts of one predicate. ``holds`` answers whether an atom has a match."""
+    if not predicate.fundeps and not predicate.inclusion:
+        return ()
+    ordered = sorted(facts, key=lambda fact: fact_text(predicate.name, *fact))
+    return islice(_violations(predicate, ordered, holds), MOST_VIOLATIONS)
+
+
+def _violations(predicate: Predicate, facts: list[Timed], holds: Callable[[Atom, Row], bool]) -> Iterator[Diagnostic]:
+    for dependency in predicate.fundeps:
+        yield from _contradictions(predicate, dependency, facts)
+    for atom in predicate.inclusion:
+        yield from _lone_facts(predicate, atom, facts, holds)
+
+
+def _contradictions(predicate: Predicate, dependency: FunctionalDependency, facts: list[Timed]) -> Iterator[Diagnostic]:
+    """Facts with one key and two values; temporal facts only where they hold at the same instant."""
+    by_key: dict[Args, list[Timed]] = {}
+    for args, interval in facts:
+        others = by_key.setdefault(tuple(args[c] for c in dependency.source), [])
+        for other, at in others:
+            if any(args[c] != other[c] for c in dependency.target) and _overlap(interval, at):
+                both = f"{fact_text(predicate.name, other, at)} and {fact_text(predicate.name, args, interval)}"
+                yield _violation(predicate, f"functional dependency violated by {both}")
+                break
+        others.append((args, interval))
+
+
+def _overlap(left: Interval | None, right: Interval | None) -> bool:
+    return left is None or right is None or (left[0] <= right[1] and right[0] <= left[1])
+
+
+def _lone_facts(
+    predicate: Predicate, atom: Atom, facts: list[Timed], holds: Callable[[Atom, Row], bool]
+) -> Iterator[Diagnostic]:
+    """Facts whose inclusion has no match."""
+    assert predicate.decl is not None  # inclusions come from declarations
+    names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
+    for args, interval in facts:
+        row = {name: value for name, value in zip(names, args, strict=True) if name != "_"}
+        if not holds(atom, row):
+            fact = fact_text(predicate.name, args, interval)
+            yield _violation(predicate, f"inclusion violated: {fact} needs {_filled_in(atom, row)}")
+
+
+def _filled_in(atom: Atom, row: Row) -> str:
+    def write(term: Term) -> str:
+        if isinstance(term, Variable):
+            return value_text(row[term.name]) if term.name in row else "_"
+        return printer.term(term)
+
+    return printer.premise(Literal(atom), write)
+
+
+def _violation(predicate: Predicate, message: str) -> Diagnostic:
+    return Diagnostic("eval", message, None if predicate.decl is None else predicate.decl.span)

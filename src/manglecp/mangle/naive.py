@@ -26,24 +26,18 @@ from typing import Final, TypeAlias, TypeVar
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Span
 from manglecp.mangle import printer
-from manglecp.mangle.acceptance import Acceptance
-from manglecp.mangle.building import built_columns, parts
 from manglecp.mangle.builtins import PREDICATES, REDUCERS
-from manglecp.mangle.constraints import violations
-from manglecp.mangle.declarations import Merge, Predicate
+from manglecp.mangle.declarations import Acceptance, Merge, Predicate
 from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals, ask, check_names
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval, holds_somewhere
-from manglecp.mangle.limits import MOST_SKIPPED, Limits
-from manglecp.mangle.matching import Args, Matcher, Row, Timed, head_interval, unify
-from manglecp.mangle.model import EvaluatedModel, Relation, Result, Statistics, program_facts
-from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
+from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
+from manglecp.mangle.model import MOST_SKIPPED, EvaluatedModel, Limits, Relation, Statistics, program_facts, violations
+from manglecp.mangle.printer import fact_text
+from manglecp.mangle.program import Program, Rule, built_columns, parts
+from manglecp.mangle.result import Result
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Literal, Premise, Term, Transform, Variable
-from manglecp.mangle.terms import evaluate_term as value_of
-from manglecp.mangle.text import fact_text
+from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Premise, Term, Transform, Variable
 from manglecp.mangle.values import order_key
 
 Call: TypeAlias = tuple[Key, Args]

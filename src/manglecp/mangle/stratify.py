@@ -16,8 +16,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Span
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.packages import Key
-from manglecp.mangle.syntax import Clause, Decl, Literal
+from manglecp.mangle.syntax import Clause, Decl, Key, Literal
 
 _LONGEST_PATH: Final = 10
 _MOST_CYCLES: Final = 20

@@ -19,6 +19,8 @@ from typing import Final, TypeAlias
 from manglecp.base.source import Source, Span
 from manglecp.mangle.values import Bytes, Duration, Float, Name, Time
 
+Key: TypeAlias = tuple[str, int]
+"""Name and arity of a predicate."""
 Constant: TypeAlias = int | str | Name | Float | Bytes
 """The values that have a literal."""
 
@@ -57,8 +59,7 @@ class Atom:
     span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
-    def key(self) -> tuple[str, int]:
-        """Name and arity of its predicate."""
+    def key(self) -> Key:
         return self.predicate, len(self.args)
 
 

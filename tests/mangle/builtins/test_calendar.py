@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from manglecp.mangle.builtins import calendar
-from manglecp.mangle.text import duration_text, instant_text
+from manglecp.mangle.printer import duration_text, instant_text
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
 from .strategies import INT64

@@ -17,10 +17,10 @@ from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.errors import LimitError, MangleError
 from manglecp.mangle.externals import Externals
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
 from manglecp.mangle.matching import head_interval
-from manglecp.mangle.model import Result
+from manglecp.mangle.model import Limits
 from manglecp.mangle.program import GivenFact, Program
+from manglecp.mangle.result import Result
 from tests.mangle.engine.special import EXTERNALS
 
 LIMITS: Final = Limits(call_depth=300, merge_steps=10_000)

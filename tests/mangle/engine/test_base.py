@@ -13,7 +13,7 @@ from manglecp.base.source import Span
 from manglecp.mangle.engine import Base, evaluate
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Limits
 from tests.mangle.engine.changing import World, load
 from tests.mangle.engine.splitting import Answer, oracle
 

@@ -10,7 +10,7 @@ import pytest
 
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import MangleError
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Limits
 from tests.mangle.engine.splitting import Answer, difference, fresh, oracle, split
 from tests.mangle.test_conformance import CASES, DEEP, Case, name_of
 

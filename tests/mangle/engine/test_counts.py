@@ -9,11 +9,10 @@ from random import Random
 import pytest
 
 from manglecp.base.source import Source
-from manglecp.mangle.engine.base import EngineModel
+from manglecp.mangle.engine.model import EngineModel
 from manglecp.mangle.errors import LimitError, MangleError
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.model import program_facts
+from manglecp.mangle.model import Limits, program_facts
 from manglecp.mangle.program import Program
 from tests.mangle.engine.programs import NOW, made
 from tests.mangle.engine.splitting import LIMITS

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from manglecp.mangle.engine.compiled import CompiledProgram
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Limits
 from tests.mangle.engine.changing import NOW, load
 from tests.mangle.engine.splitting import Answer, difference, disagreement, fresh, oracle
 

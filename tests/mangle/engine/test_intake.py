@@ -10,10 +10,10 @@ import pytest
 
 from manglecp.base.source import Source
 from manglecp.mangle.engine import Base, evaluate
-from manglecp.mangle.engine.intake import MOST_ERRORS
+from manglecp.mangle.engine.compiled import MOST_ERRORS
 from manglecp.mangle.errors import AnalysisError, EvalError
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Limits
 from manglecp.mangle.program import Program
 from manglecp.mangle.values import INT_MAX, INT_MIN, List, Name
 from tests.mangle.engine.changing import NOW, load

@@ -12,12 +12,12 @@ from typing import Final
 import pytest
 
 from manglecp.mangle import naive
-from manglecp.mangle.building import built_columns
 from manglecp.mangle.engine import Cancellation, evaluate
 from manglecp.mangle.engine.watch import Watchdog, watchdog
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
+from manglecp.mangle.model import Limits
+from manglecp.mangle.program import built_columns
 from manglecp.mangle.values import Name
 from tests.mangle.engine.changing import NOW, load
 from tests.mangle.engine.splitting import Split, split

@@ -7,7 +7,7 @@ import pytest
 from manglecp.mangle import naive
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import EvalError
-from manglecp.mangle.limits import MOST_SKIPPED
+from manglecp.mangle.model import MOST_SKIPPED
 from tests.mangle.engine.changing import NOW, World, load, only
 
 DEFERRED = World("""

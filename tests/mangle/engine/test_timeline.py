@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from manglecp.mangle.engine.timeline import Timeline
+from manglecp.mangle.engine.views import Timeline
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
 

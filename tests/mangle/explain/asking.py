@@ -6,9 +6,9 @@ from manglecp.base.source import Source
 from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.explain import Explainer, Proof
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.model import Result
+from manglecp.mangle.model import Limits
 from manglecp.mangle.program import Program
+from manglecp.mangle.result import Result
 
 
 def instant(text: str) -> int:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.explain import Node, Proof
-from manglecp.mangle.intervals import coalesce
-from manglecp.mangle.matching import Timed
-from manglecp.mangle.model import Relation, Result
+from manglecp.mangle.facts import Timed, coalesce
+from manglecp.mangle.model import Relation
 from manglecp.mangle.naive import evaluate
+from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.result import Result
 from manglecp.mangle.syntax import Atom, Clause, Equality, Literal, Premise, Variable
-from manglecp.mangle.text import fact_text
 
 from .oracles import given_facts
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.errors import MangleError
-from manglecp.mangle.intervals import Interval
+from manglecp.mangle.facts import Interval
 from manglecp.mangle.matching import head_interval
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import parse
+from manglecp.mangle.printer import fact_text, interval_text, value_text
 from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Equality, Literal, Premise, Term, Variable
-from manglecp.mangle.text import fact_text, interval_text, value_text
 from manglecp.mangle.values import Duration, Name, Time, Value
 
 from .programs import LIMITS, NOW, load

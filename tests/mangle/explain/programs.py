@@ -15,9 +15,9 @@ from manglecp.base.source import Source
 from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import MangleError
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.model import Result
+from manglecp.mangle.model import Limits
 from manglecp.mangle.program import Program
+from manglecp.mangle.result import Result
 
 NOW_TEXT: Final = "2026-01-15T12:00:00Z"
 _now = parse_rfc3339(NOW_TEXT)

@@ -12,9 +12,9 @@ import pytest
 
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.explain.shape import unifies
-from manglecp.mangle.model import Result
 from manglecp.mangle.parser import decode
 from manglecp.mangle.program import Program
+from manglecp.mangle.result import Result
 
 from .asking import instant
 from .checking import check

@@ -10,8 +10,8 @@ from manglecp.base.source import Source
 from manglecp.mangle import naive
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.model import Result
 from manglecp.mangle.program import Program
+from manglecp.mangle.result import Result
 
 from .asking import instant
 

@@ -12,11 +12,11 @@ from manglecp.mangle import naive
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.explain import Node, Proof, expiry
-from manglecp.mangle.explain.lasting import looks_at_now, premise_end
+from manglecp.mangle.explain.expiry import looks_at_now, premise_end
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import unify
-from manglecp.mangle.model import Result
 from manglecp.mangle.program import Program
+from manglecp.mangle.result import Result
 from manglecp.mangle.syntax import Literal
 from manglecp.mangle.values import INT_MAX
 

@@ -9,12 +9,10 @@ import pytest
 
 from manglecp.base.source import Source
 from manglecp.mangle.explain import Explainer, Node
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.limits import Limits
-from manglecp.mangle.matching import Timed
-from manglecp.mangle.model import Origin
-from manglecp.mangle.packages import Key
+from manglecp.mangle.facts import Fact, Timed
+from manglecp.mangle.model import Limits, Origin
 from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Name
 
 from .asking import about, evaluated, proof

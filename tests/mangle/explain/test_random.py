@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from manglecp.mangle.model import program_facts
-from manglecp.mangle.text import fact_text
+from manglecp.mangle.printer import fact_text
 from manglecp.mangle.values import Name, Value
 from tests.mangle.engine.splitting import from_outside, steady, with_facts
 

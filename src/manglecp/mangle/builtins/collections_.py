@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from manglecp.mangle.builtins.registry import Function, items, mapping, number, pure, shown, struct
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import FALSE, TRUE, List, Map, Pair, RepeatedKey, Struct, Value, tuple_of
-
-from .expect import items, mapping, number, shown, struct
-from .registry import Function, pure
 
 
 def _list(_who: str, *elements: Value) -> Value:

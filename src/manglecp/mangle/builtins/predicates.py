@@ -9,11 +9,19 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final
 
+from manglecp.mangle.builtins.registry import (
+    Predicate,
+    by_name,
+    duration,
+    instant,
+    interval,
+    name,
+    number,
+    shown,
+    string,
+)
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import TRUE, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
-
-from .expect import duration, instant, interval, name, number, shown, string
-from .registry import Predicate, by_name
 
 Solutions = Iterable[tuple[Value, ...]]
 

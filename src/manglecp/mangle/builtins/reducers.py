@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from manglecp.mangle.builtins.registry import Function, Reducer, by_name, items, pure, real, refused
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import (
     INT_MAX,
@@ -33,9 +34,6 @@ from manglecp.mangle.values import (
     tuple_of,
     wrap_int64,
 )
-
-from .expect import items, real, refused
-from .registry import Function, Reducer, by_name, pure
 
 Rows = Sequence[tuple[Value, ...]]
 

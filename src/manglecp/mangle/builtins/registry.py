@@ -9,9 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from manglecp.mangle.values import Value
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.printer import value_text
+from manglecp.mangle.values import (
+    INT_MAX,
+    INT_MIN,
+    NEG_INF,
+    POS_INF,
+    Duration,
+    Float,
+    List,
+    Map,
+    Name,
+    Pair,
+    Struct,
+    Time,
+    Value,
+    kind_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +127,140 @@ def by_name(*groups: Iterable[Entry]) -> Mapping[str, Entry]:
                 raise ValueError(f"{entry.name} is registered twice")
             table[entry.name] = entry
     return MappingProxyType(table)
+
+
+# What a built-in asks of its arguments, and the one form of its refusals.
+#
+# Each of ``number``, ``string``, … gives the Python value inside, or raises a fault that reads like ``fn:plus takes a
+# number, not the string "x"``.
+
+
+_WIDEST: Final = 80
+
+
+def shown(value: Value) -> str:
+    """``the string "x"``: kind and canonical text, shortened."""
+    text = value_text(value)
+    if len(text) > _WIDEST:
+        text = text[: _WIDEST - 1] + "…"
+    return f"the {kind_name(value)} {text}"
+
+
+def refused(who: str, value: Value, expected: str) -> ValueFault:
+    """The fault of an argument that is not what ``who`` takes."""
+    return ValueFault(f"{who} takes {expected}, not {shown(value)}")
+
+
+def number(who: str, value: Value) -> int:
+    """The number, or a refusal in the name of ``who``."""
+    if type(value) is not int:
+        raise refused(who, value, "a number")
+    return value
+
+
+def real(who: str, value: Value) -> float:
+    """A number or a float, as a float."""
+    if isinstance(value, Float):
+        return value.value
+    if type(value) is not int:
+        raise refused(who, value, "a number or a float64")
+    return float(value)
+
+
+def floating(who: str, value: Value) -> float:
+    """The float64, or a refusal in the name of ``who``."""
+    if not isinstance(value, Float):
+        raise refused(who, value, "a float64")
+    return value.value
+
+
+def string(who: str, value: Value) -> str:
+    """The string, or a refusal in the name of ``who``."""
+    if type(value) is not str:
+        raise refused(who, value, "a string")
+    return value
+
+
+def name(who: str, value: Value) -> str:
+    """The text of the name, or a refusal in the name of ``who``."""
+    if not isinstance(value, Name):
+        raise refused(who, value, "a name")
+    return value.text
+
+
+def instant(who: str, value: Value) -> int:
+    """The time as nanoseconds, or a refusal in the name of ``who``."""
+    if not isinstance(value, Time):
+        raise refused(who, value, "a time")
+    return value.ns
+
+
+def finite_instant(who: str, value: Value) -> int:
+    """An instant that has a place in the calendar."""
+    ns = instant(who, value)
+    if value is NEG_INF or value is POS_INF:
+        raise ValueFault(f"{who} takes a finite time, but {shown(value)} is infinite")
+    return ns
+
+
+def duration(who: str, value: Value) -> int:
+    """The duration as nanoseconds, or a refusal in the name of ``who``."""
+    if not isinstance(value, Duration):
+        raise refused(who, value, "a duration")
+    return value.ns
+
+
+def pair(who: str, value: Value) -> Pair:
+    """The pair, or a refusal in the name of ``who``."""
+    if not isinstance(value, Pair):
+        raise refused(who, value, "a pair")
+    return value
+
+
+def interval(who: str, value: Value) -> tuple[Time, Time]:
+    """A pair of times."""
+    if isinstance(value, Pair):
+        start, end = value.first, value.second
+        if isinstance(start, Time) and isinstance(end, Time):
+            return start, end
+    raise refused(who, value, "a pair of times")
+
+
+def items(who: str, value: Value) -> tuple[Value, ...]:
+    """The elements of a list."""
+    if not isinstance(value, List):
+        raise refused(who, value, "a list")
+    return value.items
+
+
+def mapping(who: str, value: Value) -> Map:
+    """The map, or a refusal in the name of ``who``."""
+    if not isinstance(value, Map):
+        raise refused(who, value, "a map")
+    return value
+
+
+def struct(who: str, value: Value) -> Struct:
+    """The struct, or a refusal in the name of ``who``."""
+    if not isinstance(value, Struct):
+        raise refused(who, value, "a struct")
+    return value
+
+
+def made_duration(who: str, ns: int, *operands: Value) -> Duration:
+    """A computed duration. It does not wrap: a wrong span would be taken for a right one."""
+    if not INT_MIN <= ns <= INT_MAX:
+        raise _out_of_range(who, "duration", operands)
+    return Duration(ns)
+
+
+def made_instant(who: str, ns: int, *operands: Value) -> Time:
+    """A computed instant. The two extremes are the infinities, which no finite operands may reach."""
+    if not INT_MIN < ns < INT_MAX:
+        raise _out_of_range(who, "time", operands)
+    return Time(ns)
+
+
+def _out_of_range(who: str, kind: str, operands: tuple[Value, ...]) -> ValueFault:
+    given = " and ".join(shown(operand) for operand in operands)
+    return ValueFault(f"{who} of {given} gives a {kind} outside the representable range")

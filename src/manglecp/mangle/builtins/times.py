@@ -12,12 +12,10 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from manglecp.base.suggestions import closest_match
-from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Float, Time, Value
-
-from . import calendar
-from .calendar import HOUR, MINUTE, SECOND
-from .expect import (
+from manglecp.mangle.builtins import calendar
+from manglecp.mangle.builtins.calendar import HOUR, MINUTE, SECOND
+from manglecp.mangle.builtins.registry import (
+    Function,
     duration,
     finite_instant,
     instant,
@@ -27,12 +25,14 @@ from .expect import (
     name,
     number,
     pair,
+    pure,
     real,
     refused,
     shown,
     string,
 )
-from .registry import Function, pure
+from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Float, Time, Value
 
 _UTC: Final = ""
 

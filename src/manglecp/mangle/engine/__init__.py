@@ -2,23 +2,21 @@
 
 Data meets the modules in this order:
 
-    kinds, plan            what may raise, and in which order premises are visited
+    plan                   what may raise, and in which order premises are visited
     code, codegen          that order as the source of a Python function
-    compiled               a program with its functions, made when first needed
-    intake                 facts from outside, checked and sorted by predicate
-    views, timeline        relations: a frozen base below, what a request changes above
+    compiled               a program with its functions, made when first needed; facts from outside
+    views                  relations: a frozen base below, what a request changes above
     evaluation             component by component: skip, start afresh, insert, maintain or evaluate again
     aggregate, maintenance groups and reducers; bringing a component of the base up to date
-    interpreter            the naive evaluator, for what is rare and for the place of an error
+    interpreter            the naive evaluator, for what is rare and for the place of an error; constraints
     watch                  stopping an evaluation from outside
-    base, show             behind Program.base: Base.evaluate, Base.with_facts; what was compiled
+    model, base            the finished model; behind Program.base: Base.evaluate, Base.with_facts
 
 Every answer is that of the naive evaluator over all facts together.
 """
 
 from manglecp.mangle.engine.base import Base, evaluate
-from manglecp.mangle.engine.compiled import CompiledProgram
-from manglecp.mangle.engine.show import show_plan
+from manglecp.mangle.engine.compiled import CompiledProgram, show_plan
 from manglecp.mangle.engine.watch import Cancellation
 
 __all__ = ["Base", "Cancellation", "CompiledProgram", "evaluate", "show_plan"]

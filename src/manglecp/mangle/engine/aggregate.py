@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS, REDUCERS
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.intervals import holds_somewhere
+from manglecp.mangle.facts import holds_somewhere
 from manglecp.mangle.matching import head_interval
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Term, Transform, Variable, premise_variables

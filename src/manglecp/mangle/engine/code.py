@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from manglecp.mangle.packages import Key
+from manglecp.mangle.syntax import Key
 
 
 def tuple_text(parts: Sequence[str]) -> str:

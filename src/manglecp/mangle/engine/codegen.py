@@ -18,12 +18,13 @@ from typing import Any, Final, Literal as OneOf, TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
 from manglecp.mangle.engine.code import Code, tuple_text
-from manglecp.mangle.engine.kinds import Env, KindInference
 from manglecp.mangle.engine.plan import (
     Absent,
     AnyStep,
     Ask,
+    Env,
     Equate,
+    KindInference,
     RuleSteps,
     Scan,
     Window,
@@ -31,9 +32,18 @@ from manglecp.mangle.engine.plan import (
     order,
 )
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.intervals import clamp, holds_somewhere
-from manglecp.mangle.packages import Key
-from manglecp.mangle.syntax import Apply, Literal, Now, Term, TimeBound, Variable, premise_variables, term_variables
+from manglecp.mangle.facts import clamp, holds_somewhere
+from manglecp.mangle.syntax import (
+    Apply,
+    Key,
+    Literal,
+    Now,
+    Term,
+    TimeBound,
+    Variable,
+    premise_variables,
+    term_variables,
+)
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, wrap_int64
 
 Ending: TypeAlias = OneOf["head", "fact", "row", "known", "exists", "fires"]

@@ -26,10 +26,9 @@ from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, Grouped, Vi
 from manglecp.mangle.engine.watch import Cancellation, watchdog
 from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals
-from manglecp.mangle.intervals import coalesce
-from manglecp.mangle.limits import MOST_SKIPPED, Limits
-from manglecp.mangle.model import Statistics
-from manglecp.mangle.text import fact_text
+from manglecp.mangle.facts import coalesce
+from manglecp.mangle.model import MOST_SKIPPED, Limits, Statistics
+from manglecp.mangle.printer import fact_text
 from manglecp.mangle.values import Value, part_size
 
 

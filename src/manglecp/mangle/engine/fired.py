@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from manglecp.mangle.engine.base import EngineModel
 from manglecp.mangle.engine.codegen import Generator, NotCompiled
 from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, CompiledRule, Functions
 from manglecp.mangle.engine.evaluation import Cap, Evaluation, Layer
+from manglecp.mangle.engine.model import EngineModel
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.model import Result
+from manglecp.mangle.result import Result
 
 _UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
 """The evaluation is over, and so are its limits."""

@@ -7,14 +7,17 @@ would have put it. Facts are visited in their order, so that an error is the sam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from manglecp.mangle.engine.views import FactTuple, View
-from manglecp.mangle.matching import Row, Timed
-from manglecp.mangle.model import Relation
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, Grouped, View
+from manglecp.mangle.errors import EvalError
+from manglecp.mangle.facts import Timed
+from manglecp.mangle.matching import Row, evaluate_term
+from manglecp.mangle.model import Relation, violations
 from manglecp.mangle.naive import NaiveEvaluation
-from manglecp.mangle.packages import Key
-from manglecp.mangle.syntax import Atom
+from manglecp.mangle.syntax import Atom, Key, Variable
 from manglecp.mangle.values import order_key
 
 if TYPE_CHECKING:
@@ -82,3 +85,122 @@ class _Interpreter(NaiveEvaluation):
                 relation.add(*as_fact(fact, temporal))
             self.relations[key] = relation
         return self.relations[key]
+
+
+# Constraints, looked at from the side of a request.
+#
+# What holds of a base need not be checked again: only facts that a request adds, the facts they share a key with, and
+# what was wrong in the base already can violate a functional dependency; only added facts, and facts of the base that
+# lacked a match, can violate an inclusion. Where a relation lost facts, all are looked at.
+
+
+def check_constraints(evaluation: Evaluation) -> None:
+    """An error that names what is violated, if something is."""
+    constrained = evaluation.compiled.constrained
+    if constrained:
+        broken = [violation for key in constrained for violation in _Integrity(evaluation).violations(key)]
+        if broken:
+            raise EvalError(broken)
+
+
+class _Integrity:
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.evaluation = evaluation
+        self.compiled = evaluation.compiled
+        self._interpreted = matching(evaluation)
+
+    def violations(self, key: Key) -> Iterable[Diagnostic]:
+        predicate = self.compiled.program.predicates[key]
+        temporal = self.compiled.temporal[self.compiled.ids[key]]
+        suspects = (as_fact(fact, temporal) for fact in self._suspects(predicate))
+        return violations(predicate, suspects, self.holds)
+
+    def _suspects(self, predicate: Predicate) -> Iterable[FactTuple]:
+        """The facts that could violate something, with all that they could contradict."""
+        view = self.evaluation.views[self.compiled.ids[predicate.key]]
+        if isinstance(view, Grouped) or view.removed or not view.base.facts:
+            return view
+        if any(self._view(atom).removed or self._answers(atom) for atom in predicate.inclusion):
+            return view
+        found = set(view.facts)
+        for dependency in predicate.fundeps:
+            columns = dependency.source
+            found |= _faulty(view.base, columns)
+            if columns:
+                index = view.base.index(columns)
+                for wanted in view.index(columns):
+                    found.update(index.get(wanted, ()))
+            elif view.facts:
+                return view
+        for atom in predicate.inclusion:
+            found |= self._lone(predicate, view.base, atom)
+        return found
+
+    def _view(self, atom: Atom) -> View:
+        return self.evaluation.views[self.compiled.ids[atom.key]]
+
+    def _answers(self, atom: Atom) -> bool:
+        """Is it a predicate that is asked rather than stored?"""
+        predicate = self.compiled.program.predicates[atom.key]
+        return predicate.deferred or predicate.external
+
+    def _lone(self, predicate: Predicate, base: Frozen, atom: Atom) -> set[FactTuple]:
+        """Facts of the base without a match in the base; found once for each pair of relations."""
+        target = self._view(atom).base
+        known = base.lone.get(id(atom))
+        if known is None or known[0] is not target:
+            assert predicate.decl is not None  # inclusions come from declarations
+            names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
+            lone = {
+                fact
+                for fact in base.facts
+                if not self._matches(target, atom, dict(zip(names, fact[: len(names)], strict=True)), View(target))
+            }
+            known = base.lone[id(atom)] = (target, lone)
+        return known[1]
+
+    def holds(self, atom: Atom, row: Row) -> bool:
+        """Has an atom a match?"""
+        if self._answers(atom):
+            return self._interpreted(atom, row)
+        view = self._view(atom)
+        if isinstance(view, Grouped):
+            return self._interpreted(atom, row)
+        return self._matches(view.base, atom, row, view)
+
+    def _matches(self, base: Frozen, atom: Atom, row: Row, view: View) -> bool:
+        known: list[tuple[int, Any]] = []
+        free: dict[str, list[int]] = {}
+        for position, arg in enumerate(atom.args):
+            if not isinstance(arg, Variable):
+                known.append((position, evaluate_term(arg, row, self.evaluation.now)))
+            elif not arg.anonymous and arg.name in row:
+                known.append((position, row[arg.name]))
+            elif not arg.anonymous:
+                free.setdefault(arg.name, []).append(position)
+        repeated = [positions for positions in free.values() if len(positions) > 1]
+        return any(
+            all(fact[positions[0]] == fact[other] for positions in repeated for other in positions[1:])
+            for fact in _look_up(base, view, known)
+            if fact not in view.removed
+        )
+
+
+def _look_up(base: Frozen, view: View, known: list[tuple[int, Any]]) -> Iterable[FactTuple]:
+    if not known:
+        yield from base.facts
+        yield from view.facts
+        return
+    columns: Columns = tuple(position for position, _ in known)
+    wanted = known[0][1] if len(known) == 1 else tuple(value for _, value in known)
+    yield from base.index(columns).get(wanted, ())
+    yield from view.index(columns).get(wanted, ())
+
+
+def _faulty(base: Frozen, source: Columns) -> set[FactTuple]:
+    """Facts of a base that share the key of a dependency with another fact; found once."""
+    found = base.shared.get(source)
+    if found is None:
+        buckets = base.index(source).values() if source else [list(base.facts)]
+        found = base.shared[source] = {fact for bucket in buckets if len(bucket) > 1 for fact in bucket}
+    return found

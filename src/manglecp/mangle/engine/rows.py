@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from manglecp.mangle.engine.base import EngineModel
+from manglecp.mangle.engine.model import EngineModel
 from manglecp.mangle.engine.views import FactTuple
-from manglecp.mangle.model import Result
-from manglecp.mangle.packages import Key
+from manglecp.mangle.result import Result
+from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Value
 
 Finder: TypeAlias = Callable[[Key, Value], list[FactTuple]]

@@ -1,23 +1,213 @@
-"""Which facts could be added: over which predicates, constants and intervals."""
+"""Which facts could be added, whether their types fit, when they would hold, and sets of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final, NamedTuple, TypeAlias
 
-from manglecp.mangle.acceptance import Acceptance
+from manglecp.mangle.checker import check_types
+from manglecp.mangle.declarations import Acceptance
 from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.explain.instances import free_ends
 from manglecp.mangle.explain.solver import Finished
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval
-from manglecp.mangle.matching import Args, window
-from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Program
-from manglecp.mangle.syntax import Apply, Equality, Literal, Term, Variable
-from manglecp.mangle.terms import evaluate_term
-from manglecp.mangle.types import ANY, conforms
+from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
+from manglecp.mangle.matching import Row, evaluate_term, instant_of, window
+from manglecp.mangle.program import GivenFact, Program, Rule
+from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Term, Variable
+from manglecp.mangle.types import ANY, Type, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, List, Map, Pair, Struct, Time, Value, order_key
+
+Assumed: TypeAlias = frozenset[Fact]
+Pattern: TypeAlias = tuple[Value | None, ...]
+"""What is known of a fact's arguments."""
+
+NOTHING: Final[Assumed] = frozenset()
+_NO_SETS: Final[frozenset[Assumed]] = frozenset()
+
+
+class Sets:
+    """Sets of assumptions none of which contains another."""
+
+    __slots__ = ("_by_fact", "_sets")
+
+    def __init__(self, sets: Iterable[Assumed] = ()) -> None:
+        self._sets: dict[Assumed, None] = {}
+        self._by_fact: dict[Fact, set[Assumed]] = {}
+        for one in sets:
+            self.add(one)
+
+    def add(self, new: Assumed) -> bool:
+        """Is it new, and not implied by a smaller one?"""
+        if new in self._sets or self._implied(new):
+            return False
+        for old in self._implying(new):
+            del self._sets[old]
+            for fact in old:
+                self._by_fact[fact].discard(old)
+        self._sets[new] = None
+        for fact in new:
+            self._by_fact.setdefault(fact, set()).add(new)
+        return True
+
+    def _implied(self, new: Assumed) -> bool:
+        if NOTHING in self._sets:
+            return True
+        return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
+
+    def _implying(self, new: Assumed) -> list[Assumed]:
+        """The sets that contain the new one; all of them are among those of its rarest fact."""
+        if not new:
+            return list(self._sets)
+        rarest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
+        return [old for old in rarest if new <= old]
+
+    def __iter__(self) -> Iterator[Assumed]:
+        return iter(tuple(self._sets))
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+
+class Pending(NamedTuple):
+    """A premise that is assumed before all its variables have values."""
+
+    literal: Literal
+    interval: Interval | None
+    dictated: bool = False
+    """Is it the smallest interval that will do?"""
+
+    def free(self, row: Row) -> list[str]:
+        """The variables that still lack a value."""
+        names = [arg.name for arg in self.literal.atom.args if isinstance(arg, Variable)]
+        return [name for name in names if name != "_" and name not in row]
+
+
+class State(NamedTuple):
+    """How far a body has got: values, assumptions, and assumptions that still have variables."""
+
+    row: Row
+    assumed: Assumed = NOTHING
+    pending: tuple[Pending, ...] = ()
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for states from which the same follows."""
+        return frozenset(self.row.items()), self.assumed, tuple((id(p.literal), p.interval) for p in self.pending)
+
+    def keys(self) -> set[Key]:
+        """The predicates of what is assumed: there are at least so many facts."""
+        return {fact.key for fact in self.assumed} | {p.literal.atom.key for p in self.pending}
+
+
+def distinct(states: Iterable[State]) -> list[State]:
+    """One of each, in the order in which they came first."""
+    return list({state.identity: state for state in states}.values())
+
+
+@dataclass(eq=False, slots=True)
+class Table:
+    """What holds of a pattern under assumptions, and does not hold without."""
+
+    key: Key
+    pattern: Pattern
+    answers: dict[Timed, Sets] = field(default_factory=dict)
+    progress: Sets = field(default_factory=Sets)
+    """Assumptions that change something about the pattern, one cannot say what."""
+    readers: set[Table] = field(default_factory=set)
+
+    def agrees(self, fact: Timed) -> bool:
+        """Does the fact fit what the pattern fixes?"""
+        return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
+
+
+class Exhausted(Exception):
+    """The search has taken as long as it may."""
+
+
+@dataclass
+class Effort:
+    """How much a search may look at."""
+
+    steps: int
+
+    def spend(self, steps: int = 1) -> None:
+        """Raises :class:`Exhausted` when nothing is left."""
+        self.steps -= steps
+        if self.steps < 0:
+            raise Exhausted
+
+
+class Dependence:
+    """The dependencies between the predicates of a program, as closures."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._reads: dict[Key, set[Key]] = {}
+        self._upsets: dict[Key, set[Key]] = {}
+        for rule in program.rules:
+            for premise in rule.premises:
+                if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+                    self._edge(rule.head.key, premise.atom.key, _upsets(rule, premise))
+        for predicate in program.predicates.values():
+            if predicate.merge is not None:
+                self._edge(predicate.key, predicate.merge.predicate, upsets=True)
+                self._edge(predicate.key, predicate.key, upsets=True)
+
+    def _edge(self, head: Key, body: Key, upsets: bool) -> None:
+        self._reads.setdefault(head, set()).add(body)
+        if upsets:
+            self._upsets.setdefault(head, set()).add(body)
+
+    def needs(self, keys: Iterable[Key]) -> set[Key]:
+        """The predicates and all they are derived from."""
+        return _closure(keys, self._reads)
+
+    @cached_property
+    def _readers(self) -> dict[Key, set[Key]]:
+        readers: dict[Key, set[Key]] = {}
+        for head, bodies in self._reads.items():
+            for body in bodies:
+                readers.setdefault(body, set()).add(head)
+        return readers
+
+    def affects(self, keys: Iterable[Key]) -> set[Key]:
+        """The predicates and all that is derived from them."""
+        return _closure(keys, self._readers)
+
+    def upsetters(self, key: Key) -> set[Key]:
+        """The predicates whose new facts could take facts of ``key`` away."""
+        found: set[Key] = set()
+        for head in self.needs([key]):
+            found |= self.needs(self._upsets.get(head, ()))
+        return found
+
+
+def _upsets(rule: Rule, premise: Literal) -> bool:
+    """Can more facts for this premise make the rule hold less often?
+
+    By negation, by a change of what is aggregated, and by intervals that grow where a variable takes their ends.
+    """
+    return premise.negated or rule.clause.aggregates or any(_ends(premise))
+
+
+def _ends(premise: Literal) -> Iterator[Variable]:
+    for bound in () if premise.annotation is None else premise.annotation.bounds:
+        if isinstance(bound.value, Variable) and not bound.value.anonymous:
+            yield bound.value
+
+
+def _closure(start: Iterable[Key], edges: dict[Key, set[Key]]) -> set[Key]:
+    found = set(start)
+    stack = list(found)
+    while stack:
+        for key in edges.get(stack.pop(), ()):
+            if key not in found:
+                found.add(key)
+                stack.append(key)
+    return found
 
 
 class Candidates:
@@ -162,3 +352,113 @@ def _parts(value: Value) -> Iterable[Value]:
     if isinstance(value, Map | Struct):
         return [part for entry in value.entries for part in entry]
     return ()
+
+
+# Whether the program would still be accepted with some facts added.
+#
+# A declared predicate takes what its declaration says, whatever facts there are. The types of an undeclared one are
+# those of its facts, so a fact of a new kind can make a rule ill-typed that was not.
+
+
+def as_given(fact: Fact) -> GivenFact:
+    """The fact as the program would have it."""
+    atom = Atom(fact.key[0], fact.args)  # type: ignore[arg-type]  # values that have no literal are only printed
+    return GivenFact(Clause(atom), fact.args)
+
+
+class Typing:
+    """The types of one program."""
+
+    def __init__(self, program: Program, acceptance: Acceptance) -> None:
+        self.program = program
+        self._vocabulary = acceptance.vocabulary
+        self._known: dict[frozenset[tuple[Key, tuple[Type, ...]]], bool] = {}
+
+    def accepts(self, added: Iterable[Fact]) -> bool:
+        """Is the program with these facts as well-typed as it was?"""
+        undeclared = [fact for fact in added if self.program.predicates[fact.key].decl is None]
+        kinds = frozenset((fact.key, self._kinds(fact)) for fact in undeclared) - self._observed
+        if not kinds or not self._checked:
+            return True
+        if kinds not in self._known:
+            facts = [*self.program.facts, *map(as_given, undeclared)]
+            self._known[kinds] = not check_types(self.program.predicates, self.program.rules, facts)
+        return self._known[kinds]
+
+    def _kinds(self, fact: Fact) -> tuple[Type, ...]:
+        return tuple(self._vocabulary.value(arg, exact=False) for arg in fact.args)
+
+    @cached_property
+    def _observed(self) -> frozenset[tuple[Key, tuple[Type, ...]]]:
+        """What the checker has seen of undeclared predicates. Times are not known to it."""
+        undeclared = [fact for fact in self.program.facts if self.program.predicates[fact.key].decl is None]
+        known = [Fact(fact.key[0], fact.args) for fact in undeclared if fact.args is not None]
+        return frozenset((fact.key, self._kinds(fact)) for fact in known)
+
+    @cached_property
+    def _checked(self) -> bool:
+        """Was the program loaded with its types checked? Otherwise they mean nothing."""
+        return not check_types(self.program.predicates, self.program.rules, self.program.facts)
+
+
+def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[Interval]:
+    """The intervals worth trying; the smallest that does comes first.
+
+    A box asks for its window, a known end for its instant, a diamond for the instant of its window nearest to now, and
+    a premise that asks for no time in particular for now. A larger interval that another premise asks for is worth
+    trying because one fact may serve both; where variables are free to take the ends, every interval is.
+    """
+    now = candidates.solver.now
+    looked_at = None if premise.operator is None else window(premise.operator, row, now)
+    points: list[int] = []
+    touched: Interval | None = None
+    if premise.operator is not None and looked_at is not None:
+        if premise.operator.is_box:
+            points += looked_at
+        else:
+            touched = looked_at
+    for bound in () if premise.annotation is None else premise.annotation.bounds:
+        instant = None if _is_wildcard(bound.value) else instant_of(bound, row, now)
+        if instant is not None:
+            points.append(instant)
+    smallest = _smallest(points, touched, now)
+    found = dict.fromkeys([smallest])
+    free = free_ends(premise, row)
+    if any(free):
+        found.update(dict.fromkeys(_enlarged(points, touched, candidates)))
+    else:
+        found.update(dict.fromkeys(i for i in candidates.intervals if _satisfies(i, points, touched)))
+    if free[0] is not None and free[0] == free[1]:
+        found = {interval: None for interval in found if interval[0] == interval[1]}
+    return [interval for interval in found if holds_somewhere(*interval)]
+
+
+def _is_wildcard(value: object) -> bool:
+    return isinstance(value, Variable) and value.anonymous
+
+
+def _smallest(points: list[int], touched: Interval | None, now: int) -> Interval:
+    if not points:
+        instant = now if touched is None else min(max(now, touched[0]), touched[1])
+        return instant, instant
+    first, last = min(points), max(points)
+    if touched is not None:
+        first, last = (
+            min(first, max(touched[0], min(first, touched[1]))),
+            max(last, min(touched[1], max(last, touched[0]))),
+        )
+    return first, last
+
+
+def _satisfies(interval: Interval, points: list[int], touched: Interval | None) -> bool:
+    start, end = interval
+    if touched is not None and (end < touched[0] or touched[1] < start):
+        return False
+    return all(start <= point <= end for point in points)
+
+
+def _enlarged(points: list[int], touched: Interval | None, candidates: Candidates) -> Iterator[Interval]:
+    """Intervals that somebody speaks of, each made large enough."""
+    for start, end in candidates.intervals:
+        if _satisfies((start, end), [], touched):
+            yield min([start, *points]), max([end, *points])

@@ -10,11 +10,9 @@ from typing import Any, Literal, TypeAlias
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.instances import Instance, Instances
 from manglecp.mangle.explain.shape import RuleRef, Shape
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.matching import Args, Row
-from manglecp.mangle.packages import Key
-from manglecp.mangle.syntax import Apply, Equality, Literal as Atomic, Variable
-from manglecp.mangle.terms import evaluate_term
+from manglecp.mangle.facts import Args, Fact
+from manglecp.mangle.matching import Row, evaluate_term
+from manglecp.mangle.syntax import Apply, Equality, Key, Literal as Atomic, Variable
 
 Status: TypeAlias = Literal["fired", "partially_alive", "dead", "inapplicable"]
 Reason: TypeAlias = Literal["no rule mentions it", "nothing joined"]

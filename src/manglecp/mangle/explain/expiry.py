@@ -16,31 +16,391 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal as OneOf, TypeAlias
 
-from manglecp.mangle.engine.base import EngineModel
-from manglecp.mangle.engine.codegen import Compiled, NotCompiled
+from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.engine.aggregate import Aggregation
+from manglecp.mangle.engine.code import tuple_text
+from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled
 from manglecp.mangle.engine.compiled import CompiledProgram
-from manglecp.mangle.explain.backward import BackwardRule, BackwardRules, Ways, backward_rules
+from manglecp.mangle.engine.model import EngineModel
+from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, take_apart
+from manglecp.mangle.engine.views import View
 from manglecp.mangle.explain.instances import Instance, Instances, Support
-from manglecp.mangle.explain.lasting import FOREVER, Lasting, looks_at_now, premise_end
-from manglecp.mangle.explain.question import read_fact
-from manglecp.mangle.explain.replay import Merged, Replay
-from manglecp.mangle.explain.solver import Finished
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval
+from manglecp.mangle.explain.search import Merged, Replay
+from manglecp.mangle.explain.solver import Finished, read_fact
+from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.model import EvaluatedModel
-from manglecp.mangle.packages import Key
-from manglecp.mangle.syntax import Literal, Variable
-from manglecp.mangle.values import INT_MAX, INT_MIN, Value, order_key
+from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, TimeBound, Variable, premise_variables
+from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, order_key
+
+# How long a premise that looks at now goes on holding, and which rules have such premises under them.
+#
+# A fact of the interval ``[S, E]`` satisfies ``@[now]`` until E. A window moves along with now: ``<-[a, b]`` is
+# satisfied until its far end passes E, at E + b, and ``[-[a, b]`` until its near end does, at E + a; ``<+[a, b]``
+# until E - a and ``[+[a, b]`` until E - b. An infinite end never comes. A premise whose window stands still, or that
+# reads the ends of the interval instead of asking about now, is not limited, and neither is a negated one.
+
+
+FOREVER: Final = INT_MAX
+Always: TypeAlias = OneOf[True]
+
+
+def asks_for_now(premise: Literal) -> bool:
+    """Does its annotation name now?"""
+    return premise.annotation is not None and any(isinstance(b.value, Now) for b in premise.annotation.bounds)
+
+
+def looks_at_now(premise: Literal) -> bool:
+    """Can the passing of time alone end it?"""
+    return not premise.negated and (
+        asks_for_now(premise) or (premise.operator is not None and _moves(premise.operator))
+    )
+
+
+def _moves(operator: Operator) -> bool:
+    return len(operator.bounds) == 1 or not all(isinstance(bound.value, Time) for bound in operator.bounds)
+
+
+def fixed_shift(operator: Operator) -> int | None:
+    """What is added to the end of a fact, if it is the same for every row and window; None if it has to be found."""
+    values = [bound.value for bound in operator.bounds]
+    if not all(isinstance(value, Duration | Now) for value in values):
+        return None
+    return _shift(operator, [_offset(operator, value) for value in values])  # type: ignore[arg-type]
+
+
+def operator_end(operator: Operator, values: Sequence[Value | Now], end: int) -> int:
+    """Until when a fact that ends at ``end`` satisfies the operator, whose bounds have these values."""
+    if end == FOREVER:
+        return FOREVER
+    moving = [_offset(operator, value) for value in values if isinstance(value, Duration | Now)]
+    still = [value.ns if isinstance(value, Time) else value for value in values if isinstance(value, Time | int)]
+    if not moving and len(values) > 1:
+        return FOREVER
+    if not operator.is_box and any(instant <= end for instant in still):
+        return FOREVER  # a window that keeps its beginning only grows
+    return end + _shift(operator, moving)
+
+
+def _offset(operator: Operator, value: Duration | Now) -> int:
+    """How far from now a bound is."""
+    if isinstance(value, Now):
+        return 0
+    return value.ns if operator.is_future else -value.ns
+
+
+def _shift(operator: Operator, moving: list[int]) -> int:
+    """A window of one bound has now as the other."""
+    offsets = [*moving, 0] if len(operator.bounds) == 1 else moving
+    return -(max(offsets) if operator.is_box else min(offsets))
+
+
+def bound_values(bounds: Iterable[TimeBound], row: Mapping[str, Value]) -> list[Value | Now]:
+    """What each bound says under this row."""
+    return [row[bound.value.name] if isinstance(bound.value, Variable) else bound.value for bound in bounds]
+
+
+def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
+    """Until when a fact that ends at ``end`` satisfies a premise that looks at now; ``row`` has its variables."""
+    last = end if asks_for_now(premise) else FOREVER
+    if premise.operator is not None:
+        last = min(last, operator_end(premise.operator, bound_values(premise.operator.bounds, row), end))
+    return last
+
+
+class Lasting:
+    """The rule graph of a program, as far as time can end what it derives. Made once per program."""
+
+    def __init__(self, program: Program) -> None:
+        self.predicates: Mapping[Key, Predicate] = program.predicates
+        self.rules: dict[Key, list[Rule]] = {}
+        readers: dict[Key, set[Key]] = {}
+        found: list[Key] = []
+        for rule in program.rules:
+            head = rule.head.key
+            self.rules.setdefault(head, []).append(rule)
+            if program.predicates[head].temporal:
+                continue  # it says itself until when it holds
+            for premise in stored(rule):
+                if looks_at_now(premise):
+                    found.append(head)
+                elif not program.predicates[premise.atom.key].temporal:
+                    readers.setdefault(premise.atom.key, set()).add(head)
+        for predicate in program.predicates.values():
+            if predicate.merge is not None:
+                readers.setdefault(predicate.merge.predicate, set()).add(predicate.key)
+        limited = set(found)
+        for key in found:
+            for head in readers.get(key, set()) - limited:
+                limited.add(head)
+                found.append(head)
+        self.limited = frozenset(limited)
+        self._first: dict[Key, frozenset[Value] | Always] = {}
+
+    def limits(self, rule: Rule) -> bool:
+        """Has the rule a premise that looks at now, or one on a predicate that may be limited?"""
+        return any(looks_at_now(p) or p.atom.key in self.limited for p in stored(rule))
+
+    def can_expire(self, key: Key, first: Value) -> bool:
+        """Can time end a fact of this predicate whose first argument this is?"""
+        if key not in self.limited:
+            return False
+        known = self._first.get(key)
+        if known is None:
+            known = self._first[key] = self._firsts(key)
+        return known is True or first in known
+
+    def _firsts(self, key: Key) -> frozenset[Value] | Always:
+        """The first arguments of facts that time can end; True if the rules do not say which."""
+        heads = [rule.head.args for rule in self.rules.get(key, ()) if self.limits(rule)]
+        if self.predicates[key].merge is not None or not key[1]:
+            return True
+        if any(isinstance(args[0], Variable | Apply) for args in heads):
+            return True
+        return frozenset(args[0] for args in heads)  # type: ignore[misc]  # constants
+
+
+def stored(rule: Rule) -> Iterator[Literal]:
+    """The positive premises that facts answer."""
+    for premise in rule.premises:
+        if isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":"):
+            yield premise
+
+
+# Rules run backwards from one fact by compiled functions, to see how long each way of deriving it lasts.
+#
+# The functions are those of the engine with another ending: the head's variables are given, and instead of adding a
+# fact, a row says until when its premises about now hold and which plain facts below it have to be asked in turn. Of
+# rows that rest on the same facts only the one that lasts longest is kept, so a premise that thirty facts satisfy
+# costs one loop.
+#
+# An aggregate rests on all rows of its group. Its rows are collected apart, the group is computed again to see
+# whether the fact is its result, and if so every row has to last.
+
+
+Node: TypeAlias = tuple[int, tuple[Any, ...]]
+"""A plain fact: the number of its predicate, and its arguments."""
+Ways: TypeAlias = dict[tuple[Node, ...], int]
+"""What a fact can rest on, and until when that lasts as far as it can be told without asking the facts below."""
+
+
+class BackwardRule:
+    """One rule, taken apart for questions about facts of its head."""
+
+    def __init__(self, rule: Rule, lasting: Lasting, compiled: CompiledProgram, number: int) -> None:
+        self.rule = _named(rule, lasting)
+        self.compiled = compiled
+        self.lasting = lasting
+        self.name = f"backward_{number}"
+        self.limited = lasting.limits(rule)
+        self.steps: RuleSteps = take_apart(self.rule, compiled.program.predicates)
+        self.functions: dict[tuple[str, ...], Compiled | None] = {}
+        self.reads = tuple(
+            compiled.ids[step.literal.atom.key] for step in self.steps.steps if isinstance(step, Scan | Absent)
+        )
+        in_body = {v.name for premise in rule.premises for v in premise_variables(premise)}
+        grouped = _group_keys(rule)
+        known = in_body if grouped is None else set(grouped)
+        args = rule.head.args
+        self.constants = [(i, arg) for i, arg in enumerate(args) if not isinstance(arg, Variable | Apply)]
+        self.first: Any = None if not args or isinstance(args[0], Variable | Apply) else args[0]
+        first: dict[str, int] = {}
+        self.repeated: list[tuple[int, int]] = []
+        for i, arg in enumerate(args):
+            if isinstance(arg, Variable) and arg.name in known:
+                if arg.name in first:
+                    self.repeated.append((first[arg.name], i))
+                first.setdefault(arg.name, i)
+        self.picky = bool(self.repeated or [i for i, _ in self.constants if i])
+        self.preset = tuple(first)
+        computed = [i for i, arg in enumerate(args) if isinstance(arg, Apply | Variable) and i not in first.values()]
+        self.compared = tuple(i for i in computed if not any(i == again for _, again in self.repeated))
+        self.columns = (*first.values(), *self.compared)
+        self.aggregation = None if grouped is None else Aggregation(rule, temporal=False)
+        self.row_names = tuple(sorted({v.name for p in rule.premises for v in premise_variables(p) if not v.anonymous}))
+
+    def fits(self, args: Sequence[Any]) -> bool:
+        """Can the head have these arguments, as far as it says? The first one was looked up."""
+        return all(args[i] == value for i, value in self.constants) and all(
+            args[i] == args[j] for i, j in self.repeated
+        )
+
+    def function(self, views: Sequence[View]) -> Compiled | None:
+        """The function for the layers that hold facts; None if the rule derives nothing from them.
+
+        It adds the ways in which the rule derives a fact to ``rows``; for an aggregate, the ways of each of its rows.
+        The arguments at ``columns`` are what is known.
+        """
+        layers = tuple([views[i].layers for i in self.reads])
+        if layers not in self.functions:
+            ids = self.compiled.ids
+            self.functions[layers] = _Backward(
+                self,
+                ids,
+                lambda key: views[ids[key]].layers,
+                lambda key: len(views[ids[key]]),
+                lambda key: self.compiled.temporal[ids[key]],
+                preset=self.preset,
+                name=self.name,
+            ).compile()
+        return self.functions[layers]
+
+    def derives(self, args: tuple[Any, ...], rows: dict[tuple[Any, ...], Ways], now: int) -> bool:
+        """Is the fact what the rows of its group amount to?"""
+        assert self.aggregation is not None
+        width = len(self.row_names)
+        return bool(rows) and args in self.aggregation.facts([row[:width] for row in rows], now)[0]
+
+
+class _Backward(Generator):
+    """Writes the function of one rule."""
+
+    def __init__(self, backward: BackwardRule, *args: Any, **options: Any) -> None:
+        super().__init__(backward.steps, *args, **options)
+        self.backward = backward
+
+    def _end(self) -> None:
+        own = self.backward
+        if own.aggregation is None:
+            self._lets()
+            for position, column in enumerate(own.compared, len(own.preset)):
+                self.unless(f"{self.expression(own.rule.head.args[column])} != known[{position}]")
+        limits = [text for scan in self.apart.scans() for text in self._limits(scan)]
+        limit = limits[0] if len(limits) == 1 else f"min({', '.join(limits)})" if limits else self._forever
+        below = tuple_text(list(self._below()))
+        if own.aggregation is not None:
+            self.write(f"ways = rows.setdefault({tuple_text(self._row_parts())}, {{}})")
+            ways = "ways"
+        else:
+            ways = "rows"
+        if not own.limited and own.aggregation is None:
+            self.write(f"rows[()] = {self._forever}")
+            self.write("return")
+            return
+        self.write(f"last = {limit}")
+        self.write(f"below = {below}")
+        self.write(f"if last > {ways}.get(below, {self.given(INT_MIN, 'K')}):")
+        self.write(f"    {ways}[below] = last")
+
+    @property
+    def _forever(self) -> str:
+        return self.given(FOREVER, "K")
+
+    def _row_parts(self) -> list[str]:
+        """What makes a row of an aggregate one of its own."""
+        parts = [self.bound[name] for name in self.backward.row_names]
+        if self._counts_facts:
+            for scan in self.apart.scans():
+                parts += [self.bound[arg.name] for arg in scan.literal.atom.args if isinstance(arg, Variable)]
+                parts += [f"s{scan.position}", f"e{scan.position}"] if scan.temporal else []
+        return parts
+
+    def _limits(self, scan: Scan) -> Iterator[str]:
+        """Until when the fact that is visited satisfies its premise."""
+        if not looks_at_now(scan.literal):
+            return
+        end = f"e{scan.position}"
+        if asks_for_now(scan.literal):
+            yield end
+        operator = scan.literal.operator
+        if operator is None:
+            return
+        shift = fixed_shift(operator)
+        if shift is not None:
+            yield f"({end} if {end} == {self._forever} else {end} + {self.given(shift, 'K')})"
+        else:
+            values = [
+                self.bound[b.value.name] if isinstance(b.value, Variable) else self.given(b.value, "K")
+                for b in operator.bounds
+            ]
+            yield f"{self.given(operator_end, 'F')}({self.given(operator, 'K')}, {tuple_text(values)}, {end})"
+
+    def _below(self) -> Iterator[str]:
+        """The plain facts that have to be asked."""
+        for scan in self.apart.scans():
+            if scan.literal.atom.key in self.backward.lasting.limited:
+                args = [self.expression(arg) for arg in scan.literal.atom.args]
+                yield f"({self.ids[scan.literal.atom.key]}, {tuple_text(args)})"
+
+
+class BackwardRules:
+    """The rules of one predicate, by the constant that their heads begin with."""
+
+    def __init__(self, rules: list[BackwardRule]) -> None:
+        self._picky = any(rule.picky for rule in rules)
+        self._open = [rule for rule in rules if rule.first is None]
+        constants = {rule.first for rule in rules} - {None}
+        self._by_first = {first: [rule for rule in rules if rule.first in (None, first)] for first in constants}
+
+    def fitting(self, args: Sequence[Any]) -> list[BackwardRule]:
+        """Those whose heads can have these arguments."""
+        rules = self._by_first.get(args[0], self._open) if args else self._open
+        return [rule for rule in rules if rule.fits(args)] if self._picky else rules
+
+
+def backward_rules(compiled: CompiledProgram, lasting: Lasting) -> dict[Key, BackwardRules | None]:
+    """The rules of each predicate that time can end; None where they cannot be run backwards by functions."""
+    found: dict[Key, BackwardRules | None] = {}
+    number = itertools.count()
+    for key in lasting.limited:
+        predicate, rules = lasting.predicates[key], lasting.rules.get(key, ())
+        if predicate.merge is not None or predicate.deferred or not all(_can_run(rule, lasting) for rule in rules):
+            found[key] = None
+        else:
+            found[key] = BackwardRules([BackwardRule(rule, lasting, compiled, next(number)) for rule in rules])
+    return found
+
+
+def _can_run(rule: Rule, lasting: Lasting) -> bool:
+    for premise in rule.premises:
+        if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+            predicate = lasting.predicates[premise.atom.key]
+            if predicate.deferred or predicate.external:
+                return False
+    return not rule.clause.aggregates or _group_keys(rule) is not None
+
+
+def _group_keys(rule: Rule) -> tuple[str, ...] | None:
+    """What an aggregate groups by, if a fact tells its group."""
+    clause = rule.clause
+    if not clause.aggregates or len(clause.transforms) > 1 or clause.transforms[0].do is None:
+        return None
+    keys = tuple(arg.name for arg in clause.transforms[0].do.args if isinstance(arg, Variable))
+    in_head = {arg.name for arg in clause.head.args if isinstance(arg, Variable)}
+    computed = any(isinstance(arg, Apply) for arg in clause.head.args)
+    return keys if keys and not computed and in_head.issuperset(keys) else None
+
+
+def _named(rule: Rule, lasting: Lasting) -> Rule:
+    """The rule with names for the ``_`` of premises whose facts are asked or counted; no program has such names."""
+    counts_facts = rule.clause.aggregates and len(rule.premises) == 1
+    number = 0
+
+    def name(premise: Premise) -> Premise:
+        nonlocal number
+        if not isinstance(premise, Literal) or premise.negated:
+            return premise
+        if premise.atom.key not in lasting.limited and not counts_facts:
+            return premise
+        args = []
+        for arg in premise.atom.args:
+            if isinstance(arg, Variable) and arg.anonymous:
+                number += 1
+                arg = Variable(f"any{number}")
+            args.append(arg)
+        return replace(premise, atom=replace(premise.atom, args=tuple(args)))
+
+    return Rule(rule.clause, tuple(name(premise) for premise in rule.premises))
+
 
 MOST_WAYS: Final = 8
 """So many ways to derive a fact from other facts are followed."""
 
-Node: TypeAlias = tuple[int, tuple[Any, ...]]
 """A plain fact by the number of its predicate; a negative number stands for a choice between facts."""
 
 

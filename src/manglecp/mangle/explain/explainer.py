@@ -1,22 +1,179 @@
-"""Questions about one finished model; what was found for one answer serves the next."""
+"""Questions about one finished model, and where each rule that could have derived a fact stops."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
-from manglecp.mangle.explain.alternatives import Alternatives, Supports
-from manglecp.mangle.explain.blocked import Blocks
+from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.coverage import Coverage, Unused, Use
-from manglecp.mangle.explain.model import Model
-from manglecp.mangle.explain.proof import Proof
-from manglecp.mangle.explain.prover import Prover
-from manglecp.mangle.explain.question import read_fact
+from manglecp.mangle.explain.instances import Instances, row_key
+from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
-from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock
-from manglecp.mangle.explain.whynot import WhyNot
+from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_text, filled_in, premise_text, unifies
+from manglecp.mangle.explain.solver import Finished, Model, read_fact
+from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock, Unlocked
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
-from manglecp.mangle.values import INT_MAX, INT_MIN
+from manglecp.mangle.matching import Row
+from manglecp.mangle.printer import interval_text, value_text
+from manglecp.mangle.syntax import Key, Premise
+from manglecp.mangle.values import INT_MAX, INT_MIN, Value
+
+
+def furthest(solver: Finished, shape: Shape, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
+    """How many premises can be satisfied, and the least row that satisfies them.
+
+    Depth first, in the order of values, over at most so many rows. A way that satisfies ``enough`` premises, by default
+    all, is not improved.
+    """
+    premises = shape.rule.premises
+    enough = len(premises) if enough is None else enough
+    deepest, best = 0, start
+    stack: list[Iterator[Row]] = [iter([start])]
+    for _ in range(most_rows):
+        if not stack:
+            break
+        row = next(stack[-1], None)
+        if row is None:
+            stack.pop()
+            continue
+        depth = len(stack) - 1
+        if depth > deepest:
+            deepest, best = depth, row
+        if deepest >= enough:
+            break
+        stack.append(iter(sorted(satisfying(solver, premises[depth], row), key=row_key)))
+    return deepest, best
+
+
+def satisfying(solver: Finished, premise: Premise, row: Row) -> list[Row]:
+    """The rows that a premise makes of one. A row that cannot be evaluated is part of no proof."""
+    try:
+        return list(solver.solve(premise, row))
+    except (ValueFault, EvalError):
+        return []
+
+
+WIDEST: Final = 100_000
+"""So many rows are followed to see how far a rule gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A rule, and the first of its premises that fails on the way that leads furthest."""
+
+    rule: RuleRef
+    premise: str
+    bindings: Mapping[str, Value]
+
+
+class Blocks:
+    """For one finished model."""
+
+    def __init__(self, instances: Instances) -> None:
+        self.instances = instances
+        self.solver = instances.solver
+
+    def of(self, goal: Fact) -> list[Blocked]:
+        """One entry for each rule whose head could be the fact, in the order of the program."""
+        found = []
+        for shape in self.instances.shapes.get(goal.key, ()):
+            if unifies(shape.rule.head, goal.args):
+                found.append(self._block(shape, goal))
+        return found
+
+    def _block(self, shape: Shape, goal: Fact) -> Blocked:
+        start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
+        assert start is not None  # the head unifies
+        before, self.solver.raw = self.solver.raw, self.solver.reads_raw(shape.rule)
+        try:
+            # Where the head is fixed no row can satisfy all, and one that leaves only the last premise open will do.
+            enough = len(shape.rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
+            depth, row = furthest(self.solver, shape, start, WIDEST, enough)
+        finally:
+            self.solver.raw = before
+        if depth < len(shape.rule.premises):
+            return self._blocked(shape, premise_text(shape.as_written(depth), row), row)
+        return self._head(shape, start, row, goal)
+
+    def _head(self, shape: Shape, start: Row, row: Row, goal: Fact) -> Blocked:
+        """Every premise holds, but what is derived is another fact."""
+        rule = shape.rule
+        rows = self.solver.body(rule, start) if rule.clause.aggregates else [row]
+        derived = min(self.instances.transformed(rule, rows), key=lambda d: row_key(d.row))
+        row = derived.row if rule.clause.aggregates else {**start, **derived.row}
+        for term, own, value in zip(rule.head.args, self.solver.head_args(rule.clause, row), goal.args, strict=True):
+            if own != value:
+                return self._blocked(shape, f"{filled_in(term, row)} = {value_text(value)}", row)
+        head = self.instances.head(rule, row)
+        interval = None if head is None else head[1]
+        if interval is None or goal.interval is None:
+            return self._blocked(shape, "the interval ends before it starts", row)
+        return self._blocked(shape, f"{interval_text(interval)} contains {interval_text(goal.interval)}", row)
+
+    def _blocked(self, shape: Shape, premise: str, row: Row) -> Blocked:
+        return Blocked(shape.ref, premise, shape.in_order(row))
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """What stops each rule, and the smallest sets of facts that would help."""
+
+    fact: str
+    blocked: tuple[Blocked, ...]
+    unlocked: Unlocked
+
+    @property
+    def holds(self) -> bool:
+        """Nothing has to be added: the question was mistaken."""
+        return self.unlocked.sets == ((),)
+
+    @property
+    def would_unlock(self) -> tuple[tuple[Fact, ...], ...]:
+        """Sets of facts, each of which would be enough."""
+        return self.unlocked.sets
+
+    @property
+    def complete(self) -> bool:
+        """Are these all the smallest sets there are?"""
+        return self.unlocked.complete
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and texts."""
+        return {
+            "fact": self.fact,
+            "blocked": [
+                {"rule": one.rule.as_json(), "premise": one.premise, "bindings": bindings_text(one.bindings)}
+                for one in self.blocked
+            ],
+            "would_unlock": [[fact.text for fact in facts] for facts in self.would_unlock],
+            "complete": self.complete,
+        }
+
+    def text(self) -> str:
+        """For people: what stops each rule, then what would help."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        if self.holds:
+            yield f"{self.fact} holds"
+            return
+        yield f"{self.fact} does not hold"
+        for one in self.blocked:
+            yield f"  {one.rule.text}{f'  ({one.rule.place})' if one.rule.place else ''}"
+            values = ", ".join(f"{name} = {value}" for name, value in bindings_text(one.bindings).items())
+            yield f"    stops at {one.premise}{f'  with {values}' if values else ''}"
+        if not self.blocked:
+            yield "  no rule could derive it"
+        for facts in self.would_unlock:
+            yield f"  it would hold with {' and '.join(fact.text for fact in facts)}"
+        if not self.would_unlock:
+            yield (
+                "  no few facts would make it hold" if self.complete else "  nothing was found that would make it hold"
+            )
+        elif not self.complete:
+            yield "  there may be other ways"
 
 
 class Explainer:

@@ -1,13 +1,19 @@
-"""Proofs as data: a graph of nodes in memory, a tree when it is written out."""
+"""Proofs as a graph, written as a tree, and all minimal sets of given facts behind a fact."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
-from manglecp.mangle.explain.shape import RuleRef
-from manglecp.mangle.explain.wording import bindings_text
+from manglecp.mangle.declarations import Acceptance
+from manglecp.mangle.explain.candidates import NOTHING, Assumed, Sets
+from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, minimal, useful
+from manglecp.mangle.explain.search import LEAF, Choice, Quick, Search, TooWide
+from manglecp.mangle.explain.shape import RuleRef, bindings_text
+from manglecp.mangle.explain.solver import Finished, Model
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Origin
 from manglecp.mangle.values import Value
@@ -132,3 +138,218 @@ def _tree_size(root: Node) -> int:
     for node in _bottom_up(root):
         sizes[node] = 1 + sum(sizes[premise] for premise in node.premises)
     return sizes[root]
+
+
+class Prover:
+    """Proves facts of one model and keeps the nodes, so that proofs share what they have in common."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.solver = Finished(model)
+        self.instances = Instances(self.solver)
+        self.acceptance = Acceptance(model.program.predicates)
+        self._start(None)
+
+    def using(self, leaves: Collection[Fact]) -> Prover:
+        """A prover of the same model whose proofs rest on nothing but these given facts."""
+        other = copy(self)
+        other._start(frozenset(leaves))
+        return other
+
+    def _start(self, leaves: frozenset[Fact] | None) -> None:
+        self.search = Search(self.solver, self.instances, leaves)
+        self.quick = Quick(self.search)
+        self._nodes: dict[Fact, Node] = {}
+
+    def prove(self, facts: list[Fact]) -> None:
+        """The best proofs where that is feasible, good ones otherwise."""
+        try:
+            self.search.prove(facts)
+        except TooWide:
+            if self.search.using is None:  # with some leaves only, one may not find a proof by going straight ahead
+                self.quick.prove(facts)
+
+    def proof(self, goal: Fact) -> Proof | None:
+        """The best proof, or None if the fact does not hold or cannot be proved from its leaves."""
+        if not self.solver.contains(goal):
+            return None
+        option = self.option(goal)
+        self.prove(list(option.facts))
+        chosen = self.search.cheapest([option])
+        if not chosen:
+            return None  # not from these leaves
+        if goal in option.facts:
+            return Proof(goal.text, self._node(goal))
+        parts = tuple(self._node(part) for part in chosen)
+        return Proof(goal.text, Node(goal.text, "derived", None, {}, parts, goal))
+
+    def option(self, goal: Fact) -> Option:
+        """What a goal rests on: itself, or the intervals, as given and derived, that make up the one it names."""
+        if goal.interval is None:
+            return Option((goal,))
+        raw = self.solver.intervals(goal.key, goal.args, raw=True)
+        if goal.interval in raw:
+            return Option((goal,))
+        asked = Demand(goal.interval)
+        pieces = [(interval, Fact(goal.predicate, goal.args, interval)) for interval in raw]
+        return Option(tuple(fact for _, fact in useful(asked, pieces)), asked)
+
+    def _node(self, goal: Fact) -> Node:
+        """The node of a fact that is proved, and of everything below it."""
+        best = self.search.best
+        work = [goal]
+        while work:
+            fact = work[-1]
+            if fact in self._nodes:
+                work.pop()
+                continue
+            missing = [premise for premise in best[fact].premises if premise not in self._nodes]
+            if missing:
+                work += missing
+            else:
+                self._nodes[fact] = self._make(fact, best[fact])
+                work.pop()
+        return self._nodes[goal]
+
+    def _make(self, fact: Fact, choice: Choice) -> Node:
+        if choice is LEAF:
+            return Node(fact.text, self.model.origin(fact) or "given", ground=fact)
+        premises: dict[object, Node] = {}
+        for chosen in choice.chosen:
+            if isinstance(chosen, Absence):
+                premises.setdefault(chosen.text, Node(chosen.text, "absent"))
+            else:
+                premises.update({premise: self._nodes[premise] for premise in chosen})
+        instance = choice.instance
+        if instance is None:
+            return Node(fact.text, "derived", None, {}, tuple(premises.values()), fact)
+        shape = instance.shape
+        return Node(fact.text, "derived", shape.ref, shape.in_order(instance.row), tuple(premises.values()), fact)
+
+
+# All the ways in which a fact is supported: the minimal sets of given facts that its proofs rest on.
+#
+# A proof stops at a given fact; here a given fact that is also derived may be replaced by what derives it. Sets are
+# combined from the bottom up, and inside a recursion until nothing changes. There can be very many, so only the
+# smallest are kept, and the answer says whether any were left out.
+
+
+WIDEST: Final = 20_000
+MOST_COVERS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """Minimal sets of given facts, each sorted by text, the smaller ones first."""
+
+    sets: tuple[tuple[Fact, ...], ...]
+    complete: bool
+
+    def as_json(self) -> dict[str, object]:
+        """The facts as text; ``complete`` says whether these are all sets."""
+        return {"leaf_facts": [[fact.text for fact in facts] for facts in self.sets], "complete": self.complete}
+
+
+class Supports:
+    """One search for the supports of a goal."""
+
+    def __init__(self, search: Search, limit: int) -> None:
+        self.search = search
+        self.limit = limit
+        self.complete = True
+        self._sets: dict[Fact, Sets] = {}
+
+    def of(self, options: Iterable[Option]) -> Alternatives:
+        """What these options rest on, up to the limit."""
+        options = tuple(options)
+        for component in self._by_component([fact for option in options for fact in option.facts]):
+            self._settle(component)
+        found = self._any(options)
+        ordered = sorted((tuple(sorted(one, key=self.search.text)) for one in found), key=self._order)
+        if len(ordered) > self.limit:
+            self.complete = False
+        return Alternatives(tuple(ordered[: self.limit]), self.complete)
+
+    def _order(self, facts: tuple[Fact, ...]) -> tuple[int, list[str]]:
+        return len(facts), [self.search.text(fact) for fact in facts]
+
+    def _by_component(self, goals: list[Fact]) -> list[list[Fact]]:
+        """Everything the goals could rest on, given facts included, in the order of evaluation."""
+        found: dict[int, list[Fact]] = {}
+        stack, seen, count = list(goals), set(goals), 0
+        while stack:
+            fact = stack.pop()
+            found.setdefault(self.search.component(fact.key), []).append(fact)
+            instances = self.search.expand(fact)
+            count += len(instances)
+            if count > WIDEST:
+                raise TooWide
+            for instance in instances:
+                for other in instance.facts():
+                    if other not in seen:
+                        seen.add(other)
+                        stack.append(other)
+        return [found[number] for number in sorted(found)]
+
+    def _settle(self, facts: list[Fact]) -> None:
+        readers: dict[Fact, set[Fact]] = {}
+        for fact in facts:
+            self._sets[fact] = Sets([frozenset({fact})] if self.search.solver.given(fact) else ())
+            for instance in self.search.expand(fact):
+                for other in instance.facts():
+                    readers.setdefault(other, set()).add(fact)
+        dirty = dict.fromkeys(sorted(facts, key=self.search.text))
+        while dirty:
+            fact = next(iter(dirty))
+            del dirty[fact]
+            if self._extend(fact):
+                dirty.update(dict.fromkeys(readers.get(fact, ())))
+
+    def _extend(self, fact: Fact) -> bool:
+        own = self._sets[fact]
+        changed = False
+        for instance in self.search.expand(fact):
+            for one in self._all(instance):
+                if len(own) >= self.limit and not any(one <= old for old in own):
+                    self.complete = self.complete and any(old <= one for old in own)
+                    continue
+                changed |= own.add(one)
+        return changed
+
+    def _all(self, instance: Instance) -> Sets:
+        """Every way to satisfy all grounds of an instance."""
+        found = Sets([NOTHING])
+        for ground in instance.grounds:
+            if not isinstance(ground, Absence):
+                found = self._both(found, self._any(ground.options))
+        return found
+
+    def _any(self, options: Iterable[Option]) -> Sets:
+        found = Sets()
+        for option in options:
+            if option.asked.whole is None:
+                for fact in option.facts:
+                    self._add(found, self._sets[fact])
+                continue
+            pieces = [(fact.interval, fact) for fact in option.facts if fact.interval is not None]
+            covers = list(islice(minimal(option.asked.whole, pieces), MOST_COVERS + 1))
+            self.complete = self.complete and len(covers) <= MOST_COVERS
+            for cover in covers[:MOST_COVERS]:
+                together = Sets([NOTHING])
+                for fact in cover:
+                    together = self._both(together, self._sets[fact])
+                self._add(found, together)
+        return found
+
+    def _both(self, left: Sets, right: Sets) -> Sets:
+        found = Sets()
+        self._add(found, (one | other for one in left for other in right))
+        return found
+
+    def _add(self, found: Sets, new: Iterable[Assumed]) -> None:
+        """Add sets while there is room; ten times the limit, because unions make some superfluous."""
+        for one in new:
+            if len(found) >= 10 * self.limit:
+                self.complete = False
+                return
+            found.add(one)

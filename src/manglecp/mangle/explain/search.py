@@ -1,27 +1,125 @@
-"""The best proof of a fact: fewest leaves, then least height, then least text.
-
-From the goal downwards every fact that could take part is expanded into its instances. Then, component by component
-from the bottom up, costs are settled as shortest paths are (Knuth's generalisation of Dijkstra's algorithm): a fact is
-settled when it is the cheapest of those whose premises are settled. An instance always costs more than each of its
-premises, so the choice that settles a fact never leads back to it: proofs are well-founded whatever the recursion.
-
-The leaves of a proof are counted as often as they are used; counting each once would be a hard problem.
-"""
+"""The best proof of a fact; a good one where that would take too long."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from manglecp.mangle.explain.covers import cheapest
-from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support
-from manglecp.mangle.explain.replay import Merged, Replay
+from manglecp.mangle.declarations import Merge
+from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support, cheapest
+from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import Finished
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.packages import Key
+from manglecp.mangle.facts import Args, Fact, Timed
+from manglecp.mangle.matching import Matcher, Row
+from manglecp.mangle.model import Index, Relation, program_facts
+from manglecp.mangle.naive import NaiveEvaluation, Solving
+from manglecp.mangle.program import Rule
+from manglecp.mangle.stratify import Component
+from manglecp.mangle.syntax import Apply, Key, Literal, Premise
+
+# How the values of merged predicates came about.
+#
+# A merged relation forgets: a value gives way to a better one, and what was derived from it stays. So a fact may have
+# no instance left in the finished model. Then the component is evaluated once more and everything that ever stood in
+# it is logged when it first appears. What a log entry rests on was logged before it, so proofs read off the log are
+# well-founded.
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A value that was merged from these facts."""
+
+    facts: tuple[Fact, ...]
+
+
+class Replay(Finished):
+    """One component evaluated again, over the finished model below it."""
+
+    def __init__(self, below: Finished, component: Component) -> None:
+        super().__init__(below.model)
+        self.answers = below.answers.copy()
+        self.inside = frozenset(key for key in component.predicates if not self.predicate(key).deferred)
+        self.log: dict[Fact, Instance | Merged] = {}
+        self._given: set[Fact] = set()
+        self._instances = Instances(self)
+        self._shapes = {id(s.rule): s for shapes in self._instances.shapes.values() for s in shapes}
+        self._merging: Key | None = None
+        for fact in program_facts(self.program, self.now):
+            self._give_again(fact)
+        for key in self.inside:
+            for args, interval in self.model.derived(key):
+                if self.model.origin(Fact(key[0], args, interval)) is not None:
+                    self._give_again(Fact(key[0], args, interval))
+        self.component(component)
+
+    def _give_again(self, fact: Fact) -> None:
+        if fact.key in self.inside:
+            self._given.add(fact)
+            self.relation(fact.key).add(*fact.timed)
+
+    def relation(self, key: Key) -> Relation:
+        return self.relations.setdefault(key, Relation()) if key in self.inside else super().relation(key)
+
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
+        if key not in self.inside:
+            return super().index(key, positions, raw=raw)
+        index: dict[Args, list[Timed]] = {}
+        for fact in self.relation(key):
+            index.setdefault(tuple(fact[0][i] for i in positions), []).append(fact)
+        return index
+
+    def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Sequence[Timed]]:
+        if premise.atom.key not in self.inside:
+            return super().look_up(premise, row)
+        matcher = Matcher(premise, row, self.now)
+        wanted = matcher.key(row)
+        return matcher, [fact for fact in self.relation(premise.atom.key) if matcher.fact_key(fact[0]) == wanted]
+
+    def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
+        changes = isinstance(premise, Literal) and premise.atom.key in self.inside
+        return (yield from (NaiveEvaluation if changes else Finished)._solve(self, premise, rows))
+
+    def _is_plain_look_up(self, premise: Premise) -> bool:
+        return super()._is_plain_look_up(premise) and premise.atom.key not in self.inside  # type: ignore[union-attr]
+
+    def _apply(self, rule: Rule) -> list[Timed]:
+        shape = self._shapes[id(rule)]
+        found = self._instances.heads(shape, {})
+        for fact, rows in found.items():
+            ground = Fact(rule.head.predicate, *fact)
+            if ground not in self.log and ground not in self._given:
+                instances = (self._instances.instance(shape, derived, {}) for derived in rows)
+                self.log[ground] = min(instances, key=lambda instance: instance.order_key)
+        return list(found)
+
+    def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
+        self._merging = key
+        return super()._merge_into(key, new, afresh=afresh)
+
+    def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
+        result = super()._merged(group, args, merge)
+        assert self._merging is not None
+        lost = tuple(Fact(self._merging[0], old) for old in group if old not in result)
+        for value in result:
+            made = Fact(self._merging[0], value)
+            if value not in group and value != args and made not in self._given:
+                self.log.setdefault(made, Merged((Fact(self._merging[0], args), *lost)))
+        return result
+
+
+# The best proof of a fact: fewest leaves, then least height, then least text.
+#
+# From the goal downwards every fact that could take part is expanded into its instances. Then, component by component
+# from the bottom up, costs are settled as shortest paths are (Knuth's generalisation of Dijkstra's algorithm): a fact
+# is settled when it is the cheapest of those whose premises are settled. An instance always costs more than each of
+# its premises, so the choice that settles a fact never leads back to it: proofs are well-founded whatever the
+# recursion.
+#
+# The leaves of a proof are counted as often as they are used; counting each once would be a hard problem.
+
 
 Chosen: TypeAlias = tuple[Fact, ...] | Absence
 
@@ -272,3 +370,201 @@ class Search:
     def _push(self, queue: list[tuple[Any, ...]], fact: Fact, choice: Choice) -> None:
         order = () if choice.instance is None else choice.instance.order_key
         heapq.heappush(queue, (choice.leaves, choice.height, self.text(fact), order, next(self._number), fact, choice))
+
+
+# The round in which each fact of a recursive component first appears.
+#
+# Rounds are a well-founded rank: a fact of round n has an instance whose premises are of rounds before n. They are
+# found by evaluating the component once more, semi-naively, over the finished model below it. That costs about what
+# evaluating it did, and is done only where looking at all instances would cost far more.
+
+
+class Rounds(Finished):
+    """One component evaluated again, counting rounds. It has no deferred and no merged predicates."""
+
+    def __init__(self, below: Finished, component: Component) -> None:
+        super().__init__(below.model)
+        self.answers = below.answers
+        self.rank: dict[Fact, int] = {}
+        self._inside = frozenset(component.predicates)
+        self._grown: dict[tuple[Key, tuple[int, ...]], dict[Args, list[Timed]]] = {}
+        self._instances = Instances(self)
+        self._shapes = [shape for key in component.predicates for shape in self._instances.shapes.get(key, ())]
+        self._run()
+
+    def _build(self, key: Key, positions: tuple[int, ...], raw: bool) -> Index:
+        """The indexes of the component start with what is known and grow with every round."""
+        if key not in self._inside:
+            return super()._build(key, positions, raw)
+        if (key, positions) not in self._grown:
+            self._grown[key, positions] = {}
+            for fact in self.rank:
+                if fact.key == key:
+                    self._enter(fact, positions)
+        return self._grown[key, positions]
+
+    def _enter(self, fact: Fact, positions: tuple[int, ...]) -> None:
+        index = self._grown[fact.key, positions]
+        index.setdefault(tuple([fact.args[i] for i in positions]), []).append(fact.timed)
+
+    def _run(self) -> None:
+        given = {
+            Fact(key[0], *fact)
+            for key in self._inside
+            for fact in self.model.derived(key)
+            if self.model.origin(Fact(key[0], *fact)) is not None
+        }
+        number = 0
+        news = given
+        while news or number == 0:
+            for fact in news:
+                self.rank[fact] = number
+                for key, positions in self._grown:
+                    if key == fact.key:
+                        self._enter(fact, positions)
+            number += 1
+            found = self._first() if number == 1 else self._following(news)
+            news = {fact for fact in found if fact not in self.rank}
+
+    def _first(self) -> Iterator[Fact]:
+        for shape in self._shapes:
+            for fact in self._instances.heads(shape, {}):
+                yield Fact(shape.rule.head.predicate, *fact)
+
+    def _following(self, news: set[Fact]) -> Iterator[Fact]:
+        """What the news of one round lead to. Two facts of one round meet: the other premises see both."""
+        by_key: dict[Key, list[Fact]] = {}
+        for fact in news:
+            by_key.setdefault(fact.key, []).append(fact)
+        for shape in self._shapes:
+            if shape.rule.clause.aggregates:
+                continue  # it reads only what was finished before
+            places = [i for i, p in enumerate(shape.rule.premises) if isinstance(p, Literal) and p.atom.key in by_key]
+            if not places:
+                continue
+            if not all(self._may_lead(shape, place) for place in places):
+                for head in self._instances.heads(shape, {}):
+                    yield Fact(shape.rule.head.predicate, *head)
+                continue
+            for place in places:
+                yield from self._from(shape, place, by_key)
+
+    def _from(self, shape: Shape, place: int, by_key: dict[Key, list[Fact]]) -> Iterator[Fact]:
+        premise = shape.rule.premises[place]
+        assert isinstance(premise, Literal)
+        matcher = Matcher(premise, {}, self.now)
+        wanted = matcher.key({})
+        for fact in by_key[premise.atom.key]:
+            row = matcher.match({}, *fact.timed) if matcher.fact_key(fact.args) == wanted else None
+            if row is not None:
+                for head in self._instances.heads(shape, row, place):
+                    yield Fact(shape.rule.head.predicate, *head)
+
+    def _may_lead(self, shape: Shape, place: int) -> bool:
+        """May this premise run first? Not where the order tells which ends of intervals are known."""
+        literals = [premise for premise in shape.rule.premises if isinstance(premise, Literal)]
+        lead = shape.rule.premises[place]
+        assert isinstance(lead, Literal)
+        return not any(p.timed for p in literals) and not any(isinstance(arg, Apply) for arg in lead.atom.args)
+
+
+# A good proof where looking for the best one would take too long.
+#
+# Downwards from the goal, each fact takes the one instance whose premises came earliest, and only its premises are
+# looked at further. Inside a recursive component only premises of earlier rounds will do, so the proof is well-
+# founded.
+
+
+class Quick:
+    """For one search, which keeps what is found."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.solver = search.solver
+        self._rounds: dict[int, Rounds | None] = {}
+
+    def prove(self, goals: list[Fact]) -> None:
+        """Give each goal an entry in ``search.best``."""
+        steps: dict[Fact, tuple[Instance, tuple[Chosen, ...]]] = {}
+        stack = list(goals)
+        while stack:
+            fact = stack.pop()
+            if fact in steps or fact in self.search.best or self.search.leaf(fact):
+                continue
+            if self._searched(fact):
+                self.search.prove([fact], widest=None)
+                continue
+            *_, instance, chosen = min(self._ways(fact))
+            steps[fact] = instance, chosen
+            stack += [other for one in chosen if not isinstance(one, Absence) for other in one]
+        self._enter(steps)
+
+    def _enter(self, steps: dict[Fact, tuple[Instance, tuple[Chosen, ...]]]) -> None:
+        """Premises first."""
+        best = self.search.best
+        work = list(steps)
+        while work:
+            fact = work[-1]
+            if fact in best:
+                work.pop()
+                continue
+            instance, chosen = steps[fact]
+            missing = [f for one in chosen if not isinstance(one, Absence) for f in one if f not in best]
+            if missing:
+                work += missing
+                continue
+            leaves, height = self.search.cost(chosen)
+            best[fact] = Choice(leaves, height + 1, instance, chosen)
+
+    def _searched(self, fact: Fact) -> bool:
+        """Is its component one that has no rounds: merged, or partly deferred?"""
+        keys = self.solver.program.components[self.search.component(fact.key)].predicates
+        return any(self.solver.predicate(key).merge is not None or self.solver.predicate(key).deferred for key in keys)
+
+    def rounds(self, number: int) -> Rounds | None:
+        """None for what does not depend on itself."""
+        if number not in self._rounds:
+            component = self.solver.program.components[number]
+            self._rounds[number] = Rounds(self.solver, component) if component.recursive else None
+        return self._rounds[number]
+
+    def _ways(self, fact: Fact) -> list[tuple[Any, ...]]:
+        """The instances that may be used, best first when sorted."""
+        number = self.search.component(fact.key)
+        rounds = self.rounds(number)
+        rank = {} if rounds is None else rounds.rank
+        ways = []
+        for place, instance in enumerate(self.search.expand(fact)):
+            chosen: list[Chosen] = []
+            latest = 0
+            for ground in instance.grounds:
+                if isinstance(ground, Absence):
+                    chosen.append(ground)
+                    continue
+                inside = self.search.component(ground.literal.atom.key) == number
+                facts = self._earlier(ground, rank, rank[fact]) if inside else self._any(ground)
+                if not facts:
+                    break
+                if inside:
+                    latest = max(latest, rank[facts[0]])
+                chosen.append(facts)
+            else:
+                ways.append((latest, len(chosen), instance.order_key, place, instance, tuple(chosen)))
+        return ways
+
+    def _earlier(self, support: Support, rank: dict[Fact, int], before: int) -> tuple[Fact, ...]:
+        facts = [option.facts[0] for option in support.options if rank[option.facts[0]] < before]
+        return (min(facts, key=lambda fact: (rank[fact], self.search.text(fact))),) if facts else ()
+
+    def _any(self, support: Support) -> tuple[Fact, ...]:
+        """One option: if possible, given facts."""
+        return min(map(self._option, support.options), key=lambda facts: [self._order(fact) for fact in facts])
+
+    def _option(self, option: Option) -> tuple[Fact, ...]:
+        if option.asked.whole is None:
+            return (min(option.facts, key=self._order),)
+        pieces = [(fact.interval, fact) for fact in option.facts if fact.interval is not None]
+        return tuple(cheapest(option.asked.whole, pieces, self._order))
+
+    def _order(self, fact: Fact) -> tuple[int, str]:
+        return 1 if self.search.leaf(fact) else 2, self.search.text(fact)

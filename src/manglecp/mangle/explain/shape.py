@@ -11,18 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import Final
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.matching import Args, Row, unify
-from manglecp.mangle.packages import Key
+from manglecp.mangle.facts import Args
+from manglecp.mangle.matching import Row, unify
+from manglecp.mangle.printer import value_text
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import (
     Apply,
     Atom,
     Clause,
+    Equality,
+    Key,
     Literal,
     Premise,
     Term,
@@ -31,6 +33,37 @@ from manglecp.mangle.syntax import (
     premise_variables,
     term_variables,
 )
+from manglecp.mangle.values import Value
+
+
+def filled_in(term: Term, row: Row) -> str:
+    """A term with values in the place of variables; applications stay as they were written."""
+    return printer.term(_substitute(term, row))
+
+
+def _substitute(term: Term, row: Row) -> Any:
+    if isinstance(term, Variable):
+        return row.get(term.name, Variable("_"))
+    if isinstance(term, Apply):
+        return Apply(term.function, tuple(_substitute(arg, row) for arg in term.args))
+    return term
+
+
+def premise_text(premise: Premise, row: Row) -> str:
+    """The premise under a row. An atom is written as a fact is, so that a missing fact reads like what is missing."""
+    if isinstance(premise, Equality):
+        return printer.premise(premise, lambda term: filled_in(term, row))
+    if premise.atom.predicate in printer.INFIX and not premise.negated and not premise.timed:
+        return printer.premise(premise, lambda term: filled_in(term, row))
+    args = ",".join(filled_in(arg, row) for arg in premise.atom.args)
+    sign = "!" if premise.negated else ""
+    operator, annotation = printer.operator(premise.operator), printer.annotation(premise.annotation)
+    return f"{sign}{operator}{premise.atom.predicate}({args}){annotation}"
+
+
+def bindings_text(bindings: Mapping[str, Value]) -> dict[str, str]:
+    """Each value as its canonical text."""
+    return {name: value_text(value) for name, value in bindings.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +244,14 @@ class Shape:
         return before
 
 
-_KNOWN: Final[WeakKeyDictionary[Program, Mapping[Key, list[Shape]]]] = WeakKeyDictionary()
-"""They hold nothing of the program itself, so that they go when it goes."""
-
-
 def shapes_of(program: Program) -> Mapping[Key, list[Shape]]:
     """The rules of a program by what they derive; the same ones for every result of it."""
-    known = _KNOWN.get(program)
-    if known is None:  # two threads may both make them; they make the same
+    if program.shapes is None:  # two threads may both make them; they make the same
         shapes: dict[Key, list[Shape]] = {}
         for rule in program.rules:
             shapes.setdefault(rule.head.key, []).append(Shape(rule, program.predicates))
-        known = _KNOWN[program] = shapes
-    return known
+        program.shapes = shapes
+    return program.shapes
 
 
 def unifies(head: Atom, args: Args) -> bool:

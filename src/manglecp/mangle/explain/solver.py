@@ -1,26 +1,123 @@
-"""Premises answered by a model that is finished.
-
-The naive evaluator already knows what every premise means. Here it meets relations that no longer change, so each
-look-up is answered by an index that stays (the model's own, where it has one), and neighbouring premises that only look
-up plain facts are joined in the order that leaves least to do. Everything else, time above all, keeps the running order
-of the rule, which is part of its meaning.
-"""
+"""What an explanation knows: a finished model, facts read from text, and premises answered by the model."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from time import monotonic
+from typing import NoReturn, Protocol
 
-from manglecp.mangle.errors import LimitError, ValueFault
-from manglecp.mangle.explain.model import Model
-from manglecp.mangle.facts import Fact
-from manglecp.mangle.intervals import Interval
-from manglecp.mangle.matching import Args, Matcher, Row, Timed
-from manglecp.mangle.model import Index, Relation
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span
+from manglecp.base.suggestions import closest_match
+from manglecp.mangle.clauses import ClauseCheck
+from manglecp.mangle.errors import AnalysisError, LimitError, ParseError, ValueFault
+from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
+from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
+from manglecp.mangle.model import Index, Limits, Origin, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
-from manglecp.mangle.packages import Key
-from manglecp.mangle.program import Rule
-from manglecp.mangle.syntax import Apply, Literal, Premise, Variable
+from manglecp.mangle.parser import parse_premise
+from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Variable
+
+
+class Model(Protocol):
+    """A finished least model. A plain fact has the interval None."""
+
+    @property
+    def program(self) -> Program:
+        """What was evaluated."""
+
+    @property
+    def now(self) -> int:
+        """The evaluation time in nanoseconds."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those of the evaluation."""
+
+    def facts(self, key: Key) -> Iterable[Timed]:
+        """The facts of a predicate, each once; temporal ones coalesced."""
+
+    def derived(self, key: Key) -> Iterable[Timed]:
+        """The facts as given and derived, before coalescing; for a plain predicate the same as :meth:`facts`.
+
+        For a predicate that merges its facts, given ones that lost may be listed too.
+        """
+
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
+        """The facts, or with ``raw`` those before coalescing, by what they have at some positions.
+
+        None where whoever asks has to make an index.
+        """
+
+    def count_derived(self, key: Key) -> int | None:
+        """How many facts of a predicate with rules were not given; None where whoever asks has to count."""
+
+    def kept_heads(self, rule: Rule) -> dict[int, int] | None:
+        """Where to keep how many facts a rule derives, by its id, if every request finds the same; None otherwise."""
+
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
+        """The same with some facts added, evaluated within other limits; an error if that breaks."""
+
+    def origin(self, fact: Fact) -> Origin | None:
+        """Where a given fact came from, with the interval it was given with; None if it was not given."""
+
+
+def read_fact(text: str, program: Program, now: int) -> Fact:
+    """The fact that ``text`` names, such as ``p(1,/a)`` or ``on(/lamp)@[2026-01-01, _]``.
+
+    It is read as a premise and checked as a fact of the program would be, so that a question is refused for the same
+    reasons, and in the same words, as a clause.
+    """
+    source = Source("fact", text)
+    place = Span(source, 0, len(text))
+
+    def refuse(message: str, span: Span | None = None, fix: str | None = None) -> NoReturn:
+        raise AnalysisError([Diagnostic("analysis", message, span or place, fix=fix)])
+
+    try:
+        literal = parse_premise(source)
+    except ParseError as error:
+        raise ParseError(error.diagnostics[:1]) from None
+    if not isinstance(literal, Literal):
+        refuse("this is a test, not a fact", fix="name one fact, such as p(1,/a)")
+    if literal.negated:
+        refuse("a fact is not negated", fix="ask about the fact itself")
+    if literal.operator is not None:
+        refuse("a fact has no operator", literal.operator.span, "say when it holds with @[start, end]")
+    atom = literal.atom
+    if atom.key not in program.predicates:
+        if atom.predicate.startswith(":"):
+            refuse("this is a test, not a fact", fix="name one fact, such as p(1,/a)")
+        arities = sorted(arity for name, arity in program.predicates if name == atom.predicate)
+        if arities:
+            takes = " or ".join(map(str, arities))
+            refuse(f"{atom.predicate} takes {takes} arguments, not {len(atom.args)}", atom.span)
+        similar = closest_match(atom.predicate, {name for name, _ in program.predicates})
+        refuse(f"unknown predicate {atom.predicate}", atom.span, f"did you mean {similar}?" if similar else None)
+    check = ClauseCheck(Clause(atom, literal.annotation, (), (), literal.span), program.predicates)
+    check.run()
+    if check.diagnostics:
+        raise AnalysisError([Diagnostic("analysis", d.message, d.span, None, d.fix) for d in check.diagnostics])
+    try:
+        args = tuple(evaluate_term(arg, {}, now) for arg in atom.args)
+        if not program.predicates[atom.key].temporal:
+            return Fact(atom.predicate, args)
+        assert literal.annotation is not None  # checked above
+        interval = head_interval(literal.annotation, {}, now)
+    except ValueFault as fault:
+        refuse(str(fault))
+    if not holds_somewhere(*interval):
+        refuse("the interval ends before it starts", literal.annotation.span)
+    return Fact(atom.predicate, args, interval)
+
+
+# Premises answered by a model that is finished.
+#
+# The naive evaluator already knows what every premise means. Here it meets relations that no longer change, so each
+# look-up is answered by an index that stays (the model's own, where it has one), and neighbouring premises that only
+# look up plain facts are joined in the order that leaves least to do. Everything else, time above all, keeps the
+# running order of the rule, which is part of its meaning.
 
 
 class Finished(NaiveEvaluation):

@@ -1,0 +1,194 @@
+"""The finished model of an evaluation, as explanations and results read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import overload
+
+from manglecp.mangle.engine.evaluation import Evaluation, Layer
+from manglecp.mangle.engine.interpreter import as_fact, check_constraints
+from manglecp.mangle.engine.views import NOTHING, Columns, FactTuple, View
+from manglecp.mangle.facts import Args, Fact, Timed
+from manglecp.mangle.model import EvaluatedModel, Index, Limits, Origin
+from manglecp.mangle.program import Rule
+from manglecp.mangle.syntax import Key, Literal
+
+# Facts of a finished evaluation by what they have at some positions, as explanations read them.
+#
+# A request lies as a thin layer over a base that many requests share. So nothing is gathered anew: a question goes to
+# the index of the base, which stays for the next request, and to that of the layer above it.
+
+
+class LookUp:
+    """The facts of one view, by the values at some positions of their arguments."""
+
+    def __init__(self, view: View, positions: Columns, arity: int, temporal: bool) -> None:
+        self._view = view
+        self._positions = positions
+        self._temporal = temporal
+        self._whole = not temporal and len(positions) == arity
+        self._known: dict[Args, Sequence[Timed]] = {}
+
+    def get(self, wanted: Args, default: Sequence[Timed], /) -> Sequence[Timed]:
+        """The facts with these values at the positions, found once. ``default`` if there are none."""
+        found = self._known.get(wanted)
+        if found is None:
+            found = self._known[wanted] = self._find(wanted)
+        return found or default
+
+    def _find(self, wanted: Args) -> Sequence[Timed]:
+        view = self._view
+        if self._whole:
+            return ((wanted, None),) if wanted in view else ()
+        if not self._positions:
+            return Found([view], len(view), self._temporal)
+        value = wanted if len(wanted) > 1 else wanted[0]  # the key of one column is the value itself
+        layers: list[list[FactTuple]] = []
+        if view.base.facts:
+            below = view.base.index(self._positions).get(value, [])
+            layers.append([fact for fact in below if fact not in view.removed] if view.removed else below)
+        if view.added():
+            layers.append(view.index(self._positions).get(value, []))
+        return Found(layers, sum(map(len, layers)), self._temporal)
+
+
+class Found(Sequence[Timed]):
+    """Facts of one or two layers. How many there are is known before they are looked at; often that is enough."""
+
+    def __init__(self, layers: Sequence[Iterable[FactTuple]], count: int, temporal: bool) -> None:
+        self._layers = layers
+        self._count = count
+        self._temporal = temporal
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Timed]:
+        if self._temporal:
+            return ((fact[:-2], (fact[-2], fact[-1])) for layer in self._layers for fact in layer)
+        return ((fact, None) for layer in self._layers for fact in layer)
+
+    @overload
+    def __getitem__(self, place: int) -> Timed: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Timed]: ...
+    def __getitem__(self, place: int | slice) -> Timed | Sequence[Timed]:
+        return list(self)[place]
+
+
+class ViewFacts:
+    """A relation of a finished evaluation."""
+
+    def __init__(self, view: View, temporal: bool) -> None:
+        self.view = view
+        self.temporal = temporal
+
+    def __iter__(self) -> Iterator[Timed]:
+        return (as_fact(fact, self.temporal) for fact in self.view)
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+
+class Relations(Mapping[Key, ViewFacts]):
+    """The relations of a finished evaluation; empty ones are left out."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.evaluation = evaluation
+
+    def __getitem__(self, key: Key) -> ViewFacts:
+        i = self.evaluation.compiled.ids[key]
+        if not len(self.evaluation.views[i]):
+            raise KeyError(key)
+        return ViewFacts(self.evaluation.views[i], self.evaluation.compiled.temporal[i])
+
+    def __iter__(self) -> Iterator[Key]:
+        return (key for i, key in enumerate(self.evaluation.compiled.keys) if len(self.evaluation.views[i]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class EngineModel(EvaluatedModel):
+    """The finished model of an evaluation by this engine, as explanations read it."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        super().__init__(evaluation.compiled.program, evaluation.now, evaluation.limits, evaluation.asked)
+        self.evaluation = evaluation
+        self.relations = Relations(evaluation)
+
+    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
+        i = self.evaluation.compiled.ids[key]
+        if not self.evaluation.compiled.temporal[i]:
+            stored = self.relations.get(key, ())
+            if self.program.predicates[key].merge is None:
+                return stored
+            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # some may have lost
+            return dict.fromkeys(chain(stored, ((args, None) for args in given)))
+        return ViewFacts(self._raw(i), temporal=True)
+
+    def _raw(self, i: int) -> View:
+        """A temporal relation as given and derived."""
+        view = self.evaluation.raw.get(i)
+        return View(self.evaluation.base.raw.get(i, NOTHING)) if view is None else view
+
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
+        i = self.evaluation.compiled.ids.get(key)
+        if i is None or key in self._asked:
+            return None
+        temporal = self.evaluation.compiled.temporal[i]
+        if raw and not temporal and self.program.predicates[key].merge is not None:
+            return None  # what was given and lost is listed too
+        view = self._raw(i) if raw and temporal else self.evaluation.views[i]
+        return LookUp(view, positions, key[1], temporal)
+
+    def count_derived(self, key: Key) -> int | None:
+        evaluation = self.evaluation
+        i = evaluation.compiled.ids[key]
+        if key in self._asked or self.program.predicates[key].merge is not None:
+            return None
+        view = self._raw(i) if evaluation.compiled.temporal[i] else evaluation.views[i]
+        given = evaluation.base.given[i] | evaluation.given.get(i, set())
+        return len(view) - sum(fact in view for fact in given)
+
+    def kept_heads(self, rule: Rule) -> dict[int, int] | None:
+        evaluation = self.evaluation
+        ids, predicates = evaluation.compiled.ids, self.program.predicates
+        if predicates[rule.head.key].deferred or ids[rule.head.key] not in self._settled:
+            return None
+        for premise in rule.premises:
+            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+                i = ids[premise.atom.key]
+                if predicates[premise.atom.key].deferred or i in evaluation.raw or evaluation.views[i].changed:
+                    return None
+        return evaluation.base.heads
+
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> EngineModel:
+        compiled = self.evaluation.compiled
+        evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=self.evaluation.externals)
+        evaluation.run(compiled.intake.sort(added, check=False))
+        check_constraints(evaluation)
+        return EngineModel(evaluation)
+
+    @cached_property
+    def _settled(self) -> frozenset[int]:
+        """The predicates whose rules the base has run."""
+        evaluation = self.evaluation
+        done = (one for one in evaluation.compiled.components if one.number in evaluation.base.done)
+        return frozenset(i for one in done for i in one.heads)
+
+    @cached_property
+    def _layer(self) -> Layer:
+        """Everything that was given, evaluated as a base; at this instant even what was given in terms of it."""
+        evaluation = Evaluation(self.evaluation.compiled, self.evaluation.base, self.now, self.limits, volatile=False)
+        evaluation.run(self.evaluation.given)
+        return evaluation.freeze()
+
+    def outside_origin(self, fact: Fact) -> Origin | None:
+        i = self.evaluation.compiled.ids[fact.key]
+        given = fact.args if fact.interval is None else (*fact.args, *fact.interval)
+        if given in self.evaluation.base.given[i]:
+            return "server"
+        return "session" if given in self.evaluation.given.get(i, ()) else None

@@ -1,0 +1,148 @@
+"""The least model as callers see it: facts, queries, expiry and explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span
+from manglecp.mangle.clauses import ClauseCheck
+from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.matching import Matcher
+from manglecp.mangle.model import EvaluatedModel, Facts, Relation, Statistics
+from manglecp.mangle.parser import parse_premise
+from manglecp.mangle.printer import fact_text
+from manglecp.mangle.program import Program
+from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, TimeBound, Variable
+
+if TYPE_CHECKING:
+    from manglecp.mangle.explain import Alternatives, Coverage, Explainer, Proof, Unused, WhyNot
+    from manglecp.mangle.explain.expiry import Expiry
+
+
+class Result:
+    """The least model, and questions about it. What explanations need is found when the first one is asked for."""
+
+    def __init__(self, model: EvaluatedModel, statistics: Statistics) -> None:
+        self.model = model
+        self.statistics = statistics
+
+    @property
+    def program(self) -> Program:
+        """What was evaluated."""
+        return self.model.program
+
+    @property
+    def relations(self) -> Mapping[Key, Facts]:
+        """The facts of each predicate that has any."""
+        return self.model.relations
+
+    @property
+    def now(self) -> int:
+        """The evaluation time, in nanoseconds since 1970."""
+        return self.model.now
+
+    def facts(self, predicate: str | None = None) -> list[str]:
+        """Every fact, given and derived, in canonical text, sorted; only those of ``predicate`` if it is named."""
+        return sorted(
+            fact_text(name, args, interval)
+            for (name, _), relation in self.relations.items()
+            if predicate is None or name == predicate
+            for args, interval in relation
+        )
+
+    def query(self, text: str) -> list[str]:
+        """The facts that match an atom such as ``p(X, _)``, in canonical text, sorted."""
+        literal = read_query(text, self.program.predicates)
+        matcher = Matcher(literal, {}, self.now)
+        try:
+            wanted = matcher.key({})
+            matching = [
+                (args, interval)
+                for args, interval in self.relations.get(literal.atom.key, Relation())
+                if matcher.fact_key(args) == wanted and matcher.match({}, args, interval) is not None
+            ]
+        except ValueFault as fault:
+            raise EvalError([Diagnostic("eval", str(fault), literal.span)]) from None
+        return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _expiry(self) -> Expiry:
+        from manglecp.mangle.explain.expiry import Expiry  # it is built on this module
+
+        return Expiry(self.model)
+
+    def expiry(self, fact: str | Fact) -> int | None:
+        """Until when a fact that holds now would go on holding if nothing new were said; None if time does not end it.
+
+        The latest, over its derivations, of the earliest end over the derivation's positive premises that look at now.
+        """
+        return self._expiry.of(fact)
+
+    # --- explanations ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """Answers why and why not about this model; made when it is first asked for."""
+        from manglecp.mangle.explain import Explainer  # few results are ever explained
+
+        return Explainer(self.model)
+
+    def explain_until(self, deadline: float | None) -> None:
+        """Questions that are not answered by this time of the monotonic clock end in a LimitError."""
+        self.explainer.until(deadline)
+
+    def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
+        """A proof of the fact with few leaves; None if it does not hold.
+
+        ``using`` one of the sets that :meth:`alternatives` gives, a proof that rests on nothing else.
+        """
+        return self.explainer.explain(fact, using)
+
+    def alternatives(self, fact: str | Fact, limit: int = 100) -> Alternatives:
+        """The minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
+        return self.explainer.alternatives(fact, limit)
+
+    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = 10_000) -> WhyNot:
+        """What stops each rule that could derive the fact, and the smallest sets of facts that would make it hold.
+
+        Facts of the predicates ``over`` may be added; None means those that have no rules. The search ends after so
+        many ``tries``; whether it was complete, the answer says.
+        """
+        return self.explainer.why_not(fact, over, tries)
+
+    def coverage(self, selector: str | None = None) -> Coverage:
+        """What became of each rule. With a ``selector`` such as ``intent``, rules for its other values stand apart."""
+        return self.explainer.coverage(selector)
+
+    def unused(self, facts: Iterable[str | Fact]) -> list[Unused]:
+        """Those of the given facts that occur in no rule instance that holds, with the reason."""
+        return self.explainer.unused(facts)
+
+
+def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
+    """An atom to match facts with, checked like a premise; a temporal one without annotation asks for any time."""
+    source = Source("query", text)
+    literal = parse_premise(source)
+    if not isinstance(literal, Literal) or literal.negated or literal.atom.predicate.startswith(":"):
+        span = Span(source, 0, len(text))
+        raise AnalysisError([Diagnostic("analysis", "a query is one atom of a predicate", span, fix="write p(X, _)")])
+    if not literal.timed and predicates.get(literal.atom.key, Predicate("", 0)).temporal:
+        anything = TimeBound(Variable("_"), "_")
+        literal = replace(literal, annotation=Annotation((anything, anything)))
+    if predicates.get(literal.atom.key, Predicate("", 0)).deferred:
+        message = f"{literal.atom.predicate} is deferred: its facts are not stored"
+        raise AnalysisError([Diagnostic("analysis", message, literal.span, fix="query a rule that uses it")])
+    question = Atom("?", ())  # no program can have it
+    check = ClauseCheck(Clause(question, None, (literal,)), {**predicates, question.key: Predicate(*question.key)})
+    check.run()
+    if check.diagnostics:
+        raise AnalysisError([replace(diagnostic, clause=None) for diagnostic in check.diagnostics])
+    return literal
