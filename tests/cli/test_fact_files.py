@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,11 +117,14 @@ def test_wrong_command_lines(run: Run, rules: str, arguments: list[str], message
 def test_a_file_that_may_not_be_read(run: Run, write: Write, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write("calls.csv", "caller,callee\n")
 
-    def refuse(path: Path, *_: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
+    opened = Path.open
+
+    def refuse(path: Path, *given: Any) -> Any:
+        if path.suffix == ".csv":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *given)
 
     monkeypatch.setattr(Path, "open", refuse)
-    monkeypatch.setattr(Path, "read_bytes", lambda _: RULES.encode())
     shown = run("eval", rules, "--facts", "calls.csv")
     assert shown.exit_code == 2
     assert "cannot read calls.csv: Permission denied" in shown.stderr

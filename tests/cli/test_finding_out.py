@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.cli.looking import ShownLooking, looking_text
-from manglecp.cli.outputs import Progress
+from manglecp.cli.output import GeneratorProgress, Progress, generator_text
 from manglecp.toolhost import Looking
 from tests.cli.conftest import Run
 from tests.pack.folders import ACTIONS, write
@@ -89,7 +88,7 @@ class Terminal(io.StringIO):
 
 def test_on_a_terminal_it_is_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    show = ShownLooking()
+    show = GeneratorProgress()
     show(looking(1.0, 10))
     assert terminal.getvalue() == ""  # not worth a word yet
     show(looking(2.5, 1_250))
@@ -103,7 +102,7 @@ def test_where_nobody_watches_it_is_a_plain_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.Logger, "hasHandlers", lambda _: False)  # nobody has set up a log
-    show = ShownLooking()
+    show = GeneratorProgress()
     for second in range(10):
         show(looking(float(second), second * 100))
     show(looking(12.0, over=True))
@@ -112,14 +111,14 @@ def test_where_nobody_watches_it_is_a_plain_line_now_and_then(
 
 def test_a_server_has_it_in_its_log(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
     caplog.set_level(logging.INFO, "manglecp.facts")
-    ShownLooking()(looking(3.0, over=True))
+    GeneratorProgress()(looking(3.0, over=True))
     assert caplog.messages == ["scan: 150,000 facts in 3.0 s"]
     assert capsys.readouterr().err == ""
 
 
 def test_what_draws_already_draws_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    show = ShownLooking()
+    show = GeneratorProgress()
     with Progress("loading") as progress:
         show(looking(2.5, 2_500))
         assert progress.about == "scan: [############............] 2,500 of 5,000 files"
@@ -138,4 +137,4 @@ def test_what_draws_already_draws_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_as_far_as_it_is_known(told: Looking, text: str) -> None:
-    assert looking_text(told) == text
+    assert generator_text(told) == text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.cli import harness_files
+from manglecp.cli import harness
 from tests.cli.conftest import Run
 from tests.harness.adapters.checking import LOGS, exchanges, lines, message, tool_result, tool_use
 
@@ -40,7 +40,7 @@ class TestCheck:
     def test_what_is_too_large_is_no_evidence(
         self, run: Run, turn: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(harness_files, "LARGEST_TURN", 100)
+        monkeypatch.setattr(harness, "LARGEST_TURN", 100)
         for name, stdin in (("turn.json", None), ("-", json.dumps(turn))):
             shown = run("harness", "check", "--input", name, stdin=stdin)
             assert shown.exit_code == 2

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from manglecp.cli.intent_text import tool_lines
-from manglecp.cli.shown_tools import ShownTool
+from manglecp.cli.tool_text import ShownTool, tool_lines
 from tests.cli.conftest import Run
 
 PACK = Path(__file__).parents[2] / "examples" / "incident"

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pytest
 
-from manglecp.cli.policy_files import default_pin, load_package, load_pin, write_pin
+from manglecp.cli.policy import default_pin, load_package, load_pin, write_pin
 from manglecp.harness.policy import Pin, PolicyPackage, observe
 from tests.cli.conftest import Run
 from tests.harness.policy.packages import CAREFUL, brought, careful

@@ -23,11 +23,9 @@ import pytest
 from click.testing import Result
 
 from manglecp.cli.intent_request import value_of
-from manglecp.cli.invocation_text import assignment
-from manglecp.cli.looping import Beside
 from manglecp.cli.servers import Person, Server
-from manglecp.cli.shell_commands import Shell
-from manglecp.cli.shell_completion import candidates
+from manglecp.cli.shell_commands import LoopThread, Shell, candidates
+from manglecp.cli.tool_text import assignment
 from manglecp.client import Client
 from tests.cli.conftest import Run
 from tests.cli.letters import wait_for, write_pack
@@ -384,7 +382,9 @@ def test_what_can_be_completed() -> None:
             house(chain(steps("look"), 'suggests("later", [], "so") :- ran("t").')) as h,
             Client(h.url) as client,
         ):
-            shell = Shell(client, Beside(), Person(None, Server(), None, lambda _: False), lambda _: False, clock=clock)
+            shell = Shell(
+                client, LoopThread(), Person(None, Server(), None, lambda _: False), lambda _: False, clock=clock
+            )
             client.state.add([{"pred": "done", "args": [1]}, {"pred": "held", "args": [1, "on"]}])
             assert candidates(shell, "invoke ", "") == []
             assert candidates(shell, "follow ", "") == []

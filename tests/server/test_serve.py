@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives import serialization
 
 from manglecp.cli import cli
-from manglecp.cli.serving_options import started_in
+from manglecp.cli.serve import started_in
 from manglecp.server.logs import configure
 from tests.processes import Logging
 from tests.server.certificates import certificate

@@ -1,7 +1,7 @@
 """The ``manglecp`` command. Each verb is a module of this package and is imported when it is used.
 
-Answers go to standard output, everything for people to standard error. Exit status: 0 it worked, 1 the program was
-refused, 2 the command line was wrong, 130 interrupted.
+Results go to standard output, diagnostics and progress to standard error. Exit status: 0 success, 1 refused, 2 wrong
+command line, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ GROUPS: Final = {
     "Serve and carry out": ("serve", "dev", "runs", "worker"),
     "Look back": ("ledger", "harness"),
 }
-"""What most people need, as ``--help`` shows it; the other verbs are only named there, so that it fits a screen."""
+"""The verbs that ``--help`` describes; the others are only named there, so that it fits a screen."""
 INTERRUPTED: Final = 130
 
 
 class Trouble(click.ClickException):
-    """What keeps a verb from giving any answer. Its exit status is none that an answer has."""
+    """An error that keeps a verb from giving a verdict; its exit status is that of no verdict."""
 
     exit_code = 2
 
 
 class _Verbs(click.Group):
-    """Knows its commands by name and by the line that describes them; ``--help`` and completion need no more."""
+    """A group that imports a verb when it is used; ``--help`` and completion need only its name and its line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -72,16 +72,15 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, which knows no verb before it is imported."""
         if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from manglecp.cli.packs import meant
+            from manglecp.cli.output import suggestion
 
-            ctx.fail(f"No such command {args[0]!r}.{meant(args[0], list(VERBS))}")
+            ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], VERBS)}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """As click does it, without importing every verb to learn what it is for."""
-        from manglecp.cli.completing import verbs
+        """Complete verbs without importing each of them for its help, as click would."""
+        from manglecp.cli.completion import verbs
 
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [*verbs(incomplete), *options] if not incomplete.startswith("-") else options
@@ -90,7 +89,7 @@ class _Verbs(click.Group):
         formatter.write_usage(ctx.command_path, "[-h] [--version] COMMAND ...")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The verbs by what they are for, and nothing else: there are no options to speak of."""
+        """Write the verbs in groups, and no options."""
         width = max(len(verb) for verbs in GROUPS.values() for verb in verbs)
         formatter.write("\n")
         for heading, verbs in GROUPS.items():

@@ -8,19 +8,18 @@ from typing import Any
 
 import click
 
-from manglecp.cli.asking import (
+from manglecp.cli.completion import intents
+from manglecp.cli.options import (
+    RuntimeOptions,
     assignments,
     identity_of,
     refuse_pack,
+    runtime_options,
     statement_options,
     who_options,
 )
-from manglecp.cli.completing import intents
-from manglecp.cli.places import Place, place_options
 from manglecp.cli.servers import Server, server_options, target_argument
 from manglecp.cli.stores import refusing
-
-__all__ = ["command"]
 
 
 @click.command("call")
@@ -50,7 +49,7 @@ __all__ = ["command"]
     help="Names this call: repeated with the same key it gets the same answer, and nothing happens twice.",
 )
 @who_options
-@place_options
+@runtime_options
 @server_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
 @click.pass_context
@@ -68,7 +67,7 @@ def command(
     request_key: str | None,
     who: str | None,
     permissions: tuple[str, ...],
-    place: Place,
+    runtime: RuntimeOptions,
     token: str | None,
     secret_file: Path | None,
     as_json: bool,
@@ -86,8 +85,8 @@ def command(
 
     The exit status is 0 if the tool did it, 1 if it was refused or failed, 130 if it was cancelled.
     """
-    from manglecp.cli.calling import Asked, call
     from manglecp.cli.intent_request import given_facts, value_of
+    from manglecp.cli.invocation import CallRequest, call
     from manglecp.pack import PackError
 
     server = Server(token, secret_file)
@@ -113,7 +112,7 @@ def command(
         "eval_time": at,
     }
     if isinstance(target, str):
-        from manglecp.cli.calling_server import call_server
+        from manglecp.cli.invocation import call_server
 
         status = call_server(
             target,
@@ -127,7 +126,7 @@ def command(
             as_json=as_json,
         )
         raise click.exceptions.Exit(status)
-    asked = Asked(
+    asked = CallRequest(
         intent=intent,
         tool=tool,
         args=args,
@@ -138,7 +137,7 @@ def command(
     )
     with refusing():
         try:
-            status = asyncio.run(call(target, asked, place))
+            status = asyncio.run(call(target, asked, runtime))
         except PackError as error:
             refuse_pack(error)
     raise click.exceptions.Exit(status)

@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli import inputs
-from manglecp.cli.asking import cache_option, degrade_option, program_option
-from manglecp.cli.looking import ShownLooking
-from manglecp.cli.outputs import Progress, count, report, write_lines
+from manglecp.cli.files import STDIN, read_sources
+from manglecp.cli.options import cache_option, degrade_option, program_option
+from manglecp.cli.output import GeneratorProgress, Progress, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
 if TYPE_CHECKING:  # rule files are checked without what knows packs
-    from manglecp.base.diagnostic import Diagnostic
     from manglecp.pack import Pack
     from manglecp.toolhost import Generated
-
-__all__ = ["command"]
 
 _FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
 _FILE_OR_PACK.name = "file"
@@ -51,7 +47,7 @@ def command(
     files, skills, actions, what they say about each other, and what the pack finds out. The exit status is 1 if there
     is an error.
     """
-    folders = [file for file in files if file != inputs.STDIN and Path(file).is_dir()]
+    folders = [file for file in files if file != STDIN and Path(file).is_dir()]
     if folders and len(files) > 1:
         raise click.UsageError("a pack is checked on its own: give one folder, or files")
     if params and not folders:
@@ -67,7 +63,7 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
     diagnostics: tuple[Diagnostic, ...]
     try:
         with Progress("checking"):
-            program = Program.load(inputs.read_sources(files))
+            program = Program.load(read_sources(files))
         diagnostics = program.warnings
         checked += f", {count(len(program.rules), 'rule')}, {count(len(program.facts), 'fact')}"
     except MangleError as error:
@@ -118,7 +114,7 @@ def _serve(finding: dict[str, Any], pack: Pack) -> AbstractContextManager[Genera
         return nullcontext()
     from manglecp.toolhost import serve_facts
 
-    return serve_facts(pack, told=ShownLooking(), **finding)
+    return serve_facts(pack, told=GeneratorProgress(), **finding)
 
 
 def _setting(text: str) -> tuple[str, str]:

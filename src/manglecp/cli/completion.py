@@ -1,14 +1,53 @@
-"""``manglecp completion``: a script that teaches a shell to complete the words of this command."""
+"""``manglecp completion``: a script with which a shell completes verbs, options and intents, and the candidates."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
-from manglecp.cli import cli
-from manglecp.cli.outputs import write_text
+from manglecp.cli import VERBS, cli
+from manglecp.cli.output import write_text
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from manglecp.pack import Settings
+
+
+def verbs(incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
+
+
+def packs(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def intents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the intents that the pack's settings announce; its code is not run."""
+    # Behind an option that still lacks its value, click does not get to the arguments: they are all that it has left.
+    settings = _settings(context.params.get("target") or next(iter(context.args), None))
+    if settings is None:
+        return []
+    # One line each: zsh would take a second one for a word of its own.
+    return [
+        CompletionItem(one.name, help=" ".join(one.description.split()))
+        for one in settings.intents
+        if one.name.startswith(incomplete)
+    ]
+
+
+def _settings(target: object) -> Settings | None:
+    from manglecp.pack import PackError, read_outline
+
+    if not isinstance(target, str | Path):
+        return None
+    try:
+        return read_outline(Path(os.path.expanduser(target)))  # noqa: PTH111 - a home that nobody has is no error
+    except (PackError, OSError):
+        return None
+
 
 _VARIABLE = "_MANGLECP_COMPLETE"
 

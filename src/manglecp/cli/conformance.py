@@ -1,4 +1,4 @@
-"""``manglecp conformance``: test any server from outside, and report by requirement."""
+"""``manglecp conformance``: test a server from outside, and report by requirement."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from manglecp.cli import Trouble
-from manglecp.cli.outputs import Progress, json_text, write_lines, write_text
+from manglecp.cli.output import Progress, print_json, write_lines
 
 if TYPE_CHECKING:
     from manglecp.conformance import Report
-
-__all__ = ["command"]
 
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
 
@@ -81,14 +79,14 @@ def command(
     with Progress("testing"):
         report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
     if as_json:
-        write_text(json_text(report.document()) + "\n")
+        print_json(report.document())
     else:
-        write_lines(_told(report))
+        write_lines(_lines(report))
     ctx.exit(0 if report.conforms else 1)
 
 
-def _told(report: Report) -> list[str]:
-    """For people. Of a server that never said a word there is no more to tell than that."""
+def _lines(report: Report) -> list[str]:
+    """Shorten the report about a server that never answered."""
     lines = report.lines()
     if report.of("passed") or not any("the server did not answer" in row.reasons for row in report.rows):
         return lines

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from manglecp.cli.asking import pack_argument
-from manglecp.cli.places import Place, place_options
-from manglecp.cli.serving_options import DEFAULT, address, answering, bound_at, not_here, source_of, started
+from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options
+from manglecp.cli.serve import DEFAULT, address, bound_at, foreign_address_options, report_failures, source_of, started
 from manglecp.server import Listening, Refused, configure, is_loopback
 
 if TYPE_CHECKING:
     from manglecp.server import Core
 
-__all__ = ["command"]
-
-_SAID: Final = {
+_MESSAGES: Final = {
     "swapped": "serving the new edition",
     "same": "serving the same edition, read again",
     "broken": "still serving the old edition",
@@ -28,19 +25,19 @@ _SAID: Final = {
 @click.command("dev")
 @pack_argument
 @click.option("--http", "at", metavar="HOST:PORT", callback=address, help="Where to listen; 127.0.0.1:8000 by default.")
-@not_here
-@place_options
-def command(folder: Path, at: tuple[str, int] | None, place: Place) -> None:
+@foreign_address_options
+@runtime_options
+def command(folder: Path, at: tuple[str, int] | None, runtime: RuntimeOptions) -> None:
     """Serve PACK on this machine, and serve every edit of it as soon as it is saved.
 
     A broken edit is reported, and what was served before is served on, if anything was. Clients with a session are
     told of new editions.
     """
     configure("info", as_json=False)
-    answering(lambda: _serve(folder, at or DEFAULT, place))
+    report_failures(lambda: _serve(folder, at or DEFAULT, runtime))
 
 
-def _serve(folder: Path, at: tuple[str, int], place: Place) -> None:
+def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
     if not is_loopback(at[0]):
         raise Refused(f"{at[0]} can be reached by others; `manglecp serve` is for that")
     bound = bound_at(*at)
@@ -53,18 +50,18 @@ def _serve(folder: Path, at: tuple[str, int], place: Place) -> None:
     listening = Listening(host=at[0], port=at[1])
 
     async def watch(core: Core) -> None:
-        watching = asyncio.create_task(reload_on_change(core.serving, folder, told=lambda how: _say(_SAID[how])))
+        watching = asyncio.create_task(reload_on_change(core.serving, folder, told=lambda how: _print(_MESSAGES[how])))
         try:
             await core.serving.ready()
         except PackError as error:
             for problem in error.diagnostics:
-                _say(problem.render())
-            _say("waiting for a pack that works")
+                _print(problem.render())
+            _print("waiting for a pack that works")
         await watching
 
     with bound:
-        uvloop.run(serve_http(source_of(folder, place), listening, Who(), bound, watch=watch, started=started))
+        uvloop.run(serve_http(source_of(folder, runtime), listening, Who(), bound, watch=watch, started=started))
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     click.echo(text, err=True)

@@ -6,25 +6,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from manglecp.base.suggestions import closest_match
-from manglecp.cli import inputs
-from manglecp.cli.answering import Answer, Bounds, Engine, answer
-from manglecp.cli.explaining import Reply, choose, facts
-from manglecp.cli.outputs import report, write_text
+from manglecp.cli.evaluation import Answer, Bounds, Engine, Reply, answer, choose, facts
+from manglecp.cli.files import bounds_option, facts_option, files_argument, limit_option, now_option
+from manglecp.cli.output import report, suggestion, write_text
 from manglecp.mangle import Program, show_plan as plan_text
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile
 
-__all__ = ["command"]
-
 
 @click.command("eval")
-@inputs.files
-@inputs.facts
-@inputs.now
-@inputs.limit
-@inputs.bounds
+@files_argument
+@facts_option
+@now_option
+@limit_option
+@bounds_option
 @click.option("--pred", metavar="NAME", help="Print only the facts of this predicate.")
 @click.option(
     "--engine",
@@ -100,9 +96,8 @@ def _check_predicate(program: Program, wanted: str | None) -> None:
     known = {name for name, _ in program.predicates}
     if wanted is None or wanted in known:
         return
-    similar = closest_match(wanted, known)
-    hint = f" Did you mean {similar!r}?" if similar else ""
-    raise click.BadParameter(f"the program has no predicate {wanted!r}.{hint}", param_hint="'--pred'")
+    message = f"the program has no predicate {wanted!r}.{suggestion(wanted, known)}"
+    raise click.BadParameter(message, param_hint="'--pred'")
 
 
 def _show_cost(found: Answer[Reply]) -> None:

@@ -1,23 +1,27 @@
-"""Files that a verb is given, whatever is in them."""
+"""Files that verbs read and write, and the options of verbs that read programs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-__all__ = ["FILE", "STDIN", "read", "replace", "source_name"]
+if TYPE_CHECKING:  # verbs that read no program start without the language
+    from manglecp.base.diagnostic import Diagnostic
+    from manglecp.mangle import Fact, Program, Source
+    from manglecp.pack.factfiles import FactFile
 
 STDIN: Final = "-"
 
 
 class _File(click.Path):
-    """A pack in the place of its files is a slip that is worth a word."""
+    """A file. The refusal of a folder that is a pack names the pack's rules."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if Path(os.fspath(value)).is_dir():
@@ -31,44 +35,161 @@ FILE: Final = _File(exists=True, dir_okay=False, allow_dash=True)
 
 
 def source_name(file: str) -> str:
-    """How diagnostics name the file."""
+    """Return the name of the file in diagnostics."""
     return "<stdin>" if file == STDIN else file
 
 
-def read(file: str, most: int = -1) -> bytes:
-    """What is in a file; refused if that is more than ``most`` bytes, unless that is negative."""
+@contextmanager
+def open_binary(file: str) -> Iterator[IO[bytes]]:
+    """Open a file or standard input. Raises ``UsageError`` where it cannot be opened or read."""
     if file == STDIN and sys.stdin is None:
         raise click.UsageError("cannot read standard input: it is closed")
     try:
-        if most < 0:
-            return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
         with nullcontext(sys.stdin.buffer) if file == STDIN else Path(file).open("rb") as stream:
-            data = stream.read(most + 1)
+            yield stream
     except OSError as error:
         raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
-    if len(data) > most:
+
+
+def read(file: str, most: int = -1) -> bytes:
+    """Return the bytes of a file. Raises ``UsageError`` for more than ``most``, unless that is negative."""
+    with open_binary(file) as stream:
+        data = stream.read(most + 1 if most >= 0 else -1)
+    if 0 <= most < len(data):
         raise click.UsageError(f"{click.format_filename(file)} has more than {most:,} bytes")
     return data
 
 
-def replace(path: Path, lines: Iterable[bytes]) -> None:
-    """A new file in the place of the old one, whole or not at all. What is no file is written to."""
-    from tempfile import NamedTemporaryFile  # most verbs write none, and it takes a while to load
+def read_json(file: str, most: int = -1) -> Any:
+    """Decode a JSON file. Raises :class:`manglecp.wire.Fault` where it is none."""
+    from manglecp.wire import decode
 
+    return decode(read(file, most))
+
+
+def replace(path: Path, lines: Iterable[bytes], *, mode: int = 0o600) -> None:
+    """Replace a file atomically, or write to what is no regular file. Raises ``UsageError`` where that fails."""
     try:
         if path.exists() and not path.is_file():
             with path.open("wb") as out:
                 out.writelines(lines)
-            return
-        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
-            try:
-                new.writelines(lines)
-                new.flush()
-                os.fsync(new.fileno())
-                Path(new.name).replace(path)
-            except BaseException:
-                with suppress(OSError):
-                    Path(new.name).unlink()
-                raise
+        else:
+            replace_file(path, lines, mode)
     except OSError as error:
         raise click.UsageError(f"cannot write {click.format_filename(path)}: {error.strerror}") from None
+
+
+def replace_file(path: Path, lines: Iterable[bytes], mode: int) -> None:
+    """Write a temporary file and rename it, so that readers see the old file or the new one. Raises ``OSError``."""
+    from tempfile import NamedTemporaryFile  # most verbs write no file, and it is slow to load
+
+    with NamedTemporaryFile(dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as new:
+        try:
+            new.writelines(lines)
+            new.flush()
+            os.fsync(new.fileno())
+            Path(new.name).chmod(mode)
+            Path(new.name).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(new.name).unlink()
+            raise
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+def _instant(context: click.Context, parameter: click.Parameter, text: str | None) -> int:
+    """Convert RFC 3339 to nanoseconds since 1970; the default is the clock."""
+    if text is None:
+        return time.time_ns()
+    from manglecp.mangle import INT_MAX, INT_MIN, parse_rfc3339
+
+    ns = parse_rfc3339(text.strip().upper())
+    if ns is None:
+        example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
+        raise click.BadParameter(f"{text!r} is not a time such as {example}.", context, parameter)
+    if not INT_MIN < ns < INT_MAX:
+        message = f"{text!r} is out of range: times lie between 1677-09-21 and 2262-04-11."
+        raise click.BadParameter(message, context, parameter)
+    return ns
+
+
+def _fact_files(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[FactFile, ...]:
+    """Convert ``FILE``, or ``NAME=FILE`` for a table that is not named after its predicate."""
+    if not given:
+        return ()
+    from manglecp.pack.factfiles import FactFile
+
+    found = []
+    for text in given:
+        name, equals, file = text.partition("=")
+        named = bool(equals) and not Path(text).exists()
+        path = Path(file if named else text)
+        if not path.is_file():
+            message = f"there is no file {click.format_filename(path)!r}."
+            raise click.BadParameter(message, context, parameter)
+        found.append(FactFile(path, name if named else None))
+    return tuple(found)
+
+
+files_argument: Final = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
+now_option: Final = click.option(
+    "--now",
+    metavar="TIME",
+    callback=_instant,
+    help="The evaluation time in RFC 3339; by default the clock, read once.",
+)
+limit_option: Final = click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=10_000_000,
+    help="How many facts may be derived; by default 10,000,000.",
+)
+facts_option: Final = click.option(
+    "--facts",
+    "fact_files",
+    metavar="[NAME=]FILE",
+    multiple=True,
+    callback=_fact_files,
+    help="Facts of the server: .mg, .jsonl, .csv, .parquet or .sc, also with .gz. May be given several times.",
+)
+bounds_option: Final = click.option(
+    "--bounds",
+    type=click.Choice(["error", "off"]),
+    default="error",
+    help="Whether a violated type bound refuses the program (error) or is not looked for (off).",
+)
+
+
+def read_sources(names: Iterable[str]) -> list[Source]:
+    """Read program text. If one file is no text, raise a ``ParseError`` with every error of all files."""
+    from manglecp.mangle import ParseError, decode, parse
+
+    sources: list[Source] = []
+    broken: list[Diagnostic] = []
+    for name in names:
+        try:
+            sources.append(decode(source_name(name), read(name)))
+        except ParseError as error:
+            broken += error.diagnostics
+    if broken:
+        for source in sources:
+            try:
+                parse(source)
+            except ParseError as error:
+                broken += error.diagnostics
+        raise ParseError(broken)
+    return sources
+
+
+def read_fact_files(given: Sequence[FactFile], program: Program, *, check: bool) -> list[Fact]:
+    """Read the facts in these files. Raises ``UsageError`` for one that cannot be opened."""
+    from manglecp.pack.factfiles import read_facts
+
+    try:
+        return read_facts(given, program, check=check)
+    except OSError as error:
+        name = click.format_filename(error.filename) if error.filename else "a fact file"
+        raise click.UsageError(f"cannot read {name}: {error.strerror or error}") from None

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli import inputs
-from manglecp.cli.outputs import Progress, report, write_lines, write_text
+from manglecp.cli.files import STDIN, files_argument, read, replace_file, source_name
+from manglecp.cli.output import Progress, report, write_lines, write_text
 from manglecp.mangle import ParseError, decode, layout
-
-__all__ = ["command"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +21,7 @@ class _Formatted:
 
 
 @click.command("fmt")
-@inputs.files
+@files_argument
 @click.option(
     "--check", is_flag=True, help="Change nothing; list the files that would change, exit 1 if there are any."
 )
@@ -46,7 +41,7 @@ def command(files: tuple[str, ...], check: bool) -> None:
     report(broken)
     changed = [f for f in formatted if f.changed]
     if check:
-        write_lines(inputs.source_name(f.file) for f in changed)
+        write_lines(source_name(f.file) for f in changed)
     else:
         for result in formatted:
             _write(result)
@@ -55,31 +50,18 @@ def command(files: tuple[str, ...], check: bool) -> None:
 
 
 def _format(file: str) -> _Formatted:
-    data = inputs.read(file)
-    text = layout(decode(inputs.source_name(file), data))
+    data = read(file)
+    text = layout(decode(source_name(file), data))
     return _Formatted(file, text, text.encode() != data)
 
 
 def _write(result: _Formatted) -> None:
-    if result.file == inputs.STDIN:
+    if result.file == STDIN:
         write_text(result.text)
     elif result.changed:
+        path = Path(result.file).resolve()
         try:
-            _replace(Path(result.file).resolve(), result.text.encode())
+            replace_file(path, [result.text.encode()], path.stat().st_mode)
         except OSError as error:
             raise click.ClickException(f"cannot write {click.format_filename(result.file)}: {error.strerror}") from None
         click.echo(f"formatted {click.format_filename(result.file)}", err=True)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write all of it or nothing: readers see the old file or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    scratch = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        shutil.copymode(path, scratch)
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink()
-        raise

@@ -1,26 +1,24 @@
-"""``manglecp harness``: turns from logs, and what the harness makes of them.
-
-Exit status: 0 every turn was accepted, 1 one was rejected, 2 a file cannot be read as what it should be.
-"""
+"""``manglecp harness``: turns from logs, and their verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from manglecp.cli.files import FILE, source_name
-from manglecp.cli.harness_files import INVALID, Unreadable, documents, judged, read_object, write_file
-from manglecp.cli.outputs import Progress, count, json_text, write_lines
+from manglecp.cli.files import FILE, STDIN, open_binary, read_json, replace, source_name
+from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
 
-if TYPE_CHECKING:  # what judges is loaded by the verbs that judge
+if TYPE_CHECKING:
     from manglecp.harness import Judgement
 
-__all__ = ["command"]
 
 REJECTED: Final = 1
+INVALID: Final = 2
+LARGEST_TURN: Final = 64 * 1024 * 1024
+"""Bytes of the evidence of one turn."""
 SOURCES: Final = ("anthropic", "openai", "mcp", "jsonl")
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -35,8 +33,6 @@ def command() -> None:
 
 
 def _of_a_log(*, required: bool) -> Callable[[_Command], _Command]:
-    """The options of verbs that read logs."""
-
     def add(verb: _Command) -> _Command:
         for option in (
             click.option(
@@ -77,9 +73,9 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
             write_lines(lines)
         else:
             with Progress("reading"):
-                write_file(out, lines)
-    except Unreadable as error:
-        error.tell(as_json=False)
+                replace(out, (f"{line}\n".encode() for line in lines), mode=0o644)
+    except UnreadableFile as error:
+        error.report(as_json=False)
 
 
 # --- check -----------------------------------------------------------------------------------------------------------
@@ -119,8 +115,8 @@ def check(
             if source or policy or strict:
                 raise click.UsageError("--from, --policy and --strict go with --log")
             _check_turn(file, witness, as_json)
-    except Unreadable as error:
-        error.tell(as_json=as_json)
+    except UnreadableFile as error:
+        error.report(as_json=as_json)
 
 
 def _check_turn(file: str, witness: Path | None, as_json: bool) -> None:
@@ -128,14 +124,13 @@ def _check_turn(file: str, witness: Path | None, as_json: bool) -> None:
     if witness is not None:
         from manglecp.harness import witness_of
 
-        write_file(witness, [json_text(witness_of(judgement))])
+        replace(witness, [f"{json_text(witness_of(judgement))}\n".encode()], mode=0o644)
     write_lines([json_text(judgement.as_json())] if as_json else _lines(judgement))
     if judgement.result == "rejected":
         raise click.exceptions.Exit(REJECTED)
 
 
 def _lines(judgement: Judgement) -> Iterator[str]:
-    """A verdict for people."""
     yield f"{judgement.result}  {judgement.witness_id}"
     for finding in judgement.findings:
         yield f"{finding.failure.name}  {finding.where}"
@@ -154,7 +149,7 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
             where = f"turn {turn['number']} (line {turn['line']})"
             try:
                 judgement = judged(document, where)
-            except Unreadable as error:  # of one turn; the others have a verdict all the same
+            except UnreadableFile as error:  # of one turn; the others have a verdict all the same
                 counted["invalid"] += 1
                 click.echo(f"error: {error}", err=True)
                 yield json_text({**turn, **error.as_json()}) if as_json else f"{where}: invalid"
@@ -193,11 +188,11 @@ def verify(file: str, as_json: bool) -> None:
         try:
             outcome = verified(read_object(file))
         except InvalidEvidence as error:
-            raise Unreadable(source_name(file), error.path, error.message) from None
-    except Unreadable as error:
-        error.tell(as_json=as_json)
+            raise UnreadableFile(source_name(file), error.path, error.message) from None
+    except UnreadableFile as error:
+        error.report(as_json=as_json)
     if as_json:
-        write_lines([json_text(outcome.as_json())])
+        print_json(outcome.as_json())
     else:
         write_lines(
             [
@@ -211,3 +206,89 @@ def verify(file: str, as_json: bool) -> None:
         )
     if not outcome.holds:
         raise click.exceptions.Exit(REJECTED)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+class UnreadableFile(Exception):
+    """A file, a JSON pointer into it, perhaps a line number, and what is wrong there."""
+
+    def __init__(self, name: str, path: str, message: str, line: int | None = None) -> None:
+        super().__init__(f"{name}: {'' if line is None else f'line {line}: '}{path or '/'}: {message}")
+        self.path = path
+        self.message = message
+        self.line = line
+
+    def as_json(self) -> dict[str, Any]:
+        place = {} if self.line is None else {"line": self.line}
+        return {"result": "invalid", **place, "path": self.path, "message": self.message}
+
+    def report(self, *, as_json: bool) -> NoReturn:
+        """Print the error on standard error, with ``as_json`` also on standard output; end the verb with status 2."""
+        click.echo(f"error: {self}", err=True)
+        if as_json:
+            print_json(self.as_json())
+        raise click.exceptions.Exit(INVALID)
+
+
+def judged(document: Mapping[str, Any], name: str) -> Judgement:
+    """Judge this evidence. Raises :class:`UnreadableFile` where it is no evidence."""
+    from manglecp.harness import InvalidEvidence, judge
+
+    try:
+        return judge(document)
+    except InvalidEvidence as error:
+        raise UnreadableFile(name, error.path, error.message) from None
+
+
+def read_object(file: str) -> dict[str, Any]:
+    """Read a JSON object. Raises :class:`UnreadableFile` for anything else."""
+    from manglecp.wire import Fault
+
+    try:
+        value = read_json(file, LARGEST_TURN)
+    except Fault as fault:
+        raise UnreadableFile(source_name(file), "", fault.message) from None
+    if not isinstance(value, dict):
+        raise UnreadableFile(source_name(file), "", "an object belongs here")
+    return value
+
+
+def documents(log: str, source: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
+    """Yield the turns of a log, read lazily."""
+    from manglecp.harness.adapters import LogError, LogLimits, ingest as turns_of
+
+    limits = LogLimits()
+    bound, pinned = _policy(policy)
+    try:
+        with open_binary(log) as stream:
+            # A line that is too long arrives as a piece that is too long, and is refused as that.
+            lines = iter(lambda: stream.readline(limits.line + 1), b"")
+            yield from turns_of(lines, source, bound, pinned=pinned, strict=strict, limits=limits)
+    except LogError as error:
+        raise UnreadableFile(source_name(log), error.path, error.message, error.line) from None
+
+
+def _policy(name: str | None) -> tuple[Any, str | None]:
+    """Return a package and its pinned digest, or a mapping from a file."""
+    if name is None:
+        return None, None
+    if Path(name).is_file() or name == STDIN:
+        from manglecp.harness.adapters import CONSTRAINTS
+
+        given = read_object(name)
+        for member, value in given.items():
+            if member in CONSTRAINTS and not isinstance(value, dict):
+                raise UnreadableFile(source_name(name), f"/{member}", "an object belongs here")
+        return given, None
+    from manglecp.cli.policy import default_pin, load_package, load_pin
+    from manglecp.harness.policy import PolicyError
+
+    try:
+        package = load_package(name)
+        pin = load_pin(default_pin(name))
+    except PolicyError as error:
+        first = error.problems[0]
+        raise UnreadableFile(first.place.file, first.place.pointer, first.message) from None
+    return package, None if pin is None else pin.digest

@@ -1,4 +1,4 @@
-"""``manglecp intent``: declare an intent from the shell, and see which tools are proven for it."""
+"""``manglecp intent``: evaluate an intent, and print the tools that are proven for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from manglecp.cli.asking import (
+from manglecp.cli.completion import intents
+from manglecp.cli.options import (
     bold,
     identity_of,
     message_of,
@@ -20,9 +21,7 @@ from manglecp.cli.asking import (
     statement_options,
     who_options,
 )
-from manglecp.cli.completing import intents
-from manglecp.cli.looking import ShownLooking
-from manglecp.cli.outputs import Progress, write_lines, write_text
+from manglecp.cli.output import GeneratorProgress, Progress, write_lines, write_text
 from manglecp.cli.servers import Server, talk, target_argument, token_option
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
@@ -30,8 +29,6 @@ if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.mangle import External
     from manglecp.pack import Pack
     from manglecp.toolhost import Generated
-
-__all__ = ["command"]
 
 
 @click.command("intent")
@@ -147,7 +144,7 @@ def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: b
         write_text(encode(IntentResponse(id="shell", payload=found.result)).decode() + "\n")
         return
     from manglecp.base.text import escape_invisible
-    from manglecp.cli.intent_text import result_lines
+    from manglecp.cli.tool_text import result_lines
 
     for warning in found.warnings:
         click.echo(escape_invisible(f"warning: {warning.predicate}: {warning.message}"), err=True)
@@ -189,7 +186,7 @@ def _answer(
         write_text(encode(answer.response).decode() + "\n")
         return
     from manglecp.base.text import escape_invisible
-    from manglecp.cli.intent_text import lines
+    from manglecp.cli.tool_text import lines
 
     name = payload["intent"]["name"]
     known = [intent.name for intent in pack.settings.intents]
@@ -204,7 +201,7 @@ def _answer(
 
 
 def _mentioned(domain: Domain) -> list[str]:
-    """The intents that rules of the pack are about; none if one of them is about any."""
+    """Return the intents that rules of the pack name; none if a rule matches any intent."""
     from manglecp.mangle.syntax import Literal
 
     own = {source.name for source in domain.pack.sources}
@@ -218,7 +215,6 @@ def _mentioned(domain: Domain) -> list[str]:
 
 
 def _externals(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Mapping[str, External]:
-    """What answers external predicates, if there are any, until the answer is there."""
     if not pack.externals:
         return {}
     from manglecp.toolhost import serve_externals
@@ -228,9 +224,8 @@ def _externals(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Mapping
 
 
 def _generated(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Generated | None:
-    """What finds facts out, if the pack has any."""
     if not pack.generators:
         return None
     from manglecp.toolhost import serve_facts
 
-    return hosts.enter_context(serve_facts(pack, told=ShownLooking(), **finding))
+    return hosts.enter_context(serve_facts(pack, told=GeneratorProgress(), **finding))

@@ -1,8 +1,4 @@
-"""Facts from the command line, as a client would send them.
-
-Facts are written in Mangle (``--fact``, ``.mg``) or are those of the protocol (``.json``). Whether the pack takes them
-is not looked at here: that is the business of whoever receives the request.
-"""
+"""Facts and values from the command line, as a client would send them."""
 
 from __future__ import annotations
 
@@ -12,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from manglecp.cli.files import read, source_name
-from manglecp.cli.outputs import report
+from manglecp.cli.files import read, read_json, source_name
+from manglecp.cli.output import report
 from manglecp.mangle import MangleError, decode, instant_text
 from manglecp.wire import (
     Fault,
@@ -24,13 +20,11 @@ from manglecp.wire import (
     read_instant,
 )
 
-__all__ = ["given_facts", "value_of"]
-
 _MILLISECOND: Final = 1_000_000
 
 
 def value_of(text: str) -> Any:
-    """JSON if it is any, else the text itself: ``depth=quick`` needs no quotes."""
+    """Decode JSON; other text stands for itself, so that ``depth=quick`` needs no quotes."""
     try:
         return decode_json(text.encode())
     except (Fault, UnicodeEncodeError):
@@ -38,7 +32,7 @@ def value_of(text: str) -> Any:
 
 
 def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:
-    """The evaluation time, and everything that is stated. ``now`` in a fact is that time."""
+    """Return the evaluation time and the facts. ``now`` in a fact is that time."""
     written: list[Any] = []
     recorded_at: Any = None
     programs = []
@@ -62,7 +56,7 @@ def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> 
 
 
 def _instant(at: Any) -> int:
-    """A time as requests give it: text, milliseconds, or the clock."""
+    """Convert the time of a request: text, milliseconds, or "now"."""
     if at == "now":
         return time.time_ns() // _MILLISECOND * _MILLISECOND
     try:
@@ -73,9 +67,9 @@ def _instant(at: Any) -> int:
 
 
 def _recorded(file: str) -> tuple[list[Any], Any]:
-    """Facts of the protocol: an array, or a request that has some, with its time."""
+    """Read facts in the encoding of the protocol: an array, or a request with its time."""
     try:
-        document = decode_json(read(file))
+        document = read_json(file)
     except Fault as fault:
         raise click.UsageError(f"{click.format_filename(file)}: {fault}") from None
     payload = document.get("payload") if isinstance(document, dict) else None

@@ -1,22 +1,53 @@
-"""Where the issue memory of a command is, and what to say when it refuses."""
+"""The issue memory of a verb: its options, where it is stored, and the gate before each change."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from manglecp.store import Invalid, Refused, StoreError, open_database, place_of, system_clock
-from manglecp.store.issues import StoredIssues
+from manglecp.cli import issue_text as text
+from manglecp.cli.stores import as_json, refusing, user_name
+from manglecp.store import open_database, place_of, system_clock
+from manglecp.store.issues import StoredIssues, limits
 
 if TYPE_CHECKING:
-    from manglecp.store.issues import IssueMemory
+    from manglecp.harness import MutationReady
+    from manglecp.store.issues import Issue, IssueMemory
 
-__all__ = ["opened", "opened_store", "refusal"]
+
+database = click.option(
+    "--db",
+    metavar="STORE",
+    envvar="MANGLECP_ISSUES",
+    help="The issue memory: a path, sqlite:///PATH or postgresql://…; by default .manglecp/issues.db here or in the "
+    "nearest folder above.",
+)
+actor = click.option(
+    "--actor",
+    metavar="NAME",
+    envvar="MANGLECP_ACTOR",
+    default=user_name,
+    help="Who does it; by default $MANGLECP_ACTOR or the user.",
+)
+as_of = click.option("--as-of", metavar="N", type=click.IntRange(min=1), help="As it was just after event N.")
+fence = click.option("--fence", metavar="N", type=int, help="The fencing token of the lease, if there is one.")
+ttl = click.option(
+    "--ttl", metavar="SECONDS", type=int, default=limits.DEFAULT_TTL, help="How long the lease lasts; 3,600 by default."
+)
+issue_id = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a fresh one.")
+description = click.option("--description", metavar="TEXT", default="", help="What it is about.")
+priority = click.option(
+    "--priority", metavar="0-4", type=int, default=limits.DEFAULT_PRIORITY, help="0 is the most urgent; 2 by default."
+)
+labels = click.option("--label", "labels", metavar="LABEL", multiple=True, help="May be given several times.")
+note = click.option("--note", metavar="TEXT", default="", help="Added to the notes.")
+
 
 PLACE: Final = Path(".manglecp", "issues.db")
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look like others
@@ -24,24 +55,17 @@ _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look li
 
 @contextmanager
 def opened_store(db: str | None, *, create: bool = False) -> Iterator[StoredIssues]:
-    """The store of a command. Whatever the store refuses ends the command, with status 1 or 2."""
-    try:
+    """Open the store of a verb. What the store refuses ends the verb, with status 1 or 2."""
+    with refusing():
         store = StoredIssues(open_database(_locate(db, create=create)))
         try:
             yield store
         finally:
             store.close()
-    except Refused as error:
-        raise refusal(f"error[{error.code}]: {error}") from None
-    except Invalid as error:
-        raise click.UsageError(str(error)) from None
-    except StoreError as error:
-        raise refusal(f"error[store]: {error}") from None
 
 
 @contextmanager
 def opened(db: str | None, *, create: bool = False) -> Iterator[IssueMemory]:
-    """The issue memory of a command, on :func:`opened_store`."""
     from manglecp.store.issues import IssueMemory
 
     with opened_store(db, create=create) as store:
@@ -67,12 +91,107 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
     return path
 
 
-def refusal(message: str) -> click.exceptions.Exit:
-    """The end of a command that was understood and not done."""
-    click.echo(message, err=True)
-    return click.exceptions.Exit(1)
-
-
 def _new_id() -> str:
-    """Eight letters, about 10^12 ids; one that is taken is drawn again."""
+    """Draw eight letters, about 10^12 ids; one that is taken is drawn again."""
     return "i-" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
+
+
+_evidence = click.option(
+    "--evidence",
+    "evidence_file",
+    metavar="FILE",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="The turn that carries the change, as `manglecp harness check` takes it; - is standard input.",
+)
+_active_policy = click.option(
+    "--active-policy",
+    metavar="DIGEST",
+    envvar="MANGLECP_ACTIVE_POLICY",
+    help="The digest of the mutation policy in force.",
+)
+_pin = click.option(
+    "--pin",
+    "pin_file",
+    metavar="FILE",
+    envvar="MANGLECP_PIN",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The pin of the policy package in force, instead of --active-policy.",
+)
+
+
+class Gate(NamedTuple):
+    """What a change is made with: the memory, the right to change it, and the actor. Only evidence creates one."""
+
+    memory: IssueMemory
+    right: MutationReady
+    actor: str
+
+
+def gated(change: Callable[..., Issue]) -> Callable[..., None]:
+    """Return the verb that makes this change on evidence, and prints the changed issue."""
+
+    @_evidence
+    @_active_policy
+    @_pin
+    @actor
+    @as_json
+    @database
+    @wraps(change)
+    def verb(
+        *,
+        evidence_file: str,
+        active_policy: str | None,
+        pin_file: Path | None,
+        actor: str,
+        as_json: bool,
+        db: str | None,
+        **given: Any,
+    ) -> None:
+        in_force = _in_force(active_policy, pin_file)
+        with opened(db) as memory:
+            changed = change(Gate(memory, _right(evidence_file, in_force), actor), **given)
+        text.print_issue(changed, as_json)
+
+    return verb
+
+
+def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
+    """Return the digest of the mutation policy in force. Never taken from the evidence, which could choose its own."""
+    from manglecp.cli.policy import load_pin
+    from manglecp.harness.policy import PolicyError
+
+    if active_policy is not None:
+        return active_policy
+    if pin_file is None:
+        raise click.UsageError(
+            "say which mutation policy is in force: --pin FILE (MANGLECP_PIN) names the pin of the policy package, "
+            "--active-policy DIGEST (MANGLECP_ACTIVE_POLICY) the policy itself"
+        )
+    try:
+        pin = load_pin(pin_file)
+    except PolicyError as error:
+        raise click.UsageError(str(error)) from None
+    assert pin is not None  # the file is there
+    return pin.package.digests["mutation"]
+
+
+def _right(file: str, active_policy: str) -> MutationReady:
+    """Return the right that the evidence carries, or end the verb with every finding."""
+    from manglecp.cli.files import read_json, source_name
+    from manglecp.harness import Blocked, InvalidEvidence, ready_from
+    from manglecp.wire import Fault
+
+    try:
+        return ready_from(read_json(file), active_policy)
+    except (Fault, InvalidEvidence) as error:
+        message = error.message if isinstance(error, Fault) else str(error)
+        raise click.UsageError(f"{source_name(file)}: {message}") from None
+    except Blocked as blocked:
+        for finding in blocked.findings:
+            click.echo(
+                f"  {finding.failure.name} at {finding.where}: {finding.message}; {finding.failure.remedy}", err=True
+            )
+        why = "the evidence does not carry the change" if blocked.findings else "the turn asks for no mutation"
+        click.echo(f"error[blocked]: {blocked.state.title} is not reached: {why}", err=True)
+        raise click.exceptions.Exit(1) from None

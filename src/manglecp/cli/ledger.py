@@ -1,8 +1,7 @@
-"""``manglecp ledger``: the record of what happened, and whether it still is what was written."""
+"""``manglecp ledger``: show, verify and export the audit ledger."""
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from manglecp.cli.files import FILE, STDIN, replace
-from manglecp.cli.outputs import Progress, count, json_text, write_lines, write_text
-from manglecp.cli.stores import as_json, opened, store_option
+from manglecp.cli.files import FILE, STDIN, open_binary, replace
+from manglecp.cli.output import Progress, count, print_json, write_lines
+from manglecp.cli.stores import as_json, opened, read_head, store_option
 
 if TYPE_CHECKING:
-    from manglecp.base.hash_chain import Head
     from manglecp.store import Entry, Store, Transaction
-
-__all__ = ["command"]
 
 _PAGE = 1_000
 
@@ -60,13 +56,13 @@ def list_(
         else:
             found = list(deque(_matching(store, tx, limit, wanted), maxlen=limit))
     if as_json:
-        write_text(json_text([_document(entry) for entry in found]) + "\n")
+        print_json([_document(entry) for entry in found])
     else:
         write_lines(map(_line, found))
 
 
 def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str | None]) -> Iterator[Entry]:
-    """All entries that match; without conditions only those that can be among the last ones."""
+    """Yield the entries that match; without conditions only those that can be among the last ``limit``."""
     since = 0 if any(wanted.values()) else max(store.ledger.head(tx).seq - limit, 0)
     while page := store.ledger.rows(tx, since, _PAGE, **wanted):
         yield from page
@@ -88,7 +84,7 @@ def show(number: int, as_json: bool, where: str | None) -> None:
         click.echo(f"error[no_entry]: there is no entry {number}; the last one is {last}", err=True)
         raise click.exceptions.Exit(1)
     if as_json:
-        write_text(json_text(_document(entry)) + "\n")
+        print_json(_document(entry))
         return
     body = json.dumps(entry.body, ensure_ascii=True, indent=2).splitlines()
     write_lines(
@@ -109,9 +105,9 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
     """
     from manglecp.store import verify_export
 
-    head = None if expect is None else _read_head(expect)
+    head = None if expect is None else read_head("--expect", expect)
     if file is not None:
-        with _lines(file) as lines, Progress("verifying"):
+        with open_binary(file) as lines, Progress("verifying"):
             result = verify_export(lines, expect=head)
     else:
         with opened(where) as store, store.read_transaction() as tx, Progress("verifying"):
@@ -123,7 +119,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
             "head": f"{result.head.seq}:{result.head.row_hash}",
             "findings": result.findings,
         }
-        write_text(json_text(document) + "\n")
+        print_json(document)
     else:
         verdict = "ok" if result.sound else count(len(result.findings), "difference")
         entries = f"{result.entries:,} {'entry' if result.entries == 1 else 'entries'}"
@@ -146,34 +142,10 @@ def export(file: str, where: str | None) -> None:
                 replace(Path(file), lines)
 
 
-def _lines(file: str) -> Any:
-    """The lines of an export, one at a time: it may be long."""
-    from contextlib import nullcontext
-
-    if file == STDIN:
-        if sys.stdin is None:
-            raise click.UsageError("cannot read standard input: it is closed")
-        return nullcontext(sys.stdin.buffer)
-    try:
-        return Path(file).open("rb")
-    except OSError as error:
-        raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
-
-
-def _read_head(given: str) -> Head:
-    from manglecp.base.hash_chain import Head
-
-    number, colon, row_hash = given.partition(":")
-    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:
-        raise click.UsageError("--expect is a number and a hash, such as 12:sha256:4f53…")
-    return Head(int(number), row_hash)
-
-
-def _document(entry: Entry) -> dict[str, Any]:
+def _document(entry: Entry) -> Any:
     import msgspec
 
-    document: dict[str, Any] = msgspec.to_builtins(entry)
-    return document
+    return msgspec.to_builtins(entry)
 
 
 def _line(entry: Entry) -> str:
@@ -187,7 +159,6 @@ def _line(entry: Entry) -> str:
 
 
 def _gist(body: dict[str, Any]) -> str:
-    """The few members that say most, where there are any."""
     said = [f"step {body['step']}"] if "step" in body else []
     said += [str(body[name]) for name in ("tool", "action", "verdict", "status", "state", "code") if body.get(name)]
     return " ".join(said)

@@ -7,9 +7,7 @@ from pathlib import Path
 import click
 
 from manglecp.cli import Trouble
-from manglecp.cli.outputs import write_lines
-
-__all__ = ["command"]
+from manglecp.cli.output import write_lines
 
 
 @click.command("new")

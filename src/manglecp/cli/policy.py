@@ -1,8 +1,12 @@
-"""``manglecp policy``: what a package says, what is pinned, and how that changes."""
+"""``manglecp policy``: show, pin, compare and promote policy packages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -10,11 +14,11 @@ from typing import Any, Final, NoReturn, ParamSpec
 
 import click
 
-from manglecp.cli.files import FILE, read, source_name
-from manglecp.cli.outputs import count, json_text, write_lines
-from manglecp.cli.policy_files import default_pin, load_package, load_pin, locked, write_pin
+from manglecp.cli.files import FILE, read, replace, source_name
+from manglecp.cli.output import columns, count, json_text, print_json, write_lines
 from manglecp.harness import Blocked
 from manglecp.harness.policy import (
+    ENDINGS,
     Difference,
     Pin,
     PolicyError,
@@ -22,11 +26,60 @@ from manglecp.harness.policy import (
     Unchanged,
     differences,
     doubts,
+    observe,
     promote,
+    read_package,
+    read_pin,
     read_reports,
 )
 
-__all__ = ["command"]
+
+def load_package(name: str) -> PolicyPackage:
+    """Read the package in a folder, or the built-in one of that name. Raises :class:`.PolicyError`."""
+    folder = Path(name)
+    if not folder.is_dir():
+        if name == "observe":
+            return observe()
+        shown = click.format_filename(name)
+        raise click.UsageError(f"there is no folder {shown}; `observe` is a package that is built in")
+    files = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
+    return read_package({path.name: read(str(path)) for path in files})
+
+
+def default_pin(package: str) -> Path:
+    """Return the path beside the folder: a package must not vouch for itself."""
+    folder = Path(package)
+    if folder.name in ("", ".."):  # written as a way there, not as a name
+        folder = folder.resolve()
+    if not folder.name:
+        raise click.UsageError("say with --pin where the pin is")
+    return folder.with_name(f"{folder.name}.pin.json")
+
+
+def load_pin(path: Path) -> Pin | None:
+    """Return the pin, or None if nothing is pinned."""
+    return read_pin(read(str(path)), str(path)) if path.exists() else None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the folder of the pin."""
+    try:
+        folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise click.UsageError(f"cannot write {click.format_filename(path)}: {error.strerror}") from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)  # which gives up the lock
+
+
+def write_pin(path: Path, pin: Pin) -> None:
+    """Replace the pin atomically."""
+    text = json.dumps(pin.as_json(), ensure_ascii=False, indent=2, sort_keys=True) + "\n"
+    replace(path, [text.encode()], mode=0o644)
+
 
 REFUSED: Final = 1
 INVALID: Final = 2
@@ -55,7 +108,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON doc
 
 
 def _strictly(verb: Callable[P, None]) -> Callable[P, None]:
-    """What is wrong with a file is said in full, and the exit status is 2."""
+    """Report every problem of a file, with exit status 2."""
 
     @wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -70,7 +123,7 @@ def _strictly(verb: Callable[P, None]) -> Callable[P, None]:
 def _invalid(error: PolicyError, *, as_json: bool) -> NoReturn:
     if as_json:
         problems = [{"file": p.place.file, "pointer": p.place.pointer, "message": p.message} for p in error.problems]
-        _print_json({"result": "invalid", "problems": problems})
+        print_json({"result": "invalid", "problems": problems})
     else:
         for problem in error.problems:
             click.echo(f"error: {problem}", err=True)
@@ -88,7 +141,7 @@ def show(package: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
     found = load_package(package)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "result": "valid",
                 **_named(found),
@@ -98,8 +151,9 @@ def show(package: str, as_json: bool) -> None:
             }
         )
         return
-    lines = [(found.ref, found.digest), *((f"  {kind}", digest) for kind, digest in found.digests.items())]
-    _print_columns(lines)
+    write_lines(
+        columns([(found.ref, found.digest), *((f"  {kind}", digest) for kind, digest in found.digests.items())])
+    )
 
 
 # --- diff ----------------------------------------------------------------------------------------------------------
@@ -126,7 +180,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
     found = differences(before, after)
     if as_json:
         result = "differs" if found else "same"
-        _print_json({"result": result, "before": _named(before), "after": _named(after), **_as_json(found)})
+        print_json({"result": result, "before": _named(before), "after": _named(after), **_as_json(found)})
     else:
         write_lines(_differing(found) if found else [f"{after.ref} {after.digest}: nothing differs"])
     if found:
@@ -164,7 +218,7 @@ def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
 
 def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[Difference], *, as_json: bool) -> NoReturn:
     if as_json:
-        _print_json({"result": "refused", "pinned": _named(pinned.package), **_as_json(changed)})
+        print_json({"result": "refused", "pinned": _named(pinned.package), **_as_json(changed)})
     else:
         write_lines(_differing(changed))
         documents = count(len(changed), "document")
@@ -220,7 +274,7 @@ def _refuse_promotion(blocked: Blocked, notes: Sequence[str], *, as_json: bool) 
     if as_json:
         classes = sorted({finding.failure.name for finding in blocked.findings})
         findings = [finding.as_json() for finding in blocked.findings]
-        _print_json({"result": "rejected", "failureClasses": classes, "findings": findings, "notes": notes})
+        print_json({"result": "rejected", "failureClasses": classes, "findings": findings, "notes": notes})
     else:
         for finding in blocked.findings:
             click.echo(f"refused: {finding.failure.name}: {finding.message}; {finding.failure.remedy}", err=True)
@@ -246,7 +300,7 @@ def _named(package: PolicyPackage) -> dict[str, str]:
 
 def _print_pin(result: str, path: Path, pinned: Pin, *, as_json: bool) -> None:
     if as_json:
-        _print_json({"result": result, "pin": str(path), **_named(pinned.package), "head": pinned.head})
+        print_json({"result": result, "pin": str(path), **_named(pinned.package), "head": pinned.head})
     else:
         write_lines([f"{result}: {pinned.package.ref} {pinned.digest}", f"  in {path}, head {pinned.head}"])
 
@@ -276,12 +330,3 @@ def _differing(found: Iterable[Difference]) -> list[str]:
 
 def _shown(value: object) -> str:
     return "nothing" if value is None else json_text(value)
-
-
-def _print_columns(rows: Sequence[tuple[str, str]]) -> None:
-    width = max(len(name) for name, _ in rows)
-    write_lines(f"{name:{width}}  {value}" for name, value in rows)
-
-
-def _print_json(document: Mapping[str, Any]) -> None:
-    write_lines([json_text(document)])

@@ -7,25 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from manglecp.cli import inputs
-from manglecp.cli.answering import Bounds, answer
-from manglecp.cli.json_facts import json_facts
-from manglecp.cli.outputs import report, write_lines
+from manglecp.cli.evaluation import Bounds, answer, json_facts
+from manglecp.cli.files import FILE, STDIN, bounds_option, facts_option, limit_option, now_option
+from manglecp.cli.output import report, write_lines
 from manglecp.mangle import Program, Result, read_query
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile
 
-__all__ = ["command"]
-
 
 @click.command("query")
-@click.argument("files", metavar="FILE...", nargs=-1, type=inputs.FILE)
+@click.argument("files", metavar="FILE...", nargs=-1, type=FILE)
 @click.argument("query", metavar="QUERY")
-@inputs.facts
-@inputs.now
-@inputs.limit
-@inputs.bounds
+@facts_option
+@now_option
+@limit_option
+@bounds_option
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON, one a line, as a .jsonl file has them.")
 def command(
     files: tuple[str, ...],
@@ -41,7 +38,7 @@ def command(
     QUERY is an atom such as 'p(X, _)'. A variable that stands twice must match the same value, _ matches anything.
     Facts come in canonical text, sorted, one per line; if nothing matches, nothing is printed.
     """
-    if query == inputs.STDIN or Path(query).is_file():
+    if query == STDIN or Path(query).is_file():
         raise click.UsageError(f"{query!r} is a file, and the last argument is the query, such as 'p(X, _)'.")
     if not files:
         raise click.UsageError("Missing argument 'FILE...' in front of the query.")

@@ -1,30 +1,25 @@
-"""``manglecp run-log``: is the log of a run what was written, and does the run follow from it?
+"""``manglecp run-log``: verify the hash chain of a run log, and replay the run from it.
 
-Nothing is started: neither a policy nor an action. Exit status: 0 it is and it does, 1 not, 2 the command line was
-wrong.
+No policy and no action is started. Exit status: 0 the log is sound, 1 it is not, 2 wrong command line.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
 from manglecp.cli import files
-from manglecp.cli.outputs import Progress, count, json_text, write_lines
+from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
     from manglecp.runner import Verified
 
-__all__ = ["command"]
-
 _LONGEST_KEY: Final = 4_096
 _LONGEST_LOG: Final = 1 << 30
-"""Bytes. The records of a log are kept in memory while it is checked."""
+"""Bytes; the records of a log are held in memory while it is verified."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -34,7 +29,6 @@ def command() -> None:
 
 
 def _of_a_log(verb: _Command) -> _Command:
-    """What every verb is told of the log."""
     options = (
         click.argument("file", metavar="FILE", type=files.FILE),
         click.option("--head", metavar="HASH", help="The last hash, as it was kept elsewhere."),
@@ -93,7 +87,7 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
 
 @contextmanager
 def _lines(file: str) -> Iterator[Iterator[bytes]]:
-    """The lines of a log, one at a time, none longer than a line can be, and not more than a run can have written."""
+    """Yield the lines of a log lazily, with a limit on the length of each and of all."""
     from manglecp.runner import LONGEST
 
     def read(stream: IO[bytes]) -> Iterator[bytes]:
@@ -104,13 +98,8 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
                 raise click.UsageError(f"{files.source_name(file)} has more than {_LONGEST_LOG:,} bytes")
             yield line
 
-    if file == files.STDIN and sys.stdin is None:
-        raise click.UsageError("cannot read standard input: it is closed")
-    try:
-        with nullcontext(sys.stdin.buffer) if file == files.STDIN else Path(file).open("rb") as stream:
-            yield read(stream)
-    except OSError as error:
-        raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
+    with files.open_binary(file) as stream:
+        yield read(stream)
 
 
 def _key(file: str | None) -> bytes | None:
@@ -139,9 +128,8 @@ def _line(document: dict[str, Any]) -> str:
 
 
 def _refuse(file: str, line: int, reason: str, as_json: bool, **more: Any) -> NoReturn:
-    """Said on standard error to people, and on standard output to whoever asked for a document."""
     if as_json:
-        write_lines([json_text({"ok": False, "line": line, "error": reason, **more})])
+        print_json({"ok": False, "line": line, "error": reason, **more})
     else:
         click.echo(f"{files.source_name(file)}:{line}: {reason}", err=True)
         for name in ("recorded", "replayed"):

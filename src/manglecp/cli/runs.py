@@ -1,21 +1,23 @@
-"""``manglecp runs``: runs with effects, as their journal tells them, and what a person may say about them."""
+"""``manglecp runs``: runs with effects as their journal has them, and the decisions that some wait for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from manglecp.cli.files import FILE, read
-from manglecp.cli.outputs import json_text, write_lines, write_text
-from manglecp.cli.runs_resume import resume
-from manglecp.cli.stores import as_json, opened, operator_option, store_option, store_options
+from manglecp.cli.files import FILE, read_json
+from manglecp.cli.options import PACK, RuntimeOptions, refuse_pack, runtime_options
+from manglecp.cli.output import columns, count, print_json, write_lines
+from manglecp.cli.stores import as_json, opened, operator_option, refusing, store_option, store_options
 
 if TYPE_CHECKING:
-    from manglecp.store import Verdict
+    import asyncio
 
-__all__ = ["command"]
+    from manglecp.store import Shown, Step, Store, Verdict
+
 
 STATES = ("running", "needs_decision", "succeeded", "failed", "cancelled")
 
@@ -35,16 +37,15 @@ def command() -> None:
 @store_option
 def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> None:
     """List runs, the newest first."""
-    from manglecp.cli.runs_text import run_document, table
     from manglecp.store import RunState
 
     with opened(where) as store, store.read_transaction() as tx:
         found = store.runs.list(tx, None if state is None else RunState(state), limit)
         shown = [one for run in found if (one := store.runs.show(tx, run.run_id)) is not None]
     if as_json:
-        write_text(json_text([run_document(one) for one in shown]) + "\n")
+        print_json([_document(one) for one in shown])
     else:
-        write_lines(table(shown))
+        write_lines(_table(shown))
 
 
 @command.command("show", short_help="Show one run: its steps, and what to decide.")
@@ -53,7 +54,6 @@ def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> No
 @store_option
 def show(run: str, as_json: bool, where: str | None) -> None:
     """Show one run: its steps, how each of them ended, and what to decide."""
-    from manglecp.cli.runs_text import detail, run_document
     from manglecp.store import NoRun
 
     with opened(where) as store, store.read_transaction() as tx:
@@ -61,9 +61,9 @@ def show(run: str, as_json: bool, where: str | None) -> None:
         if found is None:
             raise NoRun(run)
     if as_json:
-        write_text(json_text(run_document(found, steps=True)) + "\n")
+        print_json(_document(found, steps=True))
     else:
-        write_lines(detail(found))
+        write_lines(_detail(found))
 
 
 @command.command("decide")
@@ -106,7 +106,7 @@ def decide(
     with opened(where, key_file) as store:
         state = decide_run(store, run, verdict, by, step=step, output=output)
     if as_json:
-        write_text(json_text({"run": run, "verdict": verdict, "state": state.value}) + "\n")
+        print_json({"run": run, "verdict": verdict, "state": state.value})
         return
     lines = [f"run {run}: {state.value}"]
     if state.value == "running":
@@ -116,9 +116,6 @@ def decide(
     write_lines(lines)
 
 
-command.add_command(resume)
-
-
 def _verdict(happened: bool, did_not: bool, abort: bool) -> Verdict:
     if happened + did_not + abort != 1:
         raise click.UsageError("decide one thing: --happened, --did-not or --abort")
@@ -126,12 +123,193 @@ def _verdict(happened: bool, did_not: bool, abort: bool) -> Verdict:
 
 
 def _output(file: str) -> bytes:
-    """In the form in which outputs are kept."""
     import msgspec
 
-    from manglecp.wire import Fault, decode
+    from manglecp.wire import Fault
 
     try:
-        return msgspec.json.encode(decode(read(file)))
+        return msgspec.json.encode(read_json(file))
     except Fault as fault:
         raise click.UsageError(f"{click.format_filename(file)}: {fault}") from None
+
+
+# --- resume -----------------------------------------------------------------------------------------------------------
+
+
+@command.command("resume", short_help="Carry out a run here that nobody else carries out.")
+@click.argument("run", metavar="RUN")
+@click.argument("folder", metavar="PACK", type=PACK)
+@operator_option
+@runtime_options
+@click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
+def resume(
+    run: str,
+    folder: Path,
+    by: str,
+    runtime: RuntimeOptions,
+    as_json: bool,
+) -> None:
+    """Carry out RUN here, with the PACK that it belongs to, if nobody else does; print what came of it.
+
+    A run that waits for a decision with nothing in doubt is let go on: that is a decision too, and an entry in the
+    ledger under your name. Ctrl-C cancels between two steps. The exit status is 0 if the run succeeded, 130 if it was
+    cancelled, else 1.
+    """
+    import asyncio
+
+    from manglecp.pack import PackError
+
+    with refusing():
+        try:
+            status = asyncio.run(_resume(run, folder, by, runtime, as_json=as_json))
+        except PackError as error:
+            refuse_pack(error)
+    raise click.exceptions.Exit(status)
+
+
+async def _resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, *, as_json: bool) -> int:
+    import asyncio
+
+    from manglecp.cli.invocation import interruptible, keep_failures, print_answer, status_of
+    from manglecp.cli.output import Progress
+    from manglecp.invoke import decoded, open_packs
+
+    overheard: list[str] = []
+    with Progress("loading") as progress:
+        async with open_packs([folder], on_failure=keep_failures(overheard), **runtime) as opened:
+            (invoker,) = opened.invokers
+            identity = _ready(opened.store, run, invoker.domain.digest, by)
+            progress.doing = "running"
+            with interruptible() as cancel:
+                asking = asyncio.create_task(_ask_to_cancel(cancel, opened.store, run, identity))
+                try:
+                    taken = await invoker.take_over(run)
+                finally:
+                    asking.cancel()
+            if taken is None:
+                _ready(opened.store, run, invoker.domain.digest, by)
+                raise click.ClickException(f"run {run} was taken up by somebody else just now")
+            with opened.store.read_transaction() as tx:
+                kept = opened.store.runs.answer(tx, run)
+    if kept is None:
+        raise click.ClickException(f"run {run} is over, and its answer is kept no longer")
+    answer = decoded(kept)
+    print_answer(answer, as_json=as_json, overheard=overheard)
+    return status_of(answer)
+
+
+async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity: str) -> None:
+    """Record the request to cancel in the store, which the executor reads before the next step."""
+    await cancel.wait()
+    with store.write_transaction() as tx:
+        store.runs.ask_cancel(tx, run, identity)
+
+
+def _ready(store: Store, run: str, digest: str, by: str) -> str:
+    """Return the identity of a run that can be claimed here. Raises what to do about one that cannot."""
+    from manglecp.invoke import decide, doubted_step
+    from manglecp.store import NoRun, NotOpen, RunState
+
+    with store.read_transaction() as tx:
+        shown = store.runs.show(tx, run)
+        now_ms = tx.now_ms()
+    if shown is None:
+        raise NoRun(run)
+    found = shown.run
+    if found.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
+        raise NotOpen(f"run {run} is over: it {found.state.value.replace('cancelled', 'was cancelled')}")
+    if found.pack_digest != digest:
+        raise NotOpen(
+            f"run {run} belongs to another edition of the pack, or to another pack: {found.pack_digest}. "
+            "Give the files as they were then, with the same --set"
+        )
+    if found.state == RunState.NEEDS_DECISION:
+        doubted = doubted_step(shown)
+        if doubted is not None:
+            raise NotOpen(f"step {doubted} of run {run} is in doubt: see `manglecp runs show {run}`, and decide first")
+        decide(store, run, "resume", by)
+    elif found.claim_until_ms > now_ms:
+        seconds = -(-(found.claim_until_ms - now_ms) // 1_000)
+        raise NotOpen(f"run {run} is carried out by {found.owner}; if that process is gone, try again in {seconds} s")
+    return found.identity
+
+
+# --- text, without the values of steps: those may be sealed -----------------------------------------------------------
+
+
+def _time(at_ms: int) -> str:
+    from manglecp.mangle import instant_text
+
+    return instant_text(at_ms * 1_000_000)
+
+
+def _document(shown: Shown, *, steps: bool = False) -> dict[str, Any]:
+    import msgspec
+
+    document: dict[str, Any] = {"tool": _tool(shown), **msgspec.to_builtins(shown.run)}
+    for name in ("created_ms", "touched_ms", "ended_ms"):
+        at_ms = document.pop(name)
+        document[name.removesuffix("_ms") + "_at"] = None if at_ms is None else _time(at_ms)
+    if steps:
+        hidden = ("input", "output", "note")
+        rows = map(msgspec.to_builtins, shown.steps)
+        document["steps"] = [{name: value for name, value in row.items() if name not in hidden} for row in rows]
+    return document
+
+
+def _table(runs: Sequence[Shown]) -> Iterator[str]:
+    if not runs:
+        yield "There are no such runs."
+        return
+    yield from _columns(("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT"), map(_row, runs))
+
+
+def _row(shown: Shown) -> tuple[str, ...]:
+    run = shown.run
+    about = run.code or "-" if run.step is None else f"step {run.step}: {run.code}"
+    return (run.run_id, run.state.value, _tool(shown), run.identity, _time(run.created_ms), about)
+
+
+def _detail(shown: Shown) -> Iterator[str]:
+    from manglecp.base.text import escape_invisible
+    from manglecp.cli.tool_text import what_to_decide
+    from manglecp.invoke import doubted_step
+    from manglecp.store import RunState
+
+    run = shown.run
+    yield escape_invisible(f"run {run.run_id}: {run.state.value}{f', {run.code}' if run.code else ''}")
+    yield escape_invisible(f"  {_tool(shown)} for {run.identity}, accepted {_time(run.created_ms)}")
+    yield f"  pack {run.pack_digest}"
+    if run.ended_ms is not None:
+        yield f"  ended {_time(run.ended_ms)}"
+    elif run.owner is not None:
+        yield escape_invisible(f"  carried out by {run.owner}, claimed until {_time(run.claim_until_ms)}")
+    elif run.state == RunState.RUNNING:
+        yield "  carried out by nobody; a worker of its pack takes it up"
+    if run.takeovers:
+        yield f"  taken over {count(run.takeovers, 'time')} since a step of it was last done"
+    if run.cancel:
+        yield "  somebody asked to cancel it"
+    if shown.steps:
+        yield ""
+        yield from _columns(("STEP", "ACTION", "STATE", "CODE", "BY"), map(_step_row, shown.steps))
+    if run.state == RunState.NEEDS_DECISION:
+        yield ""
+        yield from (line.removeprefix("  ") for line in what_to_decide(run.run_id, doubted_step(shown)))
+
+
+def _step_row(step: Step) -> tuple[str, ...]:
+    number = f"{step.number}{' undo' if step.kind == 'undo' else ''}{f' #{step.attempt}' if step.attempt > 1 else ''}"
+    return (number, step.action, step.state.value, step.code or "-", step.decided_by or "-")
+
+
+def _tool(shown: Shown) -> str:
+    import json
+
+    return str(json.loads(shown.admission)["tool"])
+
+
+def _columns(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    from manglecp.base.text import escape_invisible
+
+    return map(escape_invisible, columns([headings, *rows]))

@@ -6,11 +6,9 @@ import json
 
 import click
 
-from manglecp.cli.outputs import write_lines
+from manglecp.cli.output import write_lines
 from manglecp.wire import TYPES, all_schemas, did_you_mean, schema
 from manglecp.wire.messages import CLIENT_TYPES
-
-__all__ = ["command"]
 
 
 @click.command("schema")

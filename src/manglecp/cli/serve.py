@@ -2,45 +2,249 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
 from manglecp.cli import Trouble
-from manglecp.cli.asking import pack_argument
-from manglecp.cli.places import Place, place_options
-from manglecp.cli.serving_options import (
-    DEFAULT,
-    FILE,
-    Limits,
-    address,
-    answering,
-    bound_at,
-    limit_options,
-    log_options,
-    not_here,
-    settings_of,
-    shared_figures,
-    source_of,
-    started_in,
-    status_of,
-    who_of,
-)
-from manglecp.server import Listening, refuse_open
+from manglecp.cli.options import RuntimeOptions, pack_argument, refuse_pack, runtime_options
+from manglecp.cli.stores import refusing
+from manglecp.server import Listening, Refused, refuse_open
 
 if TYPE_CHECKING:
+    import socket
     from asyncio import AbstractEventLoop
 
-__all__ = ["command"]
+    from manglecp.server import Network, ServerSettings, Source, Who
+
+
+_HELP: Final = {
+    errno.EADDRINUSE: "; another process has this port. Take another with --http HOST:PORT (port 0 is a free one)",
+    errno.EACCES: "; ports below 1024 are for administrators. Take a higher one with --http HOST:PORT",
+    errno.EADDRNOTAVAIL: "; it is no address of this machine. 127.0.0.1 is, and 0.0.0.0 stands for all of them",
+}
+EXTRA: Final = "manglecp[server]"
+DEFAULT: Final = ("127.0.0.1", 8_000)
+FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def address(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[str, int] | None:
+    """``HOST:PORT``, ``[::1]:PORT`` or ``:PORT`` of this machine."""
+    if given is None:
+        return None
+    host, colon, port = given.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise click.BadParameter(f"{given!r} is not HOST:PORT, such as 127.0.0.1:8000.", context, parameter)
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    return host or DEFAULT[0], int(port)
+
+
+def _refuse_foreign(context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        raise click.UsageError("host and port are one option here: say --http HOST:PORT", context)
+
+
+foreign_address_options: Final = click.option(
+    "--port", "--host", "--bind", hidden=True, expose_value=False, callback=_refuse_foreign
+)
+"""The names that other servers give to --http; the refusal names the right one."""
+
+
+def bound_at(host: str, port: int) -> socket.socket:
+    """Return a listening socket. The error says what to do where the address cannot be bound."""
+    import socket
+
+    from manglecp.server import bind
+
+    try:
+        return bind(host, port)
+    except OSError as error:
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        what = _HELP.get(error.errno or 0, "")
+        if isinstance(error, socket.gaierror):
+            what = "; it has to be a name or an address of this machine"
+        raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{what}") from None
+
+
+def _format() -> str:
+    return "text" if sys.stderr is not None and sys.stderr.isatty() else "json"
+
+
+def log_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``log_level`` and ``log_format``."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        envvar="MANGLECP_LOG_LEVEL",
+        help="What is logged to standard error; info by default.",
+    )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(["json", "text"]),
+        default=_format,
+        envvar="MANGLECP_LOG_FORMAT",
+        help="One JSON object a line, or text for people, which is the default at a terminal.",
+    )
+    return level(form(function))
+
+
+def source_of(folder: Path, runtime: RuntimeOptions) -> Source:
+    from manglecp.server import Source
+
+    return Source(folder=folder, **runtime)
+
+
+def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
+    """Return the authentication: none where neither is given. Raises ``UsageError`` for bad tokens or keys."""
+    from manglecp.server import Who
+
+    if tokens is None and jwt is None:
+        return Who()
+    from manglecp.server import TokensError
+
+    try:
+        return Who.of(tokens, jwt)
+    except (TokensError, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+class Limits(TypedDict):
+    config: Path | None
+    proxies: tuple[Network, ...]
+    drain_seconds: int | None
+
+
+def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``limits``, from --config and the options that override it."""
+
+    @wraps(function)
+    def limited(
+        *args: Any, config: Path | None, proxies: tuple[Network, ...], drain_seconds: int | None, **more: Any
+    ) -> Any:
+        limits = Limits(config=config, proxies=proxies, drain_seconds=drain_seconds)
+        return function(*args, limits=limits, **more)
+
+    config = click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml.")
+    proxy = click.option(
+        "--trusted-proxy",
+        "proxies",
+        metavar="ADDRESS|NET",
+        multiple=True,
+        callback=_networks,
+        help="A proxy that is believed when it says where a request came from (X-Forwarded-For and -Proto).",
+    )
+    drain = click.option(
+        "--drain-seconds",
+        metavar="SECONDS",
+        type=click.IntRange(1, 3_600),
+        help="How long what is under way has to end after SIGTERM; 30 by default.",
+    )
+    return config(proxy(drain(limited)))
+
+
+def _networks(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[Network, ...]:
+    if not given:
+        return ()
+    from manglecp.server import network_of
+
+    try:
+        return tuple(map(network_of, given))
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", context, parameter) from None
+
+
+def settings_of(limits: Limits, *, processes: int = 1) -> ServerSettings:
+    """Return the settings of each of so many processes."""
+    from dataclasses import replace
+
+    from manglecp.server import ServerSettings
+
+    settings = ServerSettings()
+    if limits["config"] is not None:
+        from manglecp.server import load_server_settings
+
+        settings = load_server_settings(limits["config"])
+    if limits["drain_seconds"] is not None:
+        settings = replace(settings, grace=float(limits["drain_seconds"]))
+    trusted = (*settings.trusted_proxies, *limits["proxies"])
+    return replace(settings, trusted_proxies=trusted).of_one_of(processes)
+
+
+def started(url: str) -> None:
+    click.echo(f"serving at {url}", err=True)
+
+
+def started_in(log_format: str) -> Callable[[str], None]:
+    """Return what announces the address: a line of text, or a JSON record where logs are JSON and not on a terminal."""
+    at_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return _logged if log_format == "json" and not at_terminal else started
+
+
+def _logged(url: str) -> None:
+    import logging
+
+    at = ("manglecp.server", logging.INFO, "", 0, "serving at %s", (url,), None)
+    logging.getLogger("manglecp.server").handle(logging.getLogger().makeRecord(*at, extra={"url": url}))
+
+
+def report_failures(work: Callable[[], None]) -> None:
+    """Report what keeps the server from starting."""
+    from manglecp.pack import PackError
+
+    with refusing():
+        try:
+            work()
+        except PackError as error:
+            refuse_pack(error)
+        except Refused as error:
+            raise click.UsageError(str(error)) from None
+        except ModuleNotFoundError as error:
+            raise click.ClickException(f"{error.name} is missing; install {EXTRA}") from None
+
+
+def status_of(work: Callable[[], None]) -> int:
+    """Run in a forked process: print an error, and return the exit status."""
+    try:
+        work()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return 0
+
+
+@contextlib.contextmanager
+def shared_metrics() -> Iterator[Callable[[int], None]]:
+    """Share metrics between processes in a folder; yields what to call with the pid of one that ended."""
+    import tempfile
+
+    variable = "PROMETHEUS_MULTIPROC_DIR"
+    with tempfile.TemporaryDirectory(prefix="manglecp-metrics-") as folder:
+        os.environ[variable] = folder
+
+        def forget(pid: int) -> None:
+            for left in Path(folder).glob(f"gauge_live*_{pid}.db"):
+                left.unlink(missing_ok=True)
+
+        try:
+            yield forget
+        finally:
+            del os.environ[variable]
 
 
 @click.command("serve")
 @pack_argument
 @click.option("--http", "at", metavar="HOST:PORT", callback=address, help="Where to listen; 127.0.0.1:8000 by default.")
-@not_here
+@foreign_address_options
 @click.option("--stdio", is_flag=True, help="Talk over the standard streams instead, to whoever started this.")
 @click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="How many processes listen.")
 @click.option("--host-name", "hosts", metavar="NAME", multiple=True, help="A name that clients know this server by.")
@@ -57,7 +261,7 @@ __all__ = ["command"]
 @click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="How long the manifest may be kept.")
 @limit_options
 @log_options
-@place_options
+@runtime_options
 def command(
     folder: Path,
     at: tuple[str, int] | None,
@@ -78,7 +282,7 @@ def command(
     limits: Limits,
     log_level: str,
     log_format: str,
-    place: Place,
+    runtime: RuntimeOptions,
 ) -> None:
     """Serve PACK: HTTP and WebSocket (at /ws) on one address, or the standard streams.
 
@@ -89,7 +293,7 @@ def command(
     """
     if stdio and (at is not None or workers > 1):
         raise click.UsageError("--stdio has one client and no address: leave --http and --workers out.")
-    if workers > 1 and place["where"] == ":memory:":
+    if workers > 1 and runtime["where"] == ":memory:":
         raise click.UsageError("Several processes need a store that they can share; :memory: is not.")
     if tls_key is not None and certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
@@ -106,12 +310,12 @@ def command(
         max_age=max_age,
     )
     if stdio:
-        answering(lambda: _streams(folder, place, tokens, jwt, limits, log_level, log_format))
+        report_failures(lambda: _streams(folder, runtime, tokens, jwt, limits, log_level, log_format))
     else:
         from manglecp.server import configure
 
         configure(log_level, as_json=log_format == "json")
-        answering(lambda: _listen(folder, place, listening, workers, tokens, jwt, limits, log_format))
+        report_failures(lambda: _listen(folder, runtime, listening, workers, tokens, jwt, limits, log_format))
 
 
 def _jwt(
@@ -127,7 +331,7 @@ def _jwt(
 
 def _listen(
     folder: Path,
-    place: Place,
+    runtime: RuntimeOptions,
     listening: Listening,
     workers: int,
     tokens: Path | None,
@@ -139,7 +343,7 @@ def _listen(
     if listening.certificate is not None:
         from manglecp.server import Tls
 
-        Tls(listening.certificate, listening.key or listening.certificate).context()  # or it says what is wrong
+        Tls(listening.certificate, listening.key or listening.certificate).context()  # raises what is wrong
     bound = bound_at(listening.host, listening.port)
 
     def serve() -> None:
@@ -147,7 +351,7 @@ def _listen(
 
         from manglecp.server import serve_http
 
-        source, who, settings = source_of(folder, place), who_of(tokens, jwt), settings_of(limits, processes=workers)
+        source, who, settings = source_of(folder, runtime), who_of(tokens, jwt), settings_of(limits, processes=workers)
         uvloop.run(serve_http(source, listening, who, bound, settings=settings, started=started_in(log_format)))
 
     if workers == 1:
@@ -156,25 +360,25 @@ def _listen(
         return
     from manglecp.server import run_workers
 
-    with bound, shared_figures() as forget:
-        raise click.exceptions.Exit(run_workers(workers, lambda: status_of(lambda: answering(serve)), forget))
+    with bound, shared_metrics() as forget:
+        raise click.exceptions.Exit(run_workers(workers, lambda: status_of(lambda: report_failures(serve)), forget))
 
 
 def _streams(
     folder: Path,
-    place: Place,
+    runtime: RuntimeOptions,
     tokens: Path | None,
     jwt: dict[str, object] | None,
     limits: Limits,
     level: str,
     form: str,
 ) -> None:
-    """The manifest goes out before the engine is loaded."""
+    """Serve standard streams. The manifest is written before the engine is loaded."""
     from manglecp.pack import outlined, read_outline
     from manglecp.server import Streams, described
     from manglecp.wire import encode
 
-    if sys.stdin is None or sys.stdout is None:  # closed by whoever started us
+    if sys.stdin is None or sys.stdout is None:  # closed by the parent process
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
     outline, who = read_outline(folder), who_of(tokens, jwt)
     streams = Streams.claim()
@@ -182,7 +386,7 @@ def _streams(
     try:
         streams.write(said)
     except BrokenPipeError:
-        raise click.exceptions.Exit(1) from None  # whoever started us is gone
+        raise click.exceptions.Exit(1) from None  # the parent process is gone
     except OSError as error:
         raise Trouble(f"cannot write the manifest: {error.strerror}") from None
 
@@ -194,13 +398,13 @@ def _streams(
 
     from manglecp.server import serve_streams
 
-    source, settings = source_of(folder, place), settings_of(limits)
+    source, settings = source_of(folder, runtime), settings_of(limits)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve_streams(source, who, streams, outline=outline, said=said, settings=settings))
 
 
 def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
-    """uvloop makes a server quicker, and is no part of the smallest installation."""
+    """Return uvloop's factory where it is installed."""
     try:
         import uvloop
     except ImportError:

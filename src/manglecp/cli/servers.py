@@ -1,16 +1,13 @@
-"""A server in the place of a pack: its address, who asks, and how a person's consent is signed.
-
-``PACK|URL`` is a folder or an address. What belongs to a pack on this machine (who asks, its parameters, its store)
-cannot be said to a server, and is refused. A server on this machine that the same user runs knows the user's own
-confirmation secret; others take one that came with the credential.
-"""
+"""A server in the place of a pack: its address, the caller's credential, and how an approval is signed."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import signal
+import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,25 +15,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from manglecp.cli.completing import packs
-from manglecp.cli.consenting import agreed
-from manglecp.cli.packs import PackFolder
+from manglecp.cli.completion import packs
+from manglecp.cli.options import PackFolder
 
-if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
+if TYPE_CHECKING:
     from manglecp.client import Client, OnConfirm, Question
     from manglecp.wire import WireError
 
-__all__ = [
-    "Person",
-    "Server",
-    "as_wire_error",
-    "asked_at_terminal",
-    "question_lines",
-    "server_options",
-    "talk",
-    "target_argument",
-    "token_option",
-]
 
 T = TypeVar("T")
 _ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
@@ -46,12 +31,11 @@ _CREDENTIALS: Final = {
     "auth_required": ": set MANGLECP_TOKEN, or give --token",
     "auth_invalid": "; whoever runs the server hands out what belongs into MANGLECP_TOKEN or --token",
 }
-"""What to do about errors that are about who asks."""
 _HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def _target(context: click.Context, parameter: click.Parameter, given: str) -> Path | str:
-    if _ADDRESS.match(given) or context.resilient_parsing:  # what somebody is still typing is nobody's mistake
+    if _ADDRESS.match(given) or context.resilient_parsing:  # during completion
         return given
     return _PACK.convert(given, parameter, context)
 
@@ -61,17 +45,17 @@ target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the command line says of a server."""
+    """The options about a server."""
 
     token: str | None = field(default=None, repr=False)
     secret_file: Path | None = None
 
     def refuse_for_pack(self, context: click.Context) -> None:
-        """A token on the command line is for a server; one in the environment may be there for another time."""
+        """Refuse the options of servers; a token in the environment is ignored."""
         _refuse(context, "A pack on this machine knows who asks", "token", "secret_file")
 
     def refuse_others(self, context: click.Context, *names: str) -> None:
-        """Parameters that mean nothing to a server."""
+        """Refuse options that a server decides itself."""
         _refuse(context, "A server decides this itself", *names)
 
 
@@ -96,26 +80,40 @@ _secret: Final = click.option(
 
 
 def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``token`` and ``secret_file``."""
+    """Add ``token`` and ``secret_file``."""
     return token_option(_secret(function))
 
 
-# --- consent ---------------------------------------------------------------------------------------------------------
+# --- approval --------------------------------------------------------------------------------------------------------
+
+
+def agreed(lines: Iterable[str]) -> bool | None:
+    """Show these lines and prompt; None without a terminal."""
+    from manglecp.base.text import escape_invisible
+
+    for line in lines:
+        click.echo(escape_invisible(line), err=True)
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C interrupts the prompt at once
+    try:
+        return click.confirm("Do it?", default=False, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who agrees to what tools do. ``ask`` shows a question and waits for an answer."""
+    """The approver. ``ask`` shows a question and returns the answer. ``url`` is None for a pack on this machine."""
 
     url: str | None
-    """Where the server is; None for a pack on this machine."""
     server: Server
     who: str | None
     ask: Callable[[Question], bool | Awaitable[bool]]
     clock: Callable[[], int] = time.time_ns
 
     def on_confirm(self) -> OnConfirm:
-        """For one invocation, about which nobody is asked twice."""
+        """Return the callback for one invocation, which prompts at most once."""
         from manglecp.client import Refused
 
         asked: list[Question] = []
@@ -165,7 +163,6 @@ def _read_secret(file: Path) -> bytes:
 
 
 def question_lines(question: Question) -> Iterator[str]:
-    """What a person should know before they agree."""
     import json
 
     tool = question.tool
@@ -178,7 +175,7 @@ def question_lines(question: Question) -> Iterator[str]:
 
 
 def asked_at_terminal(question: Question) -> bool:
-    """Whoever sits at the terminal is asked. Nobody there: then nobody agrees."""
+    """Prompt at the terminal; without one, refuse."""
     said = agreed(question_lines(question))
     if said is None:
         click.echo("  add --confirm to agree to this", err=True)
@@ -189,8 +186,8 @@ def asked_at_terminal(question: Question) -> bool:
 
 
 def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """What ``work`` gives, connected to the server; a ``WireError`` if it refuses or cannot be reached."""
-    import asyncio  # only who talks to a server pays for it
+    """Return the result of ``work`` with a connected client. Raises ``WireError``, also without a connection."""
+    import asyncio  # imported late: slow
 
     from manglecp.client import Client, ClientError
 
@@ -205,7 +202,7 @@ def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, 
 
 
 def as_wire_error(error: Exception) -> WireError:
-    """The server's own error, or one of ours for what kept it from answering."""
+    """Return the server's own error, or ``x-no_answer``."""
     from manglecp.client import Refused, ServerError
     from manglecp.wire import CODES, WireError
 

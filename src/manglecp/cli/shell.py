@@ -1,27 +1,26 @@
-"""``manglecp shell``: talk to a server, or to a pack as its own server, one line after the other."""
+"""``manglecp shell``: an interactive client of a server, or of a pack served in this process."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from manglecp.cli.asking import bold, identity_of, refuse_pack, who_options
-from manglecp.cli.places import Place, place_options
+from manglecp.cli.options import RuntimeOptions, bold, identity_of, refuse_pack, runtime_options, who_options
 from manglecp.cli.servers import Server, question_lines, server_options, target_argument
 from manglecp.cli.stores import refusing
 
-if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
-    from manglecp.cli.looping import Beside
-    from manglecp.cli.shell_commands import Shell
+if TYPE_CHECKING:
+    from manglecp.cli.shell_commands import LoopThread, Shell
     from manglecp.client import Client, Question
     from manglecp.intent import Identity
-
-__all__ = ["command"]
 
 
 @click.command("shell")
@@ -29,7 +28,7 @@ __all__ = ["command"]
 @click.option("--confirm", is_flag=True, help="Agree to what tools do, without being asked.")
 @click.option("--now", metavar="TIME", help="The evaluation time in RFC 3339, from which a pack's clock goes on.")
 @who_options
-@place_options
+@runtime_options
 @server_options
 @click.pass_context
 def command(
@@ -39,7 +38,7 @@ def command(
     now: str | None,
     who: str | None,
     permissions: tuple[str, ...],
-    place: Place,
+    runtime: RuntimeOptions,
     token: str | None,
     secret_file: Path | None,
 ) -> None:
@@ -60,7 +59,7 @@ def command(
 
     with refusing():
         try:
-            status = _talk(target, server, place, who, permissions, now, confirm=confirm)
+            status = _talk(target, server, runtime, who, permissions, now, confirm=confirm)
         except PackError as error:
             refuse_pack(error)
     raise click.exceptions.Exit(status)
@@ -69,17 +68,16 @@ def command(
 def _talk(
     target: Path | str,
     server: Server,
-    place: Place,
+    runtime: RuntimeOptions,
     who: str | None,
     permissions: tuple[str, ...],
     now: str | None,
     *,
     confirm: bool,
 ) -> int:
-    from manglecp.cli.looping import Beside
-    from manglecp.cli.outputs import Progress
+    from manglecp.cli.output import Progress
     from manglecp.cli.servers import Person
-    from manglecp.cli.shell_commands import Shell
+    from manglecp.cli.shell_commands import LoopThread, Shell
     from manglecp.client import ClientError
 
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
@@ -97,28 +95,28 @@ def _talk(
             return False
         return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
 
-    beside: Beside[Question] = Beside()
-    with beside:
+    loop: LoopThread[Question] = LoopThread()
+    with loop:
         url = target if isinstance(target, str) else None
         try:
             if isinstance(target, str):
                 opening = _remote(target, server)
             else:
-                opening = _local(target, place, identity_of(who, permissions), clock)
+                opening = _local(target, runtime, identity_of(who, permissions), clock)
             with Progress("loading" if url is None else "connecting"):
-                client: Client = beside.wait(beside.stack.enter_async_context(opening))
+                client: Client = loop.wait(loop.stack.enter_async_context(opening))
         except ClientError as error:
-            _tell(error)
+            _print_error(error)
             return 1
         name = who if url is not None else identity_of(who, permissions).name
         # Another server has its own clock.
-        person = Person(url, server, name, beside.ask, clock if url is None else time.time_ns)
-        shell = Shell(client, beside, person, agree, clock=clock, timed=now is not None, bold=bold())
-        return _interact(shell) if interactive else _obey(shell)
+        person = Person(url, server, name, loop.ask, clock if url is None else time.time_ns)
+        shell = Shell(client, loop, person, agree, clock=clock, timed=now is not None, bold=bold())
+        return _interact(shell) if interactive else _run_lines(shell)
 
 
 def _clock(now: str | None) -> Callable[[], int]:
-    """One that goes on from this time, if there is one."""
+    """Return a clock that starts at this time, or the system's."""
     if now is None:
         return time.time_ns
     from manglecp.cli.intent_request import given_facts
@@ -137,8 +135,8 @@ def _remote(url: str, server: Server) -> Any:
     return Client(url, token=server.token)
 
 
-def _local(folder: Path, place: Place, identity: Identity, clock: Callable[[], int]) -> Any:
-    """A client of a server that is made of the pack, in this process, for whoever sits here."""
+def _local(folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]) -> Any:
+    """Return a client of a server in this process that serves the pack to ``identity``."""
     from contextlib import asynccontextmanager
 
     from manglecp.client import Client
@@ -146,7 +144,7 @@ def _local(folder: Path, place: Place, identity: Identity, clock: Callable[[], i
 
     @asynccontextmanager
     async def opened() -> Any:
-        async with open_core(Source(folder=folder, **place), auth=_Here(identity), clock=clock) as core:
+        async with open_core(Source(folder=folder, **runtime), auth=_FixedIdentity(identity), clock=clock) as core:
             await core.serving.ready()
             async with Client(core, token="here") as client:
                 yield client
@@ -154,8 +152,8 @@ def _local(folder: Path, place: Place, identity: Identity, clock: Callable[[], i
     return opened()
 
 
-class _Here:
-    """Whoever sits here is who the command line says."""
+class _FixedIdentity:
+    """Authenticates every credential as the identity of the command line."""
 
     required = True
     schemes = ("bearer",)
@@ -172,15 +170,13 @@ class _Here:
 
 
 def _interact(shell: Shell) -> int:
-    """Until whoever types has enough."""
     from manglecp.base.text import escape_invisible
-    from manglecp.cli.shell_commands import Leave
-    from manglecp.cli.shell_completion import typing
+    from manglecp.cli.shell_commands import Quit
     from manglecp.store import state_directory
 
     name = escape_invisible(shell.client.manifest.domain.id)[:40]
     click.echo(f"{name}: `help` lists the commands, Ctrl-D leaves")
-    with typing(shell, state_directory()):
+    with readline_session(shell, state_directory()):
         while True:
             try:
                 line = input(f"{name}> ")
@@ -191,54 +187,94 @@ def _interact(shell: Shell) -> int:
                 click.echo()
                 continue
             try:
-                _do(shell, line)
-            except Leave:
+                _run_line(shell, line)
+            except Quit:
                 return 0
             except KeyboardInterrupt:
                 click.echo("cancelled", err=True)
 
 
-def _obey(shell: Shell) -> int:
-    """Line by line, until one fails."""
-    from manglecp.cli.shell_commands import Leave
+def _run_lines(shell: Shell) -> int:
+    from manglecp.cli.shell_commands import Quit
 
     for number, line in enumerate(sys.stdin or (), 1):
         try:
-            if not _do(shell, line):
+            if not _run_line(shell, line):
                 click.echo(f"line {number} failed: {line.strip()}", err=True)
                 return 1
-        except Leave:
+        except Quit:
             return 0
     return 0
 
 
-def _do(shell: Shell, line: str) -> bool:
-    """Did it go well?"""
-    from manglecp.cli.outputs import report, write_lines
-    from manglecp.cli.shell_commands import Mistake
+def _run_line(shell: Shell, line: str) -> bool:
+    """Run one line and return whether it succeeded."""
+    from manglecp.cli.output import report, write_lines
+    from manglecp.cli.shell_commands import CommandError
     from manglecp.client import ClientError
     from manglecp.mangle import MangleError
 
     try:
         write_lines(shell.run(line))
-    except Mistake as mistake:
-        click.echo(f"error: {mistake}", err=True)
+    except CommandError as error:
+        click.echo(f"error: {error}", err=True)
     except ClientError as error:
-        _tell(error)
+        _print_error(error)
     except MangleError as error:
         report(error.diagnostics)
     except click.ClickException as error:
         click.echo(f"error: {error.format_message()}", err=True)
-    except click.exceptions.Exit:  # it was told already
+    except click.exceptions.Exit:  # already reported
         pass
     else:
         return True
     return False
 
 
-def _tell(error: Exception) -> None:
-    from manglecp.cli.invocation_text import failure_lines
+def _print_error(error: Exception) -> None:
     from manglecp.cli.servers import as_wire_error
+    from manglecp.cli.tool_text import failure_lines
 
     for line in failure_lines(as_wire_error(error)):
         click.echo(line, err=True)
+
+
+HISTORY_FILE: Final = "shell_history"
+_MOST_LINES: Final = 1_000
+
+
+@contextmanager
+def readline_session(shell: Shell, folder: Path) -> Iterator[None]:
+    """Completion and history, where readline is installed. The history is readable by its owner only."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    file = folder / HISTORY_FILE
+    with contextlib.suppress(OSError):
+        readline.read_history_file(file)
+    readline.set_history_length(_MOST_LINES)
+    readline.set_completer_delims(" \t\n")
+    readline.set_completer(_completer(shell, readline.get_line_buffer, readline.get_begidx))
+    readline.parse_and_bind("bind ^I rl_complete" if "libedit" in (readline.__doc__ or "") else "tab: complete")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
+            readline.write_history_file(file)
+
+
+def _completer(shell: Shell, line: Callable[[], str], begins: Callable[[], int]) -> Callable[[str, int], str | None]:
+    from manglecp.cli.shell_commands import candidates
+
+    def complete(word: str, number: int) -> str | None:
+        try:
+            found = candidates(shell, line()[: begins()], word)
+        except Exception:  # readline would swallow it
+            return None
+        return found[number] if number < len(found) else None
+
+    return complete

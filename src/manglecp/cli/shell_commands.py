@@ -1,28 +1,25 @@
-"""What can be typed in the shell, one method for each: it asks the server, and gives lines to print.
-
-The shell remembers two things: the last evaluation, which tools, reasons and invocations are about, and the last
-outcome, whose suggestions can be followed. The facts are those of the client's working state: deltas change them, and
-so may whoever types.
-"""
+"""The commands of the shell. Each is a method that sends a request and returns the lines to print."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shlex
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from typing import Any, Final, TypeVar
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
+from manglecp.base.background_loop import background_loop
 from manglecp.base.text import escape_invisible
-from manglecp.cli.calling import arguments, showing
 from manglecp.cli.intent_request import given_facts, value_of
-from manglecp.cli.intent_text import result_lines, tool_lines
-from manglecp.cli.invocation_text import answer_lines, assignment
-from manglecp.cli.looping import Beside
-from manglecp.cli.outputs import Progress, count
+from manglecp.cli.invocation import arguments, progress_callback
+from manglecp.cli.output import Progress, count
 from manglecp.cli.servers import Person
-from manglecp.cli.shown_tools import ShownTool
+from manglecp.cli.tool_text import ShownTool, answer_lines, assignment, result_lines, tool_lines
 from manglecp.client import Client, Evaluation, Outcome, Question
 from manglecp.mangle import instant_text
 from manglecp.wire import (
@@ -34,9 +31,59 @@ from manglecp.wire import (
 )
 from manglecp.wire.messages import UNSET
 
-__all__ = ["COMMANDS", "Leave", "Mistake", "Shell"]
-
 T = TypeVar("T")
+Q = TypeVar("Q")
+_Pending: TypeAlias = tuple[Q, "asyncio.Future[bool]"]
+
+
+class LoopThread(Generic[Q]):
+    """An event loop in a thread, so that the main thread can read lines and gets Ctrl-C.
+
+    A context manager: ``stack`` is closed on the loop at the end. While :meth:`wait` blocks the main thread, questions
+    from the loop are answered there.
+    """
+
+    def __init__(self) -> None:
+        self.stack = AsyncExitStack()
+        self._end = ExitStack()
+        self._events: SimpleQueue[_Pending[Q] | None] = SimpleQueue()
+
+    def __enter__(self) -> Self:
+        self._loop = self._end.enter_context(background_loop("manglecp-shell"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._end:
+            self.wait(self.stack.aclose())
+
+    async def ask(self, question: Q) -> bool:
+        """Put a question to the main thread. Called on the loop."""
+        answer: asyncio.Future[bool] = self._loop.create_future()
+        self._events.put((question, answer))
+        return await answer
+
+    def wait(self, work: Coroutine[Any, Any, T], answering: Callable[[Q], bool] = lambda _: False) -> T:
+        """Return the result of ``work``; an exception in the main thread cancels it."""
+        events: SimpleQueue[_Pending[Q] | None] = SimpleQueue()
+        self._events = events
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future.add_done_callback(lambda _: events.put(None))
+        try:
+            while (event := events.get()) is not None:
+                question, answer = event
+                agreed = answering(question)
+                self._loop.call_soon_threadsafe(_settle, answer, agreed)
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+def _settle(answer: asyncio.Future[bool], agreed: bool) -> None:
+    if not answer.done():
+        answer.set_result(agreed)
+
+
 COMMANDS: Final = {
     "intents": ("", "what can be asked for"),
     "predicates": ("", "which facts the server takes"),
@@ -57,24 +104,27 @@ COMMANDS: Final = {
     "help": ("[COMMAND]", "this"),
     "quit": ("", "leave"),
 }
-_OTHERWISE: Final = {"call": "invoke", "exit": "quit", "?": "help"}
+_ALIASES: Final = {"call": "invoke", "exit": "quit", "?": "help"}
 
 
-class Mistake(Exception):
-    """What was typed makes no sense here."""
+class CommandError(Exception):
+    """A line that is no valid command; the message says why."""
 
 
-class Leave(Exception):
-    """Enough."""
+class Quit(Exception):
+    """The user leaves the shell."""
 
 
 class Shell:
-    """``at`` is a fixed evaluation time, or None for the server's clock; ``clock`` is what ``now`` in facts means."""
+    """State: the last evaluation, the last outcome, and the client's working facts.
+
+    ``clock`` is what ``now`` in facts means; with ``timed`` it is also the evaluation time, else the server's clock is.
+    """
 
     def __init__(
         self,
         client: Client,
-        beside: Beside[Question],
+        loop: LoopThread[Question],
         person: Person,
         answering: Callable[[Question], bool],
         *,
@@ -85,7 +135,7 @@ class Shell:
         self.client = client
         self.evaluation: Evaluation | None = None
         self.outcome: Outcome | None = None
-        self._beside = beside
+        self._loop = loop
         self._person = person
         self._answering = answering
         self._clock = clock
@@ -93,16 +143,16 @@ class Shell:
         self._bold = bold
 
     def run(self, line: str) -> Iterator[str]:
-        """The lines that answer a line. A :class:`Mistake`, or whatever the client raises, says what is wrong."""
+        """Run a line and return the lines to print. Raises :class:`CommandError`, or what the client raises."""
         word, _, rest = line.strip().partition(" ")
         if not word or word.startswith("#"):
             return iter(())
-        name = _OTHERWISE.get(word, word)
+        name = _ALIASES.get(word, word)
         if name not in COMMANDS:
-            raise Mistake(f"there is no command {word}; `help` lists them")
+            raise CommandError(f"there is no command {word}; `help` lists them")
         takes: bool = bool(COMMANDS[name][0])
         if rest.strip() and not takes:
-            raise Mistake(f"{name} takes nothing")
+            raise CommandError(f"{name} takes nothing")
         method: Callable[[str], Iterable[str]] = getattr(self, f"_{name}")
         return iter(method(rest.strip()))
 
@@ -132,9 +182,9 @@ class Shell:
             yield escape_invisible(f"you are {known.identity} ({known.trust_level}){permissions}")
 
     def _help(self, name: str) -> Iterator[str]:
-        name = _OTHERWISE.get(name, name)
+        name = _ALIASES.get(name, name)
         if name and name not in COMMANDS:
-            raise Mistake(f"there is no command {name}; `help` lists them")
+            raise CommandError(f"there is no command {name}; `help` lists them")
         usages = {word: f"{word} {takes}".rstrip() for word, (takes, _) in COMMANDS.items()}
         width = max(map(len, usages.values()))
         for word, usage in usages.items():
@@ -142,7 +192,7 @@ class Shell:
                 yield f"{usage:<{width}}  {COMMANDS[word][1]}"
 
     def _quit(self, _: str) -> Iterator[str]:
-        raise Leave
+        raise Quit
 
     # --- intents ---------------------------------------------------------------------------------------------------
 
@@ -150,7 +200,7 @@ class Shell:
         name, params = _words(rest, "an intent")
         yield from self._unannounced(name)
         given = {key: value_of(text) for key, text in params.items()}
-        self._take(self._wait(self.client.evaluate(name, given, eval_time=self._at())))
+        self.evaluation = self._wait(self.client.evaluate(name, given, eval_time=self._at()))
         yield from self._tools("")
 
     def _unannounced(self, name: str) -> Iterator[str]:
@@ -177,17 +227,17 @@ class Shell:
             found = () if hints is UNSET else hints.derivations
             lines = [line for one in found if one.macro_id == tool for line in derivation_lines(rest, one)]
         if not lines:
-            raise Mistake("the server does not say")
+            raise CommandError("the server does not say")
         return map(escape_invisible, lines)
 
     def _coverage(self, _: str) -> Iterator[str]:
         told = self._again(rule_coverage=True).result.diagnostics
         if told is UNSET or told.rule_coverage is UNSET:
-            raise Mistake("the server does not say")
+            raise CommandError("the server does not say")
         return map(escape_invisible, coverage_lines(told.rule_coverage))
 
     def _again(self, **options: Any) -> Evaluation:
-        """The last question, exactly as it was asked, with other options."""
+        """Repeat the last evaluation with other options."""
         asked = self._evaluated().asked
         question = self.client.evaluate(
             asked.intent,
@@ -216,11 +266,11 @@ class Shell:
                 return await self.client.invoke(
                     tool,
                     arguments(given, tool.definition),
-                    on_progress=showing(progress),
+                    on_progress=progress_callback(progress),
                     on_confirm=self._person.on_confirm(),
                 )
 
-            self.outcome = self._beside.wait(invoked(), answer)
+            self.outcome = self._loop.wait(invoked(), answer)
         return answer_lines(self.outcome.answer, bold=self._bold)
 
     def _next(self, _: str) -> Iterator[str]:
@@ -234,7 +284,7 @@ class Shell:
     def _follow(self, which: str) -> Iterator[str]:
         outcome = self._ended()
         place: int | str = int(which or 1) - 1 if which.isdecimal() or not which else which
-        self._take(self._wait(self.client.follow(outcome, place, eval_time=self._at())))
+        self.evaluation = self._wait(self.client.follow(outcome, place, eval_time=self._at()))
         return self._tools("")
 
     # --- facts -----------------------------------------------------------------------------------------------------
@@ -246,13 +296,13 @@ class Shell:
 
     def _add(self, text: str) -> Iterator[str]:
         if not text:
-            raise Mistake("a fact is missing: `add FACT`, and `predicates` lists what can be said")
+            raise CommandError("a fact is missing: `add FACT`, and `predicates` lists what can be said")
         self.client.state.add(parse_fact_argument("fact", text, self._clock()))
         return iter(())
 
     def _load(self, file: str) -> Iterator[str]:
         if not file:
-            raise Mistake("a file is missing: `load FILE`")
+            raise CommandError("a file is missing: `load FILE`")
         _, facts = given_facts((), (file,), instant_text(self._clock()))
         self.client.state.add(facts)
         yield count(len(facts), "fact")
@@ -267,7 +317,7 @@ class Shell:
             wanted = parse_fact_argument("fact", text, self._clock(), wildcards=True) if text else []
         gone = self.client.state.retract(wanted)
         if not gone:
-            raise Mistake("there is no such fact; `facts` lists them")
+            raise CommandError("there is no such fact; `facts` lists them")
         return (escape_invisible(f"- {fact_text(fact)}") for fact in gone)
 
     def _clear(self, _: str) -> Iterator[str]:
@@ -278,30 +328,26 @@ class Shell:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         with Progress("asking"):
-            return self._beside.wait(work)
+            return self._loop.wait(work)
 
     def _at(self) -> str | None:
         return instant_text(self._clock()) if self._timed else None
 
-    def _take(self, evaluation: Evaluation) -> None:
-        self.evaluation = evaluation
-
     def _evaluated(self) -> Evaluation:
         if self.evaluation is None:
-            raise Mistake("declare an intent first: `intent NAME`, and `intents` lists them")
+            raise CommandError("declare an intent first: `intent NAME`, and `intents` lists them")
         return self.evaluation
 
     def _ended(self) -> Outcome:
         if self.outcome is None:
-            raise Mistake("invoke a tool first: `invoke TOOL`, and `tools` lists them")
+            raise CommandError("invoke a tool first: `invoke TOOL`, and `tools` lists them")
         return self.outcome
 
     def _tool(self, name: str) -> str:
-        """The id of a tool of the last intent."""
         for tool in self._evaluated():
             if tool.name == name:
                 return tool.macro_id
-        raise Mistake(
+        raise CommandError(
             f"the last intent brought no tool {name}; `why not {name}` asks why"
             if name
             else "a tool is missing; `tools` lists them"
@@ -309,17 +355,66 @@ class Shell:
 
 
 def _words(rest: str, what: str) -> tuple[str, Mapping[str, str]]:
-    """A name and ``KEY=VALUE``, quoted as in a shell."""
+    """Split a name and ``KEY=VALUE`` pairs, quoted as in a shell."""
     try:
         words = shlex.split(rest)
     except ValueError as error:
-        raise Mistake(str(error).lower()) from None
+        raise CommandError(str(error).lower()) from None
     if not words:
-        raise Mistake(f"{what} is missing; `help` shows how it is said")
+        raise CommandError(f"{what} is missing; `help` shows how it is said")
     given: dict[str, str] = {}
     for word in words[1:]:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            raise Mistake(f"{word!r} is not KEY=VALUE")
+            raise CommandError(f"{word!r} is not KEY=VALUE")
         given[name] = value
     return words[0], given
+
+
+# --- completion -------------------------------------------------------------------------------------------------------
+
+
+def candidates(shell: Shell, before: str, word: str) -> list[str]:
+    """Return the completions of ``word`` after ``before``, from names that are known already."""
+    words = before.split()
+    if not words:
+        return _starting(word, (f"{name} " for name in COMMANDS))
+    return _starting(word, _candidates(shell, words[0], words[1:], word))
+
+
+def _candidates(shell: Shell, command: str, given: list[str], word: str) -> Iterable[str]:
+    manifest = shell.client.manifest
+    tools = {} if shell.evaluation is None else {tool.name: tool.definition for tool in shell.evaluation}
+    if command == "help":
+        return COMMANDS
+    if command == "intent" and not given:
+        return (f"{intent.name} " for intent in manifest.intents)
+    if command in ("invoke", "call", "show", "why"):
+        if not given:
+            return [*(f"{name} " for name in tools), *(["not "] if command == "why" else [])]
+        if command in ("invoke", "call") and given[0] in tools:
+            return (f"{name}=" for name in ShownTool.of_message(tools[given[0]]).properties)
+        return ()
+    if command == "follow" and not given:
+        return () if shell.outcome is None else (one.name for one in shell.outcome.suggestions)
+    if command == "add" and not given:
+        return (f"{one.predicate}(" for one in manifest.facts_profile.predicates)
+    if command == "drop" and not given:
+        return sorted({str(fact["pred"]) for fact in shell.client.state.facts})
+    if command == "load" and not given:
+        return _files(word)
+    return ()
+
+
+def _files(word: str) -> Iterator[str]:
+    folder = Path(word).parent if word and not word.endswith("/") else Path(word or ".")
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            if path.is_dir():
+                yield f"{path}/"
+            elif path.suffix in (".mg", ".json"):
+                yield str(path)
+
+
+def _starting(word: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(word)]

@@ -1,4 +1,4 @@
-"""The store of a verb: where it is, how it is opened, and what is said when it refuses."""
+"""The store of a verb: its options, how it is opened, and how its refusals are reported."""
 
 from __future__ import annotations
 
@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
+    from manglecp.base.hash_chain import Head
     from manglecp.store import Store
-
-__all__ = [
-    "as_json",
-    "opened",
-    "operator_option",
-    "refusing",
-    "store_key",
-    "store_option",
-    "store_options",
-    "user_name",
-]
 
 _KEY_BYTES: Final = 32
 
@@ -46,12 +36,12 @@ as_json: Final = click.option("--json", "as_json", is_flag=True, help="Answer as
 
 
 def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``where`` and ``key_file``."""
+    """Add ``where`` and ``key_file``."""
     return store_option(_key(function))
 
 
 def user_name() -> str:
-    """Who runs this process: their name, or a number where the account has none."""
+    """Return the name of this process's user, or the number of an account without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name
@@ -68,7 +58,7 @@ operator_option: Final = click.option(
 
 
 def store_key(file: Path | None) -> bytes | None:
-    """The 32 bytes of the key, raw or as hexadecimal digits in the file. Anything else is an error of usage."""
+    """Read the 32 bytes of the key, raw or as hexadecimal digits. Raises ``UsageError`` for anything else."""
     if file is None:
         return None
     try:
@@ -88,7 +78,7 @@ def store_key(file: Path | None) -> bytes | None:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Whatever the store refuses ends the verb with status 1, and a wrong value with status 2."""
+    """End the verb with status 1 where the store refuses, and with status 2 for a wrong value."""
     from manglecp.store import Invalid, Refused, StoreError
 
     try:
@@ -107,7 +97,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def opened(where: str | None, key_file: Path | None = None) -> Iterator[Store]:
-    """A store that is there already: to look at one does not make one."""
+    """Open a store that exists: reading does not create one."""
     from manglecp.store import open_store
 
     key = store_key(key_file)
@@ -126,3 +116,13 @@ def _has_to_exist(where: str | None) -> None:
     path = place_of(where)
     if isinstance(path, Path) and not path.exists():
         raise Unusable(f"there is no store {path}; `manglecp call` makes one, --store names another")
+
+
+def read_head(option: str, given: str) -> Head:
+    """Parse ``N:HASH``, the head of a hash chain."""
+    from manglecp.base.hash_chain import Head
+
+    number, colon, row_hash = given.partition(":")
+    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:
+        raise click.UsageError(f"{option} is a number and a hash, such as 12:sha256:4f53…")
+    return Head(int(number), row_hash)

@@ -7,8 +7,6 @@ import sys
 
 import click
 
-__all__ = ["command"]
-
 
 @click.command("toolhost", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, metavar="MODE PLUGIN [AID]", type=click.UNPROCESSED)

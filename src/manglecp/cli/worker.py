@@ -1,4 +1,4 @@
-"""``manglecp worker``: a process that goes on with runs which others left behind."""
+"""``manglecp worker``: resume runs whose process is gone."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from manglecp.cli.asking import refuse_pack
-from manglecp.cli.packs import PACK
-from manglecp.cli.places import Place, place_options
+from manglecp.cli.options import PACK, RuntimeOptions, refuse_pack, runtime_options
 from manglecp.cli.stores import refusing
 
 if TYPE_CHECKING:
     from manglecp.invoke import Opened
     from manglecp.store import Store
 
-__all__ = ["command"]
-
 _MOST_CLAIMED: Final = 100
-_LONGEST: Final = 2_000
-"""Of what an action said; its end says most."""
+_LONGEST: Final = 2_000  # characters of a failure's detail, from its end
 
 
 @click.command("worker")
@@ -34,12 +29,12 @@ _LONGEST: Final = 2_000
     "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="How many runs at a time; 4 by default."
 )
 @click.option("--once", is_flag=True, help="Carry out what is there now, then end.")
-@place_options
+@runtime_options
 def command(
     folders: tuple[Path, ...],
     at_once: int,
     once: bool,
-    place: Place,
+    runtime: RuntimeOptions,
 ) -> None:
     """Carry out runs of these PACKs that nobody carries out any more, until it is told to stop.
 
@@ -51,20 +46,20 @@ def command(
 
     with _logged(), refusing():
         try:
-            asyncio.run(_work(folders, place, at_once=at_once, once=once))
+            asyncio.run(_work(folders, runtime, at_once=at_once, once=once))
         except PackError as error:
             refuse_pack(error)
 
 
-class _ForPeople(logging.Handler):
+class _EchoHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(self.format(record), err=True)
 
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """What the worker has to say goes to standard error."""
-    logger, handler = logging.getLogger("manglecp"), _ForPeople()
+    """Log to standard error."""
+    logger, handler = logging.getLogger("manglecp"), _EchoHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = logger.level
     logger.addHandler(handler)
@@ -76,13 +71,13 @@ def _logged() -> Iterator[None]:
         logger.setLevel(level)
 
 
-async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: bool) -> None:
-    from manglecp.cli.outputs import Progress, count
+async def _work(folders: tuple[Path, ...], runtime: RuntimeOptions, *, at_once: int, once: bool) -> None:
+    from manglecp.cli.output import Progress, count
     from manglecp.invoke import Worker, open_packs
 
     async with contextlib.AsyncExitStack() as stack:
         with Progress("loading"):
-            opened = await stack.enter_async_context(open_packs(folders, on_failure=_tell, **place))
+            opened = await stack.enter_async_context(open_packs(folders, on_failure=_log_failure, **runtime))
         worker = Worker(opened.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)
         if once:
@@ -100,8 +95,8 @@ async def _work(folders: tuple[Path, ...], place: Place, *, at_once: int, once: 
         await worker.run()
 
 
-def _tell(action: str, detail: str) -> None:
-    """What an action said when it failed: clients are not told, but whoever owns the machine may know."""
+def _log_failure(action: str, detail: str) -> None:
+    """Log the detail of a failed action, which clients do not get."""
     from manglecp.base.text import escape_invisible
 
     logging.getLogger("manglecp.worker").warning(
@@ -118,7 +113,7 @@ def _undecided(store: Store, runs: Collection[str]) -> set[str]:
 
 
 def _claimed(opened: Opened) -> int:
-    """How many runs of these packs belong to somebody, who may be gone."""
+    """Count the runs of these packs that a process owns, which may be gone."""
     from manglecp.store import RunState
 
     digests = {one.domain.digest for one in opened.invokers}
@@ -127,7 +122,7 @@ def _claimed(opened: Opened) -> int:
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
-    """The first signal asks, the second is obeyed as usual."""
+    """Drain on the first signal; the second has its default effect."""
     loop = asyncio.get_running_loop()
     asking = (signal.SIGTERM, signal.SIGINT)
 
@@ -138,6 +133,6 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
             signal.signal(one, signal.SIG_DFL)
         stop()
 
-    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: nobody sends signals there
+    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
         for one in asking:
             loop.add_signal_handler(one, ask)

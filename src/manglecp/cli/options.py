@@ -1,54 +1,72 @@
-"""What verbs that ask a pack have in common: options, who asks, the message, and how a refusal is shown.
-
-What is given on the command line becomes a message, and goes the way of every message: the shell cannot ask anything
-that a client could not. Only who asks is different, for there is nobody to authenticate to.
-"""
+"""Arguments and options that several verbs share, and what their values stand for."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, TypeVar
 
 import click
 
 from manglecp.cli.files import FILE
-from manglecp.cli.outputs import json_text, write_text
-from manglecp.cli.packs import PACK
+from manglecp.cli.output import GeneratorProgress, json_text, suggestion, write_text
+from manglecp.cli.stores import store_key, store_options
 
-if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
+if TYPE_CHECKING:
     from manglecp.intent import Identity
     from manglecp.pack import Pack, PackError
+    from manglecp.toolhost import Looking
     from manglecp.wire import WireError
 
-__all__ = [
-    "LOCAL",
-    "assignments",
-    "bold",
-    "cache_option",
-    "degrade_option",
-    "identity_of",
-    "message_of",
-    "pack_argument",
-    "pack_options",
-    "program_option",
-    "refuse_pack",
-    "refuse_request",
-    "statement_options",
-    "who_options",
-]
 
+_ADDRESSES: Final = "http://, https://, ws:// or wss://"
+
+
+class PackFolder(click.Path):
+    """A folder that exists. Whether it is a pack is checked where it is loaded."""
+
+    def __init__(self, *, or_url: bool = False) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+        self._or_url = or_url
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        if not os.path.isdir(path):  # noqa: PTH112 - a folder that may not be looked at is none
+            self.fail(self._refusal(os.fspath(value), path), param, ctx)
+        return path
+
+    def _refusal(self, given: str, path: Path) -> str:
+        shown = click.format_filename(path)
+        if "://" in given:
+            server = f"the address of a server begins with {_ADDRESSES}."
+            return server if self._or_url else "give a folder of this machine."
+        if os.path.isfile(path):  # noqa: PTH113 - as above
+            holder = next((str(one) for one in path.absolute().parents if (one / "rules").is_dir()), None)
+            pack = "" if holder is None else f" Did you mean {click.format_filename(os.path.relpath(holder))!r}?"
+            return f"{shown!r} is a file, and a pack is a folder.{pack}"
+        return f"there is no folder {shown!r}.{_sibling(path)} `manglecp new {shown}` writes a pack to begin with."
+
+
+def _sibling(path: Path) -> str:
+    try:
+        others = [one.name for one in path.parent.iterdir() if one.is_dir()]
+    except OSError:
+        return ""
+    return suggestion(path.name, others)
+
+
+PACK: Final = PackFolder()
 LOCAL: Final = "local"
 _EXPLAIN_POLICY: Final = "explain_policy"
-_EVERY: Final = "*"
-"""Each program that the pack names; see manglecp.toolhost.dispatch.launch, which is not loaded for that."""
+_EVERY: Final = "*"  # each program that the pack names, as toolhost spells it
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def assignments(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """``NAME=VALUE``, each name once."""
+    """Parse ``NAME=VALUE``, each name once."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -60,8 +78,8 @@ def assignments(context: click.Context, parameter: click.Parameter, given: tuple
     return found
 
 
-def _together(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Several options as one decorator, in the order in which ``--help`` lists them."""
+def _combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Combine options into one decorator, in the order in which ``--help`` lists them."""
 
     def decorate(function: F) -> F:
         for one in reversed(decorators):
@@ -73,7 +91,7 @@ def _together(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
 
 pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
 
-statement_options: Final = _together(
+statement_options: Final = _combine(
     click.option(
         "--param",
         "params",
@@ -99,7 +117,7 @@ statement_options: Final = _together(
         help="The evaluation time in RFC 3339; by default that of a recorded request, or the clock.",
     ),
 )
-who_options: Final = _together(
+who_options: Final = _combine(
     click.option("--as", "who", metavar="NAME", help="Who asks; by default 'local', who may have policy explained."),
     click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of whoever asks."),
 )
@@ -122,7 +140,7 @@ cache_option: Final = click.option(
     callback=lambda _context, _parameter, given: _cache(given),
     help="Where the pack keeps what it found out; by default in your cache.",
 )
-pack_options: Final = _together(
+pack_options: Final = _combine(
     click.option(
         "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
     ),
@@ -146,12 +164,12 @@ def _programs(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _cache(given: str | None) -> Path | bool:
-    """A folder; or whether there is one at all."""
+    """Return the folder, or whether to use one at all."""
     return given != "none" if given in (None, "none") else Path(given or "")
 
 
 def identity_of(who: str | None, permissions: tuple[str, ...]) -> Identity:
-    """The owner of the machine may see everything; somebody else is tried out with exactly what is given."""
+    """Return the caller: by default the owner of the machine, to whom everything is disclosed."""
     from manglecp.intent import ANONYMOUS, Identity
 
     if who is None:
@@ -164,7 +182,7 @@ def identity_of(who: str | None, permissions: tuple[str, ...]) -> Identity:
 
 
 def message_of(kind: str, payload: dict[str, Any], pack: Pack) -> Any:
-    """Through the same door as everybody else."""
+    """Build a message and decode it as the server does, with all of its checks."""
     from manglecp.wire import receive
     from manglecp.wire.messages import VERSION
 
@@ -178,7 +196,7 @@ def message_of(kind: str, payload: dict[str, Any], pack: Pack) -> Any:
 
 
 def bold() -> Callable[[str], str]:
-    """Only people at a terminal that can do it get more than plain text, and not those who want none (NO_COLOR)."""
+    """Return what makes text bold on this terminal; without a terminal or with NO_COLOR, text stays plain."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if sys.stdout is not None and sys.stdout.isatty() and wanted:
         return lambda text: click.style(text, bold=True)
@@ -194,7 +212,7 @@ def refuse_pack(error: PackError) -> NoReturn:
 
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
     """Tell why the request is refused, as an error message or for people, and end the verb with status 1."""
-    from manglecp.cli.intent_text import refusal, what_to_state
+    from manglecp.cli.tool_text import refusal, what_to_state
     from manglecp.mangle import MangleError
     from manglecp.wire import encode
 
@@ -206,3 +224,58 @@ def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> No
         for line in (*refusal(error), *what_to_state(error)):
             click.echo(line, err=True)
     raise click.exceptions.Exit(1)
+
+
+class RuntimeOptions(TypedDict):
+    """What :func:`runtime_options` hands to a verb. ``where`` and ``key`` are those of the store."""
+
+    where: str | None
+    key: bytes | None
+    params: dict[str, str]
+    workspace: tuple[Path, ...]
+    programs: tuple[str, ...]
+    degrade: bool
+    allow_weaker: bool
+    cache: Path | bool
+    looking: Callable[[Looking], None]
+
+
+_workspace: Final = click.option(
+    "--workspace",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder that actions may write; they work in the first. By default there is none.",
+)
+
+
+def runtime_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``runtime``, from --workspace, --store, --store-key and what every verb takes that loads a pack."""
+
+    @wraps(function)
+    def placed(
+        *args: Any,
+        workspace: tuple[Path, ...],
+        programs: tuple[str, ...],
+        where: str | None,
+        key_file: Path | None,
+        settings: dict[str, str],
+        degrade: bool,
+        allow_weaker: bool,
+        cache: Path | bool,
+        **more: Any,
+    ) -> Any:
+        runtime = RuntimeOptions(
+            where=where,
+            key=store_key(key_file),
+            params=settings,
+            workspace=workspace,
+            programs=programs,
+            degrade=degrade,
+            allow_weaker=allow_weaker,
+            cache=cache,
+            looking=GeneratorProgress(),
+        )
+        return function(*args, runtime=runtime, **more)
+
+    return _workspace(store_options(pack_options(placed)))

@@ -1,8 +1,7 @@
-"""One invocation from the shell: evaluate, find the tool, ask the person, wait for the answer.
+"""One invocation from the shell, of a pack on this machine or at a server.
 
-The person at the terminal is who consents: what the server asks is shown here, and signed here with the secret of this
-machine's user. With a request key the shell also looks after a run that it started before and that nobody carries out
-any more.
+The person at the terminal approves: the challenge is shown here, and signed with the secret of this machine's user.
+With a request key, a run that an earlier call began and whose process is gone is resumed.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,41 +22,36 @@ import click
 
 from manglecp.base.text import escape_invisible
 from manglecp.cli import INTERRUPTED
-from manglecp.cli.asking import LOCAL, bold, message_of
-from manglecp.cli.consenting import agreed
 from manglecp.cli.intent_request import value_of
-from manglecp.cli.intent_text import what_to_state
-from manglecp.cli.invocation_text import answer_lines, failure_lines
-from manglecp.cli.outputs import Progress, write_lines, write_text
-from manglecp.cli.places import Place
+from manglecp.cli.options import LOCAL, RuntimeOptions, bold, message_of
+from manglecp.cli.output import Progress, write_lines, write_text
+from manglecp.cli.servers import Person, Server, agreed, asked_at_terminal, talk
+from manglecp.cli.tool_text import answer_lines, failure_lines, what_to_state
+from manglecp.client import Client, Question, Tool
 from manglecp.intent import Identity
 from manglecp.invoke import Answer, Invoker, Opened, open_packs, sign
 from manglecp.store import RunState, StoreError
 from manglecp.wire import WireError, encode, read_instant, why_not_lines
-from manglecp.wire.messages import UNSET, IntentResponse, InvokeResponse, InvokeResult, MacroTool, ProgressPayload
+from manglecp.wire.messages import (
+    UNSET,
+    IntentResponse,
+    InvokeResponse,
+    InvokeResult,
+    MacroTool,
+    Options,
+    ProgressPayload,
+)
 
-__all__ = [
-    "Asked",
-    "NotProven",
-    "arguments",
-    "call",
-    "hearing",
-    "interruptible",
-    "print_answer",
-    "showing",
-    "status_of",
-]
-
-_LOOK_AGAIN: Final = 1.0
-"""Seconds between two looks at a run that somebody else began."""
-_LINES: Final = 20
-_NO_SUCH_PLACE: Final = re.compile(r"\[Errno (?:2|13|30)\]")
-"""What actions run into that look for a folder of their own: not found, not permitted, read-only."""
+_POLL_SECONDS: Final = 1.0
+"""Seconds between two polls of a run that an earlier call began."""
+_MAX_LINES: Final = 20
+_NO_FOLDER: Final = re.compile(r"\[Errno (?:2|13|30)\]")
+"""Errors of actions that look for a folder: not found, not permitted, read-only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What the command line says."""
+class CallRequest:
+    """The command line of ``manglecp call``."""
 
     intent: Mapping[str, Any]
     tool: str
@@ -67,52 +62,49 @@ class Asked:
     as_json: bool
 
 
-async def call(folder: Path, asked: Asked, place: Place) -> int:
-    """The exit status."""
+async def call(folder: Path, asked: CallRequest, runtime: RuntimeOptions) -> int:
+    """Invoke a tool of a pack, and return the exit status."""
     overheard: list[str] = []
-    telling = hearing(overheard) if asked.identity.trust == LOCAL else None
+    telling = keep_failures(overheard) if asked.identity.trust == LOCAL else None
     clock = _clock(asked.intent["eval_time"])
     with contextlib.ExitStack() as loading:
         progress = loading.enter_context(Progress("loading"))
-        async with open_packs([folder], clock=clock, on_failure=telling, **place) as opened:
+        async with open_packs([folder], clock=clock, on_failure=telling, **runtime) as opened:
             progress.doing = "evaluating"
             session = _Session(asked, opened)
             try:
                 tool = await session.find()
-                loading.close()  # from here on there may be a question
+                loading.close()  # the progress line would overwrite a prompt
                 answer: Answer = await session.invoke(tool)
             except WireError as error:
                 answer = error
-    print_answer(answer, as_json=asked.as_json, overheard=overheard, workspace=bool(place["workspace"]))
+    print_answer(answer, as_json=asked.as_json, overheard=overheard, workspace=bool(runtime["workspace"]))
     return status_of(answer)
 
 
-def hearing(overheard: list[str]) -> Callable[[str, str], None]:
-    """Keep what hosts say of calls that failed, for whoever owns this machine; the last lines of it."""
+def keep_failures(lines: list[str]) -> Callable[[str, str], None]:
+    """Return a callback that appends the last lines which hosts write about failed calls."""
 
-    def hear(action: str, detail: str) -> None:
-        overheard.extend(escape_invisible(f"  {action}: {line}") for line in detail.strip().splitlines()[-_LINES:])
+    def keep(action: str, detail: str) -> None:
+        lines.extend(escape_invisible(f"  {action}: {line}") for line in detail.strip().splitlines()[-_MAX_LINES:])
 
-    return hear
+    return keep
 
 
 def status_of(answer: Answer) -> int:
-    """The exit status that tells of it."""
     if isinstance(answer, InvokeResult):
         return 0
     return INTERRUPTED if answer.code == "cancelled" else 1
 
 
 def _clock(at: str) -> Callable[[], int]:
-    """A clock that goes on from this time: a recorded situation can be played again."""
+    """Return a clock that starts at this time, so that a recorded situation can be replayed."""
     start, begun = read_instant(at), time.monotonic_ns()
     return lambda: start + time.monotonic_ns() - begun
 
 
 class _Session:
-    """One pack, one who asks."""
-
-    def __init__(self, asked: Asked, opened: Opened) -> None:
+    def __init__(self, asked: CallRequest, opened: Opened) -> None:
         self._asked = asked
         self._opened = opened
         self._invoker: Invoker = opened.invokers[0]
@@ -120,7 +112,7 @@ class _Session:
     # --- the tool -----------------------------------------------------------------------------------------------------
 
     async def find(self) -> MacroTool:
-        """The tool, if it is proven. Otherwise people are told what blocks it."""
+        """Return the tool. Raises :class:`NotProven` with what blocks it."""
         answer = await self._evaluate({"disclosure_preference": "full"})
         tools = answer.payload.macro_tools
         for tool in tools:
@@ -145,7 +137,7 @@ class _Session:
     # --- the invocation -----------------------------------------------------------------------------------------------
 
     async def invoke(self, tool: MacroTool) -> Answer:
-        """Its answer; once more with a token, if a person has to agree and does."""
+        """Return the result or the error; where approval is required and given, of the second attempt."""
         try:
             return (await self._send(tool)).payload
         except WireError as error:
@@ -167,27 +159,27 @@ class _Session:
             payload["x-request_key"] = self._asked.request_key
         request = message_of("invoke_request", payload, self._invoker.domain.pack)
         with Progress("running") as progress, interruptible() as cancel:
-            caretaker = asyncio.create_task(self._take_care())
+            resuming = asyncio.create_task(self._resume_earlier_run())
             try:
                 return await self._invoker.invoke(
-                    request, self._asked.identity, progress=showing(progress), cancel=cancel
+                    request, self._asked.identity, progress=progress_callback(progress), cancel=cancel
                 )
             finally:
-                caretaker.cancel()
+                resuming.cancel()
 
     def _token(self, challenge: Mapping[str, Any]) -> str:
         who = self._asked.identity.name
         secret = self._opened.secrets.of(who)
-        assert secret is not None  # one of this machine's user is derived for everybody
+        assert secret is not None  # derived from the secret of this machine's user
         about = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
         return sign(secret, who, *about)
 
-    async def _take_care(self) -> None:
-        """Carry out what an earlier call with this key began, if its process is gone: nobody else may be there."""
+    async def _resume_earlier_run(self) -> None:
+        """Resume what an earlier call with this key began, if its process is gone: there may be no worker."""
         key = self._asked.request_key
         while key is not None:
-            await asyncio.sleep(_LOOK_AGAIN)
-            with contextlib.suppress(StoreError):  # it is looked at again
+            await asyncio.sleep(_POLL_SECONDS)
+            with contextlib.suppress(StoreError):  # polled again
                 with self._opened.store.read_transaction() as tx:
                     run = self._opened.store.runs.by_key(tx, self._asked.identity.name, key)
                 if run is not None and run.state == RunState.RUNNING:
@@ -195,7 +187,7 @@ class _Session:
 
 
 class NotProven(WireError):
-    """There is no such tool now; ``why`` is for people."""
+    """No such tool is proven; ``why`` are lines of text about what blocks it."""
 
     def __init__(self, message: str, why: tuple[str, ...]) -> None:
         super().__init__("macro_not_found", message)
@@ -203,7 +195,7 @@ class NotProven(WireError):
 
 
 def arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
-    """What is declared as text is text, whatever it looks like."""
+    """Decode arguments. What the schema declares as text stays text, even if it reads like JSON."""
     schema = {} if tool.input_schema is UNSET else tool.input_schema
     properties = schema.get("properties", {})
     return {name: _argument(text, properties.get(name)) for name, text in given.items()}
@@ -215,9 +207,7 @@ def _argument(text: str, schema: Any) -> Any:
     return text if textual and not isinstance(value, str) else value
 
 
-def showing(progress: Progress) -> Callable[[ProgressPayload], None]:
-    """What to call with progress of the server, so that the person who waits sees it."""
-
+def progress_callback(progress: Progress) -> Callable[[ProgressPayload], None]:
     def show(payload: ProgressPayload) -> None:
         doing = payload.detail or "finishing"
         progress.doing = f"{doing}, {payload.percent} %"
@@ -227,7 +217,7 @@ def showing(progress: Progress) -> Callable[[ProgressPayload], None]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[asyncio.Event]:
-    """The event is set by Ctrl-C. A second one ends the process at once: what is on record can be taken up later."""
+    """Yield an event that Ctrl-C sets. A second Ctrl-C ends the process at once; the journal allows a resume later."""
     cancel = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -240,7 +230,7 @@ def interruptible() -> Iterator[asyncio.Event]:
 
     try:
         loop.add_signal_handler(signal.SIGINT, interrupt)
-    except (ValueError, RuntimeError):  # not in the main thread: nobody sends signals there
+    except (ValueError, RuntimeError):  # not in the main thread, which gets the signals
         yield cancel
         return
     try:
@@ -252,7 +242,7 @@ def interruptible() -> Iterator[asyncio.Event]:
 def print_answer(
     answer: Answer, *, as_json: bool, overheard: Sequence[str] = (), workspace: bool | None = None
 ) -> None:
-    """Results to standard output, errors to where errors go. ``workspace`` says whether there was one, if known."""
+    """Print the result or the error. ``workspace`` is whether there was one, if known."""
     if as_json:
         if isinstance(answer, WireError):
             said = encode(answer.answering("shell"))
@@ -273,12 +263,81 @@ def print_answer(
     if answer.code == "schema_validation_failed":
         for name in _missing(answer):
             click.echo(escape_invisible(f"  add --arg {name}=VALUE"), err=True)
-    if workspace is False and any(_NO_SUCH_PLACE.search(line) for line in overheard):
+    if workspace is False and any(_NO_FOLDER.search(line) for line in overheard):
         click.echo("  there is no folder to work in: --workspace DIR names one", err=True)
 
 
 def _missing(error: WireError) -> Iterator[str]:
-    """Arguments of the tool itself that were left out."""
+    """Yield the names of missing arguments."""
     for wrong in (error.details or {}).get("schema_errors", ()):
         if wrong.get("keyword") == "required" and wrong["path"].count("/") == 1:
             yield wrong["path"].removeprefix("/")
+
+
+_NOT_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
+_CLOCKS_DIFFER_NS: Final = 60_000_000_000
+
+
+def call_server(
+    url: str,
+    server: Server,
+    intent: Mapping[str, Any],
+    tool: str,
+    args: Mapping[str, str],
+    *,
+    who: str | None,
+    confirm: bool,
+    request_key: str | None,
+    as_json: bool,
+) -> int:
+    """Invoke a tool of a server, and return the exit status."""
+
+    async def work(client: Client) -> InvokeResult:
+        found = await _find(client, intent, tool)
+        with ExitStack() as line:
+            progress = line.enter_context(Progress("running"))
+
+            def ask(question: Question) -> bool:
+                line.close()  # the progress line would overwrite a prompt
+                return confirm or asked_at_terminal(question)
+
+            outcome = await client.invoke(
+                found,
+                arguments(args, found.definition),
+                request_key=request_key,
+                eval_time=intent["eval_time"],
+                on_progress=progress_callback(progress),
+                on_confirm=Person(url, server, who, ask).on_confirm(),
+            )
+        return outcome.answer
+
+    try:
+        answer: Answer = talk(url, server, work)
+    except WireError as error:
+        answer = _at_another_time(error, intent["eval_time"])
+    print_answer(answer, as_json=as_json)
+    return status_of(answer)
+
+
+def _at_another_time(error: WireError, at: str) -> WireError:
+    """Explain an expired tool: rules use the time of the request, validity the server's clock."""
+    if error.code not in _NOT_NOW or abs(read_instant(at) - time.time_ns()) < _CLOCKS_DIFFER_NS:
+        return error
+    why = f"it was proven for {at}, and whether it holds is a matter of the server's clock: leave --now out"
+    return WireError(error.code, f"{error.message}; {why}, or take facts without a recorded time", error.details)
+
+
+async def _find(client: Client, intent: Mapping[str, Any], name: str) -> Tool:
+    """Return the tool. Raises :class:`NotProven` with what blocks it, if the server discloses that."""
+    asked = intent["intent"]
+    question = (asked["name"], asked["params"], intent["facts"])
+    at = intent["eval_time"]
+    found = await client.evaluate(*question, eval_time=at, options=Options(disclosure_preference="full"))
+    if name in found:
+        return found[name]
+    proven = f"; proven are {', '.join(tool.name for tool in found)}" if len(found) else ""
+    options = Options(why_not=(name,), disclosure_preference="minimal")
+    hints = (await client.evaluate(*question, eval_time=at, options=options)).result.proof_hints
+    blocked = () if hints is UNSET or hints.why_not is UNSET else hints.why_not
+    why = tuple(escape_invisible(line) for one in blocked for line in ("", *why_not_lines(one)))
+    raise NotProven(f"No tool {name} is proven for the intent {asked['name']}{proven}", why)

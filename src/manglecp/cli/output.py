@@ -1,0 +1,234 @@
+"""What verbs write: results to standard output, diagnostics and progress to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, Self
+
+import click
+
+from manglecp.cli import Trouble
+
+if TYPE_CHECKING:
+    from manglecp.base.diagnostic import Diagnostic
+    from manglecp.mangle import MangleError
+    from manglecp.toolhost import Looking
+
+
+PATIENCE: Final = 2.0
+"""Seconds before progress is shown."""
+_REPEAT: Final = 5.0
+"""Seconds between two lines of progress where there is no terminal."""
+_BAR: Final = 24
+
+
+def write_text(text: str) -> None:
+    """Write to standard output, as UTF-8 in every locale."""
+    _write([text])
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Write to standard output, each with a line break."""
+    _write(f"{line}\n" for line in lines)
+
+
+def print_json(document: object) -> None:
+    """Write one document on one line of standard output."""
+    _write([json_text(document) + "\n"])
+
+
+def _write(texts: Iterable[str]) -> None:
+    if sys.stdout is None:  # closed by the parent process
+        return
+    out = sys.stdout.buffer
+    try:
+        out.writelines(text.encode(errors="surrogateescape") for text in texts)  # file names may be any bytes
+        out.flush()
+    except BrokenPipeError:  # the verb ends with the status that it would have had
+        _discard_output()
+    except OSError as error:
+        sys.stdout = None  # there is no use in flushing it again at the end
+        raise Trouble(f"cannot write the answer: {error.strerror}") from None
+
+
+def _discard_output() -> None:
+    """Redirect standard output to /dev/null; otherwise the interpreter would flush into the broken pipe at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    finally:
+        os.close(nowhere)
+
+
+def json_text(document: object) -> str:
+    """Encode on one line. ``json.dumps`` would recurse: a proof may be nested deeper than Python's limit."""
+    out: list[str] = []
+    work: list[object] = [_Value(document)]
+    while work:
+        item = work.pop()
+        if isinstance(item, str):
+            out.append(item)
+            continue
+        assert isinstance(item, _Value)
+        value = item.value
+        if isinstance(value, Mapping):
+            work += _enclosed("{", [[f"{_scalar(key)}: ", _Value(part)] for key, part in value.items()], "}")
+        elif isinstance(value, list | tuple):
+            work += _enclosed("[", [[_Value(part)] for part in value], "]")
+        else:
+            out.append(_scalar(value))
+    return "".join(out)
+
+
+def _scalar(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+class _Value(NamedTuple):
+    """A value that is still to be encoded, in a stack of finished text."""
+
+    value: object
+
+
+def _enclosed(start: str, parts: Sequence[Sequence[object]], end: str) -> list[object]:
+    tokens: list[object] = [start]
+    for number, part in enumerate(parts):
+        tokens += [", ", *part] if number else part
+    tokens.append(end)
+    return tokens[::-1]
+
+
+def report(diagnostics: Iterable[Diagnostic]) -> None:
+    """Print errors, then warnings, on standard error."""
+    for diagnostic in sorted(diagnostics, key=lambda d: d.severity != "error"):
+        click.echo(diagnostic.render(), err=True)
+
+
+def refuse(error: MangleError, warnings: Iterable[Diagnostic] = ()) -> NoReturn:
+    """Report the errors, then the warnings, and end the verb with status 1."""
+    report([*error.diagnostics, *warnings])
+    raise click.exceptions.Exit(1)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 fact``, ``2 facts``, ``1,000 facts``: for nouns whose plural ends in s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def columns(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator[str]:
+    """Lay rows out in columns two spaces apart; column ``right`` is aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (c.rjust(w) if n == right else c.ljust(w) for n, (c, w) in enumerate(zip(row, widths, strict=True)))
+        yield "  ".join(cells).rstrip()
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return a question to append to a sentence, if a known word is similar."""
+    from manglecp.base.suggestions import closest_match
+
+    similar = closest_match(word, known)
+    return f" Did you mean {similar!r}?" if similar else ""
+
+
+class Progress:
+    """A context manager. After a while a line on the terminal shows what is under way; it is removed at the end."""
+
+    active: ClassVar[Progress | None] = None
+    """The instance that draws on the terminal; others that have progress to show set its ``about``."""
+
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
+        self.about = ""
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
+            Progress.active = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            Progress.active = None
+            self._done.set()
+            self._thread.join()
+
+    def _show(self) -> None:
+        started = time.monotonic()
+        if self._done.wait(PATIENCE):
+            return
+        while True:
+            seconds = round(time.monotonic() - started)
+            sys.stderr.write(f"\r{self.about or self.doing} … {seconds} s\x1b[K")
+            sys.stderr.flush()
+            if self._done.wait(1.0):
+                break
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def generator_text(looking: Looking, *, bar: bool = True) -> str:
+    """Return, for example, ``scan: [######..................] 1,250 of 5,000 files``."""
+    from manglecp.base.text import escape_invisible
+
+    if looking.done is None:
+        return escape_invisible(f"{looking.generator}: {looking.facts:,} facts")
+    what = f" {looking.what}" if looking.what else ""
+    if not looking.total:
+        return escape_invisible(f"{looking.generator}: {looking.done:,}{what}")
+    done = min(max(looking.done, 0), looking.total)
+    filled = _BAR * done // looking.total
+    drawn = f"[{'#' * filled}{'.' * (_BAR - filled)}] " if bar else ""
+    return escape_invisible(f"{looking.generator}: {drawn}{done:,} of {looking.total:,}{what}")
+
+
+class GeneratorProgress:
+    """Shows the progress of fact generators, from any thread: a bar on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: Looking | None = None
+        self._said = 0.0
+        self._drawn = False
+
+    def __call__(self, looking: Looking) -> None:
+        with self._lock:
+            last = self._last
+            if looking.done is None and last is not None and last.generator == looking.generator:
+                looking = looking._replace(done=last.done, total=last.total, what=last.what)
+            self._last = None if looking.over else looking
+            if looking.seconds >= PATIENCE or self._drawn:
+                self._show(looking)
+
+    def _show(self, looking: Looking) -> None:
+        progress = Progress.active
+        if progress is not None:
+            progress.about = "" if looking.over else generator_text(looking)
+        elif sys.stderr.isatty():
+            self._drawn = not looking.over
+            sys.stderr.write("\r\x1b[K" if looking.over else f"\r{generator_text(looking)}\x1b[K")
+            sys.stderr.flush()
+        elif looking.over or time.monotonic() - self._said >= _REPEAT:
+            self._said = time.monotonic()
+            text = generator_text(looking, bar=False)
+            if looking.over:
+                text = f"{looking.generator}: {looking.facts:,} facts in {looking.seconds:.1f} s"
+            _say(text)
+
+
+def _say(text: str) -> None:
+    import logging
+
+    log = logging.getLogger("manglecp.facts")
+    if log.hasHandlers():
+        log.info("%s", text)
+    else:
+        click.echo(text, err=True)

@@ -1,0 +1,334 @@
+"""Tools, results and refusals as text for people."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from manglecp.base.text import escape_invisible
+from manglecp.cli.intent_request import value_of
+from manglecp.cli.output import columns, count
+from manglecp.mangle import instant_text
+from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, error_lines, fact_text, why_not_lines
+from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, UnsetType
+
+if TYPE_CHECKING:
+    from manglecp.intent import Answer, Definition
+
+_UNKNOWN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownTool:
+    """A tool as far as it is known: all of it from a pack, what a server discloses from a message."""
+
+    name: str
+    description: str = ""
+    score: int | float | None = None
+    phase: str = _UNKNOWN
+    effects: tuple[str, ...] | None = None
+    expires: str = _UNKNOWN
+    instructions: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=dict)
+    skills: tuple[str, ...] = ()
+    resources: tuple[tuple[str, str], ...] = ()
+    """What to read, and why."""
+    confirmation: bool = False
+
+    @property
+    def properties(self) -> dict[str, Mapping[str, Any]]:
+        """The arguments and their schemas. A server may send anything for a schema, such as true."""
+        given = self.input_schema.get("properties")
+        if not isinstance(given, Mapping):
+            return {}
+        return {name: one if isinstance(one, Mapping) else {} for name, one in given.items()}
+
+    @classmethod
+    def of_definition(cls, tool: Definition) -> ShownTool:
+        return cls(
+            name=tool.tool,
+            description=tool.description,
+            score=tool.score,
+            phase=tool.phase,
+            effects=tool.safety.side_effects,
+            expires=_UNKNOWN if tool.expires_at is None else instant_text(tool.expires_at),
+            instructions=tool.instructions,
+            input_schema=tool.input_schema,
+            skills=tool.skills,
+            resources=tuple((one.uri, one.relevance) for one in tool.resources),
+            confirmation=tool.safety.requires_user_confirmation,
+        )
+
+    @classmethod
+    def of_message(cls, tool: MacroTool) -> ShownTool:
+        safety, validity, metadata = tool.safety, tool.validity, tool.metadata
+        context = tool.context_injection
+        skills = () if context is UNSET or context.skills is UNSET else context.skills
+        resources = () if context is UNSET or context.context_resources is UNSET else context.context_resources
+        return cls(
+            name=tool.name,
+            description=_text(tool.description),
+            score=None if metadata is UNSET or metadata.score is UNSET else metadata.score,
+            phase=_UNKNOWN if metadata is UNSET else _text(metadata.selection_phase, _UNKNOWN),
+            effects=None if safety is UNSET else safety.side_effects,
+            expires=_UNKNOWN if validity is UNSET else _text(validity.expires_at, _UNKNOWN),
+            instructions="" if context is UNSET else _text(context.instructions),
+            input_schema={} if tool.input_schema is UNSET else tool.input_schema,
+            skills=tuple(one.skill_id for one in skills),
+            resources=tuple((one.uri, _text(one.relevance)) for one in resources),
+            confirmation=safety is not UNSET and safety.requires_user_confirmation,
+        )
+
+
+def _text(said: str | UnsetType, default: str = "") -> str:
+    return default if said is UNSET else said
+
+
+HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
+_SCORE: Final = 2
+
+
+def lines(answer: Answer, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
+    """Render the result of a pack. ``why`` includes derivations, exclusions and unused facts."""
+    proven = {one.macro_id: ShownTool.of_definition(one) for one in answer.definitions}
+    return result_lines(answer.response.payload, proven, why=why, bold=bold, flaws=len(answer.flaws))
+
+
+def result_lines(
+    result: IntentResult,
+    known: Mapping[str, ShownTool] | None = None,
+    *,
+    why: bool = False,
+    bold: Callable[[str], str] = str,
+    flaws: int = 0,
+) -> Iterator[str]:
+    """Render a result message; ``known`` are tools by id of which more is known than the message discloses.
+
+    Facts may hold any text, such as a page's console output, so invisible characters are escaped.
+    """
+    told = {tool.macro_id: ShownTool.of_message(tool) for tool in result.macro_tools}
+    for line in _answered(result, {**told, **(known or {})}, why, flaws):
+        yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
+
+
+def tool_lines(tool: ShownTool, *, bold: Callable[[str], str] = str) -> Iterator[str]:
+    for line in _described(tool):
+        yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
+
+
+def _answered(result: IntentResult, known: Mapping[str, ShownTool], why: bool, flaws: int) -> Iterator[str]:
+    tools = result.macro_tools
+    if tools:
+        headings, *rows = columns([HEADINGS, *(_row(tool, known[tool.macro_id]) for tool in tools)], right=_SCORE)
+        yield Heading(headings)
+        yield from rows
+        best = max(tools, key=lambda tool: known[tool.macro_id].score or 0)  # the first of equals
+        yield ""
+        yield from _described(known[best.macro_id])
+    else:
+        yield _nothing(result, flaws)
+    hints = result.proof_hints
+    if hints is not UNSET:
+        if why:
+            yield from _why(hints, known)
+        for blocked in hints.why_not if hints.why_not is not UNSET else ():
+            yield ""
+            yield from why_not_lines(blocked)
+    if result.diagnostics is UNSET:
+        return
+    if result.diagnostics.rule_coverage is not UNSET:
+        yield ""
+        yield from coverage_lines(result.diagnostics.rule_coverage)
+    tokens = result.diagnostics.tokens
+    cost = "" if tokens is UNSET else _cost(tokens)
+    yield ""
+    yield f"{count(len(tools), 'tool')} at {result.eval_time_used}{cost}"
+
+
+def _cost(tokens: Mapping[str, Any]) -> str:
+    spent = tokens.get("count")
+    return f", {spent:,} tokens by {tokens.get('by')}" if isinstance(spent, int) else ""
+
+
+def _nothing(result: IntentResult, flaws: int) -> str:
+    diagnostics = result.diagnostics
+    if diagnostics is UNSET or diagnostics.tools_proven is UNSET:
+        return "No tool is proven for this intent."
+    proven = diagnostics.tools_proven
+    if proven == flaws:
+        return f"{count(proven, 'tool')} proven for this intent, but what the rules say of them makes no tool."
+    return f"{count(proven, 'tool')} proven for this intent, but none fits: mind the budget, --max-tools and scores."
+
+
+def _row(tool: MacroTool, known: ShownTool) -> tuple[str, ...]:
+    return (
+        tool.name,
+        tool.disclosure_level,
+        "-" if known.score is None else str(known.score),
+        known.phase,
+        "-" if known.effects is None else ",".join(known.effects),
+        known.expires,
+    )
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    """Name the types of a value, without null."""
+    said = schema.get("type")
+    if said is None and isinstance(either := schema.get("anyOf"), list):
+        said = [one.get("type") for one in either if isinstance(one, Mapping)]
+    kinds = said if isinstance(said, list) else [said]
+    return " or ".join(dict.fromkeys(kind for kind in kinds if isinstance(kind, str) and kind != "null")) or "any"
+
+
+def _described(tool: ShownTool) -> Iterator[str]:
+    yield Heading(f"{tool.name}: {tool.description}" if tool.description else tool.name)
+    yield from (f"  {line}" for line in tool.instructions.splitlines() if line)
+    required = tool.input_schema.get("required", ())
+    for name, schema in sorted(tool.properties.items()):
+        optional = "" if name in required else ", optional"
+        said = f": {schema['description']}" if "description" in schema else ""
+        yield f"  {name} ({_kind(schema)}{optional}){said}"
+    if tool.skills:
+        yield f"  skills: {', '.join(tool.skills)}"
+    yield from (f"  read {uri}: {relevance}" for uri, relevance in tool.resources)
+    if tool.confirmation:
+        yield "  a person has to confirm"
+
+
+def _why(hints: ProofHints, known: Mapping[str, ShownTool]) -> Iterator[str]:
+    for derivation in hints.derivations:
+        yield ""
+        tool = known.get(derivation.macro_id)
+        yield from derivation_lines(derivation.macro_id if tool is None else tool.name, derivation)
+    if hints.excluded:
+        yield ""
+        yield Heading("excluded")
+        yield from (f"  {each.candidate}, {each.excluded_by}: {each.reason}" for each in hints.excluded)
+    if hints.unmatched_facts:
+        yield ""
+        yield Heading("facts that were not used")
+        yield from (f"  {fact.pred}: {fact.reason}" for fact in hints.unmatched_facts)
+
+
+def refusal(error: WireError) -> Iterator[str]:
+    yield from map(escape_invisible, error_lines(error.code, error.message, error.details))
+
+
+def what_to_state(error: WireError) -> Iterator[str]:
+    """Name the options that supply missing facts."""
+    for name in (error.details or {}).get("missing_facts", ()):
+        yield escape_invisible(f"  add --fact '{name}(…)'")
+
+
+_WIDTH: Final = 100
+_DECIDE: Final = "manglecp runs decide"
+
+
+def answer_lines(answer: InvokeResult, *, bold: Callable[[str], str] = str) -> Iterator[str]:
+    told = answer.observability
+    yield bold(escape_invisible(told.summary or "It is done."))
+    if answer.result:
+        yield ""
+        yield bold("result")
+        for name, value in answer.result.items():
+            yield from _value(name, value)
+    yield from _events(msgspec.to_builtins(told.events), bold)
+    yield from _delta(answer.state_delta.asserts, answer.state_delta.retract, bold)
+    following = answer.next
+    if following.suggested_intents or following.continuation_facts:
+        yield ""
+        yield bold("next")
+    for intent in following.suggested_intents:
+        params = {} if intent.params is UNSET else intent.params
+        given = "".join(f" --param {assignment(name, value)}" for name, value in params.items())
+        why = "" if intent.description is UNSET else f": {intent.description}"
+        yield escape_invisible(f"  {intent.name}{given}{why}")
+    for fact in following.continuation_facts:
+        yield escape_invisible(f"  with {fact_text(fact)}")
+
+
+def failure_lines(error: WireError, overheard: Sequence[str] = ()) -> Iterator[str]:
+    """Render the error of an invocation. ``overheard`` are lines that hosts wrote."""
+    yield from refusal(error)
+    details: Mapping[str, Any] = error.details or {}
+    for wrong in details.get("schema_errors", ()):
+        yield escape_invisible(f"  {wrong['path'] or '/'}: {wrong['message']}")
+    if details.get("failure_classes"):
+        yield escape_invisible(f"  {', '.join(details['failure_classes'])}")
+    for effect in details.get("effects", ()):
+        yield escape_invisible(f"  step {effect['step']}, {effect['action']}: {_STANDING[effect['status']]}")
+    for event in details.get("events", ()):
+        if event["status"] == "failure" and "detail" in event:
+            yield escape_invisible(f"  {event['action']}: {event['detail']}")
+    yield from overheard
+    delta = details.get("state_delta") or {}
+    yield from _delta(delta.get("assert", ()), delta.get("retract", ()), str)
+    run = details.get("run_id")
+    if run is not None:
+        yield f"  run {run}"
+        if details.get("reason") == "needs_decision":
+            doubted = {one["step"] for one in details.get("effects", ()) if one["status"] == "unknown"}
+            yield from what_to_decide(run, next(iter(sorted(doubted)), None))
+
+
+_STANDING: Final = {"done": "it happened", "undone": "it happened and was undone", "unknown": "it may have happened"}
+
+
+def what_to_decide(run: str, step: int | None) -> Iterator[str]:
+    """Name the commands that decide a run; ``step`` is the one in doubt, if one is."""
+    if step is not None:
+        yield f"  Find out whether step {step} happened. Then say so, with one of"
+        yield f"    {_DECIDE} {run} --step {step} --happened [--output FILE]"
+        yield f"    {_DECIDE} {run} --step {step} --did-not"
+    else:
+        yield "  Nothing is in doubt. Let it go on, or end it, with one of"
+        yield f"    manglecp runs resume {run} PACK"
+    yield f"    {_DECIDE} {run} --abort"
+
+
+def _value(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, str) and "\n" in value:
+        yield escape_invisible(f"  {name}:")
+        yield from (f"    {escape_invisible(line)}" for line in value.splitlines())
+        return
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if len(text) <= _WIDTH or isinstance(value, str):
+        yield escape_invisible(f"  {name}: {text}")
+        return
+    yield escape_invisible(f"  {name}:")
+    yield from (
+        f"    {escape_invisible(line)}" for line in json.dumps(value, ensure_ascii=False, indent=2).splitlines()
+    )
+
+
+def _events(events: Sequence[Mapping[str, Any]], bold: Callable[[str], str]) -> Iterator[str]:
+    if not events:
+        return
+    yield ""
+    yield bold("events")
+    width = max(len(event["action"]) for event in events)
+    for event in events:
+        took = f"{event['duration_ms']} ms" if "duration_ms" in event else ""
+        said = f"  {event['detail']}" if "detail" in event else ""
+        yield escape_invisible(f"  {event['status']:<7}  {event['action']:<{width}}  {took}{said}").rstrip()
+
+
+def _delta(
+    asserted: Sequence[Mapping[str, Any]], retracted: Sequence[Mapping[str, Any]], bold: Callable[[str], str]
+) -> Iterator[str]:
+    if asserted or retracted:
+        yield ""
+        yield bold("what changed")
+    yield from (escape_invisible(f"  + {fact_text(fact)}") for fact in asserted)
+    yield from (escape_invisible(f"  - {fact_text(fact)}") for fact in retracted)
+
+
+def assignment(name: str, value: Any) -> str:
+    """Return ``NAME=VALUE`` quoted for a shell. Text that reads like JSON is encoded, to be read back as text."""
+    plain = isinstance(value, str) and value_of(value) == value
+    return shlex.quote(f"{name}={value if plain else json.dumps(value, ensure_ascii=False)}")
