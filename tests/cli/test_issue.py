@@ -369,7 +369,7 @@ class TestLog:
 
         add(run, "a")
         write("log.jsonl", "old")
-        monkeypatch.setattr("manglecp.store.issues.jsonl.export_log", fail)
+        monkeypatch.setattr("manglecp.store.issues.export_log", fail)
         assert refusal(run, "export", "log.jsonl") == "error[store]: the disk is gone\n"
         assert sorted(path.name for path in folder.iterdir()) == [".manglecp", "log.jsonl"]
         assert (folder / "log.jsonl").read_text() == "old"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.testing import load_pack
-from manglecp.testing.watching import PackCoverage
+from manglecp.testing.coverage import PackCoverage
 from manglecp.toolhost import NoFacts
 from tests.pack.folders import ACTIONS, write
 from tests.testing.test_plugin import run_pytest

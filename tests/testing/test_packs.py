@@ -15,7 +15,7 @@ import pytest
 from manglecp.intent import Domain
 from manglecp.mangle import ParseError
 from manglecp.testing import Pack, Refused, load_pack
-from manglecp.testing.watching import PackCoverage, watched
+from manglecp.testing.coverage import PackCoverage, with_coverage
 from tests.intent.packs import action
 from tests.invoke.chains import NUMBER, chain, effect, steps
 
@@ -247,7 +247,7 @@ def test_functions_have_the_rights_of_the_action_and_no_more() -> None:
 
 async def _of_another_call(pack: Pack) -> str:
     """What becomes of a call of an effect that nobody has authorised."""
-    from manglecp.testing.actions import Actions
+    from manglecp.testing.stage import Actions
 
     async def none() -> Any:
         raise AssertionError("no hosts")
@@ -358,7 +358,7 @@ def test_rules_about_intents_and_runs_count_once_they_fired() -> None:
         'asserts("done", [N], "server") :- ran("t"), run_arg("n", N).',
         'relevant("t", 30) :- intent("later"), held(1, "on").',
     )
-    with Pack(watched(Domain.load(chain(*rules)), coverage)) as pack:
+    with Pack(with_coverage(Domain.load(chain(*rules)), coverage)) as pack:
         assert (coverage.fired, coverage.percent) == (0, 0)
         answer = pack.with_actions(look=lambda n: {"n": n}).intent("go")
         assert [rule.text.partition("(")[0] for rule in coverage.never()] == ["asserts", "relevant"]

@@ -137,4 +137,4 @@ def test_every_installation_brings_the_plugin_and_it_is_light() -> None:
     assert hasattr(import_module(named), "pytest_addoption")
     code = f"import sys, {named}; print([name for name in sys.modules if name.startswith('manglecp.')])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert loaded.strip() == "['manglecp.testing', 'manglecp.testing.plugin']"
+    assert loaded.strip() == "['manglecp.base', 'manglecp.base.lazy', 'manglecp.testing', 'manglecp.testing.plugin']"

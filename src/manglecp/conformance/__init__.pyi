@@ -3,4 +3,4 @@ from .plan import (
     read_plan as read_plan,
 )
 from .report import Report as Report
-from .running import run as run
+from .runner import run as run

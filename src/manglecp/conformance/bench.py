@@ -1,25 +1,64 @@
-"""What a check works with: a line to the server, its manifest, the plan, and where it notes what it finds."""
+"""What a check works with: a connection to the server, its manifest, the plan, and the report."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.conformance.lines.http import HttpLine
-from manglecp.conformance.lines.line import Answer, End, Line
-from manglecp.conformance.lines.session import SessionLine
-from manglecp.conformance.lines.stdio import StdioLine
-from manglecp.conformance.lines.websocket import WebSocketLine
+from manglecp.conformance.connections import (
+    Answer,
+    Connection,
+    End,
+    HttpConnection,
+    SessionConnection,
+    StdioConnection,
+    Transport,
+    WebSocketConnection,
+)
+from manglecp.conformance.message_rules import CODE_ROWS, Watcher
 from manglecp.conformance.plan import Invocation, Plan, Stated, instant
-from manglecp.conformance.registry import Check
 from manglecp.conformance.report import Report
-from manglecp.conformance.watching import CODE_ROWS, Watcher
 from manglecp.wire.messages import VERSION
 
-__all__ = ["Bench", "Target", "Untested", "dumped", "message", "tools_of"]
+ALL: Final[tuple[Transport, ...]] = ("http", "websocket", "stdio")
+HTTP: Final[tuple[Transport, ...]] = ("http",)
+SESSIONS: Final[tuple[Transport, ...]] = ("websocket", "stdio")
+STDIO: Final[tuple[Transport, ...]] = ("stdio",)
+WEBSOCKET: Final[tuple[Transport, ...]] = ("websocket",)
+Run = Callable[["Bench"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of requirements. ``access``: it needs a credential; ``patience``: a factor of its time limit."""
+
+    run: Run
+    rows: tuple[str, ...]
+    level: int
+    transports: tuple[Transport, ...]
+    access: bool
+    patience: float
+
+    @property
+    def name(self) -> str:
+        """The first line of its docstring."""
+        return (self.run.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def check(
+    *rows: str,
+    level: int = 1,
+    transports: tuple[Transport, ...] = ALL,
+    access: bool = True,
+    patience: float = 1.0,
+) -> Callable[[Run], Check]:
+    """Turn a function into a check of these requirements; the first line of its docstring names what holds."""
+    return lambda run: Check(run, rows, level, transports, access, patience)
+
 
 Target = str | Sequence[str]
 """An address, or the words of a command."""
@@ -29,17 +68,16 @@ _ids = itertools.count(1)
 
 
 class Untested(Exception):
-    """Why a check cannot say anything."""
+    """The reason why a check cannot be made."""
 
 
 def message(type_: str, payload: Mapping[str, Any] | None = None, /, **changes: Any) -> dict[str, Any]:
-    """An envelope with an id of its own; ``...`` leaves a member out."""
+    """Return an envelope with a fresh id; ``...`` leaves a member out."""
     made = {"type": type_, "id": f"conformance-{next(_ids)}", "manglecp": VERSION, "payload": dict(payload or {})}
     return {name: value for name, value in {**made, **changes}.items() if value is not ...}
 
 
 def dumped(given: Mapping[str, Any]) -> bytes:
-    """The JSON of a message, as UTF-8."""
     return json.dumps(given, ensure_ascii=False).encode()
 
 
@@ -53,71 +91,66 @@ class Bench:
         self.now = now
         self.manifest: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
-        """What one check found and another uses."""
         self.check: Check | None = None
         self.noted: set[str] = set()
         self._target = target
-        self._line: Line | None = None
+        self._line: Connection | None = None
 
     # --- lines -------------------------------------------------------------------------------------------------------
 
-    def new_line(self, *, known: bool = True) -> Line:
-        """One more, not opened; ``known`` shows the credentials of the plan."""
+    def new_line(self, *, known: bool = True) -> Connection:
+        """Return another connection, not opened; ``known`` sends the credentials of the plan."""
         if not isinstance(self._target, str):
-            return StdioLine(self._target, self.watcher)
+            return StdioConnection(self._target, self.watcher)
         if self._target.startswith(("ws://", "wss://")):
-            return WebSocketLine(self._target, self.watcher)
-        return HttpLine(self._target, self.watcher, self.plan.credentials.headers if known else {})
+            return WebSocketConnection(self._target, self.watcher)
+        return HttpConnection(self._target, self.watcher, self.plan.credentials.headers if known else {})
 
-    async def line(self) -> Line:
-        """The line that checks share; opened, and authenticated where the server wants that, when first asked for."""
+    async def line(self) -> Connection:
+        """Return the connection that checks share, opened and authenticated at first use."""
         if self._line is None:
             line = self.new_line()
             self._line = line
             self.manifest = (await line.open()).payload
-            if isinstance(line, SessionLine) and self.auth_required and self.plan.credentials.token is not None:
+            if isinstance(line, SessionConnection) and self.auth_required and self.plan.credentials.token is not None:
                 await self.authenticate(line)
         return self._line
 
-    async def http(self) -> HttpLine:
-        """The same, for checks that run on HTTP only."""
+    async def http(self) -> HttpConnection:
         line = await self.line()
-        assert isinstance(line, HttpLine)
+        assert isinstance(line, HttpConnection)
         return line
 
-    async def session(self) -> SessionLine:
-        """The same, for checks that run only where a connection lasts."""
+    async def session(self) -> SessionConnection:
         line = await self.line()
-        assert isinstance(line, SessionLine)
+        assert isinstance(line, SessionConnection)
         return line
 
     async def drop(self) -> None:
-        """Close the shared line. The next check that wants one gets another."""
+        """Close the shared connection; the next use opens another."""
         line, self._line = self._line, None
         if line is not None:
             await line.close()
 
     @property
-    def opened(self) -> Line | None:
-        """The shared line, if there is one now."""
+    def opened(self) -> Connection | None:
         return self._line
 
-    async def authenticate(self, line: SessionLine, token: str | None = None) -> Answer:
-        """The answer to this token, or to that of the plan."""
+    async def authenticate(self, line: SessionConnection, token: str | None = None) -> Answer:
+        """Authenticate with this token, or with the plan's."""
         credentials = self.plan.credentials
         payload = {"scheme": credentials.scheme, "token": token or credentials.token}
         return await line.ask(dumped(message("authenticate", payload)))
 
     @property
     def auth_required(self) -> bool:
-        """Does the manifest say so?"""
         auth = self.manifest.get("auth")
         return isinstance(auth, dict) and auth.get("required") is True
 
     # --- notes -------------------------------------------------------------------------------------------------------
 
     def that(self, rows: str | Sequence[str], held: bool, expected: str, seen: object) -> bool:
-        """Note whether it holds."""
+        """Note whether these requirements hold."""
         assert self.check is not None
         for row in (rows,) if isinstance(rows, str) else rows:
             assert row in self.check.rows, f"{row} is not among the rows of this check"
@@ -126,7 +159,7 @@ class Bench:
         return held
 
     def refused(self, answer: Answer, code: str | Sequence[str], *rows: str, about: str) -> bool:
-        """Note that it is the error that it should be, at these rows and at the row of the code."""
+        """Note whether the answer is this error, at these rows and at the row of the code."""
         assert self.check is not None
         codes = (code,) if isinstance(code, str) else tuple(code)
         own = [row for row in (CODE_ROWS.get(one) for one in codes) if row in self.check.rows]
@@ -136,7 +169,7 @@ class Bench:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     async def ask(self, given: Mapping[str, Any] | bytes, end: End = "evaluate") -> Answer:
-        """Politely: whoever says that it is busy is asked again."""
+        """Send a request, again while the server is busy."""
         line = await self.line()
         for _ in range(_RETRIES):
             answer = await line.ask(given if isinstance(given, bytes) else dumped(given), end)
@@ -147,22 +180,22 @@ class Bench:
         return answer
 
     async def state(self, stated: Stated, **changes: Any) -> Answer:
-        """Whatever answers this intent; ``changes`` replace members of the payload."""
+        """Evaluate an intent; ``changes`` replace members of the payload."""
         return await self.ask(message("intent_request", stated.payload(**changes)))
 
     async def tools(self, stated: Stated, **changes: Any) -> list[dict[str, Any]]:
-        """Those of the answer; there is nothing to test without one."""
+        """Evaluate an intent and return its tools. Raises :class:`Untested` for an error."""
         return tools_of(await self.answered(stated, **changes))
 
     async def answered(self, stated: Stated, **changes: Any) -> Answer:
-        """The answer to this intent. :class:`Untested` if it is an error."""
+        """Evaluate an intent. Raises :class:`Untested` for an error."""
         answer = await self.state(stated, **changes)
         if answer.type != "intent_response":
             raise Untested(f"the intent {stated.label} is answered with {answer.code}")
         return answer
 
     async def intent(self) -> Stated:
-        """One that can be evaluated, with tools if there is one: of the plan, or of the manifest."""
+        """Return an intent of the plan or the manifest that can be evaluated, with tools if there is one."""
         if "intent" not in self.kept:
             self.kept["intent"] = await self._find_intent()
         found = self.kept["intent"]
@@ -182,7 +215,6 @@ class Bench:
         return best
 
     def _announced(self) -> list[Stated]:
-        """Intents of the manifest that need no facts."""
         intents = self.manifest.get("intents")
         return [
             Stated(label=one["name"], name=one["name"], eval_time=instant(self.now))
@@ -191,7 +223,7 @@ class Bench:
         ]
 
     def predicate(self, fits: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
-        """One of the manifest that clients may assert."""
+        """Return a predicate of the manifest that clients may assert."""
         for one in self.predicates:
             if one.get("direction", "both") != "output" and fits(one):
                 return one
@@ -199,21 +231,20 @@ class Bench:
 
     @property
     def predicates(self) -> list[dict[str, Any]]:
-        """The schemas of the manifest, as far as they are any."""
         profile = self.manifest.get("facts_profile")
         listed = profile.get("predicates") if isinstance(profile, dict) else None
         found = listed if isinstance(listed, list) else []
         return [one for one in found if isinstance(one, dict) and {"predicate", "arity"} <= set(one)]
 
     def invocations(self, fits: Callable[[Invocation], bool]) -> list[Invocation]:
-        """Those of the plan that fit. :class:`Untested` if there are none."""
+        """Return those of the plan that fit. Raises :class:`Untested` if there are none."""
         found = [one for one in self.plan.invocations if fits(one)]
         if not found:
             raise Untested("the plan names no tool for it")
         return found
 
     async def macro_id(self, invocation: Invocation) -> str:
-        """The id of its tool, by asking for its intent. :class:`Untested` if the tool is not offered."""
+        """Evaluate its intent and return the tool's id. Raises :class:`Untested` if it is not offered."""
         tools = await self.tools(invocation.intent)
         for tool in tools:
             if tool.get("name") == invocation.tool and isinstance(tool.get("macro_id"), str):
@@ -221,11 +252,10 @@ class Bench:
         raise Untested(f"the intent {invocation.intent.label} brings no tool {invocation.tool}")
 
     async def invoke(self, macro_id: str, args: Any, **more: Any) -> Answer:
-        """Whatever answers this invocation; ``more`` are members of the payload."""
         return await self.ask(message("invoke_request", {"macro_id": macro_id, "args": args, **more}), "invoke")
 
     def limit(self, name: str) -> int:
-        """What the manifest says. :class:`Untested` if it says nothing."""
+        """Return a limit of the manifest. Raises :class:`Untested` if it has none."""
         limits = self.manifest.get("limits")
         value = limits.get(name) if isinstance(limits, dict) else None
         if type(value) is not int:
@@ -234,6 +264,5 @@ class Bench:
 
 
 def tools_of(answer: Answer) -> list[dict[str, Any]]:
-    """The tools of an answer, as far as they are objects."""
     tools = answer.payload.get("macro_tools")
     return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []

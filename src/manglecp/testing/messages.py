@@ -1,4 +1,4 @@
-"""What a test says, as messages: it goes through the same door as everybody's, and is refused for the same reasons."""
+"""Facts, times and messages of tests, decoded and checked as a server does."""
 
 from __future__ import annotations
 

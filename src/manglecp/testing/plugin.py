@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from manglecp.testing.packs import Pack
-    from manglecp.testing.watching import PackCoverage
+    from manglecp.testing.coverage import PackCoverage
+    from manglecp.testing.pack import Pack
 
 __all__ = [
     "pack",
@@ -47,14 +47,14 @@ class _Packs:
 
     def load(self, folder: Path) -> Pack:
         if folder not in self._loaded:
-            from manglecp.testing.packs import load_pack
+            from manglecp.testing.pack import load_pack
 
             coverage = self.of(str(folder)) if self._watch else None
             self._loaded[folder] = load_pack(folder, self._settings, degrade=self._degrade, coverage=coverage)
         return self._loaded[folder]
 
     def of(self, folder: str) -> PackCoverage:
-        from manglecp.testing.watching import PackCoverage
+        from manglecp.testing.coverage import PackCoverage
 
         path = Path(folder)
         inside = path.is_relative_to(self._here) and path != self._here

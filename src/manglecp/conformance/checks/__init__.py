@@ -1,18 +1,16 @@
-"""The checks, by what they look at. Importing them registers them, in this order."""
+"""The checks, in the order in which they run."""
 
-from manglecp.conformance.checks import (  # noqa: F401
-    access,
-    disclosure,
-    encodings,
-    envelopes,
-    evaluation,
-    explanations,
-    facts,
-    http,
-    invocation,
-    manifests,
-    outcomes,
-    sessions,
-    sizes,
-    times,
+from typing import Final
+
+from manglecp.conformance.bench import Check
+from manglecp.conformance.checks import access, disclosure, facts, intents, invocations, messages, transports
+
+CHECKS: Final[tuple[Check, ...]] = (
+    *access.CHECKS,
+    *disclosure.CHECKS,
+    *messages.CHECKS,
+    *facts.CHECKS,
+    *intents.CHECKS,
+    *transports.CHECKS,
+    *invocations.CHECKS,
 )

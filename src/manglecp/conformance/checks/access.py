@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from manglecp.conformance.bench import Bench, Untested, dumped, message
-from manglecp.conformance.lines.http import HttpLine
-from manglecp.conformance.lines.line import Answer
-from manglecp.conformance.lines.session import SessionLine
-from manglecp.conformance.registry import HTTP, SESSIONS, check
+from manglecp.conformance.bench import HTTP, SESSIONS, Bench, Untested, check, dumped, message
+from manglecp.conformance.connections import Answer, HttpConnection, SessionConnection
 
 _WRONG = "conformance-wrong-token"
 
@@ -18,7 +15,7 @@ def _intent() -> dict[str, Any]:
     return message("intent_request", {"intent": {"name": "conformance_access"}})
 
 
-async def _as(line: HttpLine, headers: Mapping[str, str], given: dict[str, Any]) -> Answer:
+async def _as(line: HttpConnection, headers: Mapping[str, str], given: dict[str, Any]) -> Answer:
     return await line.ask(dumped(given), credentials=headers)
 
 
@@ -57,7 +54,7 @@ async def credentials_on_sessions(b: Bench) -> None:
     if not b.auth_required:
         raise Untested("the server requires no authentication")
     line = b.new_line()
-    assert isinstance(line, SessionLine)
+    assert isinstance(line, SessionConnection)
     try:
         await line.open()
         answer = await line.ask(dumped(_intent()))
@@ -79,7 +76,7 @@ async def authenticating(b: Bench) -> None:
     if not b.auth_required:
         raise Untested("the server requires no authentication")
     line = b.new_line()
-    assert isinstance(line, SessionLine)
+    assert isinstance(line, SessionConnection)
     try:
         await line.open()
         answer = await b.authenticate(line)
@@ -108,9 +105,9 @@ async def _with_token(b: Bench, token: str, given: dict[str, Any]) -> Answer:
     line = b.new_line()
     try:
         await line.open()
-        if isinstance(line, HttpLine):
+        if isinstance(line, HttpConnection):
             return await line.ask(dumped(given), credentials={"Authorization": f"Bearer {token}"})
-        assert isinstance(line, SessionLine)
+        assert isinstance(line, SessionConnection)
         await b.authenticate(line, token)
         return await line.ask(dumped(given))
     finally:
@@ -137,3 +134,13 @@ async def tools_depend_on_intents(b: Bench) -> None:
                 f"none of {', '.join(stated.absent)} for {stated.label}",
                 sorted(there),
             )
+
+
+CHECKS: Final = (
+    credentials_on_http,
+    keys_and_tokens,
+    credentials_on_sessions,
+    authenticating,
+    denied_intents,
+    tools_depend_on_intents,
+)

@@ -15,12 +15,10 @@ from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, respond
 from manglecp.mangle import instant_text
 from manglecp.mangle.syntax import Apply, Variable
 from manglecp.pack import read_pack
-from manglecp.testing.actions import Function, checked
-from manglecp.testing.answers import Answer
+from manglecp.testing.coverage import PackCoverage, with_coverage
 from manglecp.testing.messages import Fact, Now, as_facts, facts_of_file, instant, message
-from manglecp.testing.refusal import Refused
-from manglecp.testing.stages import Stage
-from manglecp.testing.watching import PackCoverage, watched
+from manglecp.testing.results import Answer, Refused
+from manglecp.testing.stage import Function, Stage, check_functions
 from manglecp.toolhost import Generated, serve_externals, serve_facts
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, IntentResult
@@ -58,7 +56,7 @@ def load_pack(
         hosts.close()
         raise
     if coverage is not None:
-        domain = watched(domain, coverage)
+        domain = with_coverage(domain, coverage)
     finding = None if generated is None else Finding(generated, domain)
     return Pack(domain, programs=tuple(programs), hosts=hosts, degrade=degrade, finding=finding)
 
@@ -119,7 +117,7 @@ class Pack:
         A function takes what the action takes, by name, and returns what the action would return. Rights, schemas and
         policy are those of the action.
         """
-        return replace(self, functions={**self.functions, **checked(self.domain.pack, functions)})
+        return replace(self, functions={**self.functions, **check_functions(self.domain.pack, functions)})
 
     def with_workspace(self, *folders: Path | str, programs: Iterable[str] = ()) -> Pack:
         """The same pack, with folders that its actions may write; they work in the first."""

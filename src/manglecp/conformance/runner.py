@@ -1,6 +1,6 @@
-"""A run: every check that applies, one after the other, none for longer than it may take.
+"""A run: every check that applies, one after the other, each with a time limit.
 
-A server that does not answer has failed that check. One that has not answered several in a row is given up.
+A server that does not answer has failed that check; one that has not answered several in a row is given up.
 """
 
 from __future__ import annotations
@@ -8,19 +8,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Final
 
-from manglecp.conformance.bench import Bench, Target, Untested, dumped, message
-from manglecp.conformance.lines.line import Closed, Garbled, Line, Transport
-from manglecp.conformance.lines.session import SessionLine
+from manglecp.conformance.bench import Bench, Check, Target, Untested, dumped, message
+from manglecp.conformance.checks import CHECKS
+from manglecp.conformance.connections import Closed, Connection, Garbled, SessionConnection, Transport
+from manglecp.conformance.message_rules import WATCHED, Watcher
 from manglecp.conformance.plan import Plan
-from manglecp.conformance.registry import Check, checks
 from manglecp.conformance.report import Report
-from manglecp.conformance.unseen import UNSEEN
-from manglecp.conformance.watching import WATCHED, Watcher
 
-__all__ = ["run"]
+_INSIDE: Final = "it cannot be seen from outside"
+_CLIENT: Final = "it is the client's duty"
+_CONNECTIONS: Final = "this run uses one transport"
+_STATE: Final = "the server was ready all the time"
+
+UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
+    **dict.fromkeys(("WIRE-07", "TRANS-03", "TRANS-08", "TRANS-12", "TRANS-35", "DATA-46"), (1, _CLIENT)),
+    **dict.fromkeys(("MANI-28", "MANI-34", "TOOL-21", "PROG-07", "COV-02", "ERR-49"), (1, _CLIENT)),
+    **dict.fromkeys(("EVAL-40", "EVAL-37", "SEC-01", "ERR-22", "ERR-31"), (1, _INSIDE)),
+    **dict.fromkeys(("OBS-05", "OBS-07"), (2, _INSIDE)),
+    **dict.fromkeys(("EVAL-23", "ERR-21", "MANI-21"), (2, _INSIDE)),
+    **dict.fromkeys(("MANI-29", "MANI-31", "ERR-29", "TRANS-20"), (1, _STATE)),
+    "DATA-18": (1, "a float64 of the same value looks alike"),
+    "DATA-23": (1, "no message of a server has variables"),
+    "ERR-30": (1, "no limit of requests was met"),
+    "ERR-11": (1, "nobody was refused for want of a permission"),
+    "TRANS-09": (1, "it takes longer than a run"),
+    "SEC-34": (1, "the address says whether there is TLS"),
+    "WIRE-28": (1, "there is one version only"),
+    "CONF-13": (3, _CONNECTIONS),
+}
+
 
 SECONDS: Final = 20.0
 _GIVE_UP: Final = 3
@@ -57,7 +76,7 @@ async def run(
     if plan.credentials.token is not None:
         watcher.secrets.append(plan.credentials.token)
     bench = Bench(target, plan, report, watcher, time.time())
-    todo = [check for check in checks() if check.level <= level and (rows is None or bool(rows & set(check.rows)))]
+    todo = [check for check in CHECKS if check.level <= level and (rows is None or bool(rows & set(check.rows)))]
     for id_, (row_level, reason) in UNSEEN.items():
         if row_level <= level and rows is None:
             report.leave((id_,), reason)
@@ -75,13 +94,13 @@ async def run(
 
 
 async def _begin(bench: Bench, transport: Transport, seconds: float) -> bool:
-    """The manifest comes first; then the server may take its time to load."""
+    """Receive the manifest, and wait until the server is ready."""
     first, seen = "the manifest comes first", ""
     expected = f"a manifest within {seconds * 3:g} s"
     try:
         async with asyncio.timeout(seconds * 3):
             line = await bench.line()
-            kind = line.first.type if isinstance(line, SessionLine) and line.first is not None else "manifest"
+            kind = line.first.type if isinstance(line, SessionConnection) and line.first is not None else "manifest"
             for row in _FIRST[transport]:
                 bench.report.note(row, kind == "manifest", "the manifest as the first message", kind, first)
             if kind != "manifest":
@@ -99,13 +118,13 @@ async def _begin(bench: Bench, transport: Transport, seconds: float) -> bool:
     return False
 
 
-async def _booted(bench: Bench, line: Line) -> bool:
-    """Wait until it is; meanwhile it evaluates nothing."""
+async def _booted(bench: Bench, line: Connection) -> bool:
+    """Wait until the server is ready; check that it evaluates nothing meanwhile."""
     name = "A server that is booting evaluates nothing"
     while bench.manifest.get("status") == "booting":
         asked = message("intent_request", {"intent": {"name": "conformance_booting"}})
         answer = await line.ask(dumped(asked))
-        if isinstance(line, SessionLine):
+        if isinstance(line, SessionConnection):
             bench.manifest = line.manifests[-1].payload
         else:
             bench.manifest = (await line.open()).payload
@@ -134,7 +153,7 @@ async def _work(bench: Bench, todo: list[Check], transport: Transport, seconds: 
 
 
 async def _one(bench: Bench, check: Check, seconds: float) -> bool:
-    """Did the server answer?"""
+    """Run one check, and return whether the server answered."""
     bench.check, bench.noted = check, set()
     bench.watcher.doing = check.name
     answered, reason = True, "nothing showed it"
@@ -165,9 +184,9 @@ async def _one(bench: Bench, check: Check, seconds: float) -> bool:
 
 
 async def _tidy(bench: Bench) -> None:
-    """Nothing is left over from a check: one request has one terminal message, and no progress after it."""
+    """Report messages that are left over after a check: a second terminal message, or late progress."""
     line = bench.opened
-    if not isinstance(line, SessionLine):
+    if not isinstance(line, SessionConnection):
         return
     name = bench.watcher.doing
     for answer in (*line.unread, *line.repeated):

@@ -1,7 +1,6 @@
-"""Which rules of a pack never fired, over all that a test session asked.
+"""Which rules of a pack never fired during a test session.
 
-Every evaluation goes through the base of a domain: that of an intent, and those that a run makes before a step and at
-its end. A base that is watched tells what became of each rule. Rules of the kernel are not counted, nor facts.
+Every evaluation goes through the base of a domain, which is wrapped here. Rules of the kernel and facts do not count.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from manglecp.intent import Domain, trust_of
 from manglecp.mangle import Base, Result, Trust
 from manglecp.mangle.explain import rule_ref
 
-__all__ = ["PackCoverage", "RuleSeen", "watched"]
+__all__ = ["PackCoverage", "RuleCoverage", "with_coverage"]
 
 
 @dataclass(slots=True)
-class RuleSeen:
+class RuleCoverage:
     """One rule: where it stands, and whether it ever fired. ``missing`` is what it missed when it missed least."""
 
     place: str
@@ -38,7 +37,7 @@ class PackCoverage:
     """The rules of one pack by their place and text, in their order."""
 
     pack: str
-    rules: dict[tuple[str, str], RuleSeen] = field(default_factory=dict)
+    rules: dict[tuple[str, str], RuleCoverage] = field(default_factory=dict)
 
     @property
     def fired(self) -> int:
@@ -50,7 +49,7 @@ class PackCoverage:
         """Rounded down: 100 means all of them."""
         return 100 * self.fired // len(self.rules) if self.rules else 100
 
-    def never(self) -> Iterator[RuleSeen]:
+    def never(self) -> Iterator[RuleCoverage]:
         """The rules that no test ever fired."""
         return (rule for rule in self.rules.values() if not rule.fired)
 
@@ -73,7 +72,7 @@ class PackCoverage:
         for rule in rules:
             missing = None if rule["missing"] is None else tuple(rule["missing"])
             key = (str(rule["place"]), str(rule["text"]))
-            self.rules.setdefault(key, RuleSeen(*key)).take(bool(rule["fired"]), missing)
+            self.rules.setdefault(key, RuleCoverage(*key)).take(bool(rule["fired"]), missing)
 
     def lines(self) -> Iterator[str]:
         """The report: how many fired, then each rule that never did and what it missed."""
@@ -85,16 +84,16 @@ class PackCoverage:
                 yield f"    without {', '.join(rule.missing)}"
 
 
-def watched(domain: Domain, coverage: PackCoverage) -> Domain:
+def with_coverage(domain: Domain, coverage: PackCoverage) -> Domain:
     """The same domain, and ``coverage`` is told of every evaluation."""
     for rule in domain.program.rules:
         if trust_of(rule.clause) is not Trust.KERNEL:
             named = rule_ref(rule.clause)
-            coverage.rules.setdefault((named.place, named.text), RuleSeen(named.place, named.text))
-    return replace(domain, base=_Watched(domain.base, coverage))
+            coverage.rules.setdefault((named.place, named.text), RuleCoverage(named.place, named.text))
+    return replace(domain, base=_CoveredBase(domain.base, coverage))
 
 
-class _Watched(Base):
+class _CoveredBase(Base):
     def __init__(self, base: Base, coverage: PackCoverage) -> None:
         super().__init__(base.compiled, base.layer, base.externals)
         self._coverage = coverage
@@ -105,4 +104,4 @@ class _Watched(Base):
         return result
 
     def with_facts(self, *args: Any, **options: Any) -> Base:
-        return _Watched(super().with_facts(*args, **options), self._coverage)
+        return _CoveredBase(super().with_facts(*args, **options), self._coverage)

@@ -1,0 +1,426 @@
+"""Connections to a server under test: they send any bytes, keep every byte that arrives, and decode strictly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import ssl
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NoReturn, Protocol
+from urllib.parse import urljoin
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+Transport = Literal["http", "websocket", "stdio"]
+End = Literal["evaluate", "invoke"]
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class Closed(Exception):
+    """The server is not there, or went away."""
+
+
+class Garbled(Exception):
+    """Bytes that are no message. ``row`` is the violated requirement."""
+
+    def __init__(self, row: str, expected: str, seen: str) -> None:
+        super().__init__(f"expected {expected}, seen {seen}")
+        self.row, self.expected, self.seen = row, expected, seen
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A message of the server. ``status`` and ``headers`` on HTTP only; ``progress`` came before it."""
+
+    message: dict[str, Any]
+    data: bytes
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    progress: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def type(self) -> Any:
+        return self.message.get("type")
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        payload = self.message.get("payload")
+        return payload if isinstance(payload, dict) else {}
+
+    @property
+    def code(self) -> Any:
+        return self.payload.get("code") if self.type == "error" else None
+
+    @property
+    def details(self) -> dict[str, Any]:
+        details = self.payload.get("details")
+        return details if isinstance(details, dict) else {}
+
+    def __str__(self) -> str:
+        if self.type == "error":
+            where = "" if self.status is None else f" with status {self.status}"
+            return f"error {self.code}{where} ({self.payload.get('message')}), id {self.message.get('id')!r}"
+        return f"{self.type}, id {self.message.get('id')!r}"
+
+
+Watch = Callable[[Answer], None]
+"""Called with every message that the server sends."""
+
+
+class Connection(Protocol):
+    """A connection to one server. Pending calls raise :class:`Closed` where it ends."""
+
+    transport: Transport
+
+    async def open(self) -> Answer:
+        """Connect, and return the manifest."""
+
+    async def ask(self, data: bytes, end: End = "evaluate") -> Answer:
+        """Send these bytes, and return the terminal message that follows. One call at a time."""
+
+    async def close(self) -> None:
+        """End the connection, and a process that was started for it."""
+
+
+def read_message(data: bytes) -> dict[str, Any]:
+    """Decode one JSON object, strictly by RFC 8259."""
+    if data.startswith(_BOM):
+        raise Garbled("WIRE-24", "UTF-8 without a byte order mark", "a byte order mark")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise Garbled("WIRE-24", "UTF-8", f"{error.reason} at byte {error.start}") from None
+    try:
+        message = json.loads(text, object_pairs_hook=_pairs, parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
+        raise Garbled("WIRE-16", "JSON", f"{error}: {text[:200]!r}") from None
+    if not isinstance(message, dict):
+        raise Garbled("WIRE-01", "a JSON object", text[:200])
+    return message
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise Garbled("WIRE-18", "JSON numbers", name)
+
+
+class SessionConnection(ABC):
+    """A connection that lasts; one task receives all messages, also those that no request waits for."""
+
+    transport: Transport
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._inbox: deque[Answer] = deque()
+        self._progress: dict[Any, list[dict[str, Any]]] = {}
+        self.manifests: list[Answer] = []
+        self.first: Answer | None = None
+        self.finished: set[str] = set()
+        """Ids whose terminal message came."""
+        self.late: list[dict[str, Any]] = []
+        """Progress after the terminal message."""
+        self.repeated: list[Answer] = []
+        """Terminal messages for what had one already."""
+        self._news = asyncio.Condition()
+        self._end: Exception | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    # --- what a transport has -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _connect(self) -> None:
+        """Open the connection."""
+
+    @abstractmethod
+    async def _read(self) -> bytes:
+        """Return the next message."""
+
+    @abstractmethod
+    async def write(self, data: bytes) -> None:
+        """Send one message."""
+
+    @abstractmethod
+    async def _hang_up(self) -> None:
+        """Close the connection."""
+
+    # --- what checks use ---------------------------------------------------------------------------------------------
+
+    async def open(self) -> Answer:
+        await self._connect()
+        self._listening = asyncio.create_task(self._listen())
+        await self._until(lambda: self.first is not None)
+        assert self.first is not None
+        return self.first
+
+    async def ask(self, data: bytes, end: End = "evaluate") -> Answer:  # noqa: ARG002
+        await self.write(data)
+        return await self.next()
+
+    async def next(self) -> Answer:
+        """Return the next terminal message."""
+        await self._until(lambda: bool(self._inbox))
+        return self._inbox.popleft()
+
+    async def ended(self) -> None:
+        """Wait until the server closes the connection."""
+        with contextlib.suppress(Closed):
+            await self._until(lambda: False)
+
+    @property
+    def unread(self) -> list[Answer]:
+        return list(self._inbox)
+
+    async def close(self) -> None:
+        try:
+            await self._hang_up()
+        finally:
+            if self._listening is not None:
+                self._listening.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._listening
+
+    # --- listening ---------------------------------------------------------------------------------------------------
+
+    async def _until(self, there: Callable[[], bool]) -> None:
+        async with self._news:
+            await self._news.wait_for(lambda: there() or self._end is not None)
+        if not there():
+            assert self._end is not None
+            raise self._end
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                data = await self._read()
+                self._take(data, read_message(data))
+                async with self._news:
+                    self._news.notify_all()
+        except (Closed, Garbled) as error:
+            self._end = error
+            async with self._news:
+                self._news.notify_all()
+
+    def _take(self, data: bytes, message: dict[str, Any]) -> None:
+        request = message.get("id")
+        key = request if isinstance(request, str) else None
+        progress = () if key is None else tuple(self._progress.get(key, ()))
+        answer = Answer(message, data, progress=progress)
+        self._watch(answer)
+        if self.first is None:
+            self.first = answer
+            if answer.type == "manifest":
+                self.manifests.append(answer)
+        elif answer.type == "manifest":
+            self.manifests.append(answer)
+        elif answer.type == "progress":
+            if key in self.finished:
+                self.late.append(message)
+            self._progress.setdefault(key, []).append(message)
+        elif key in self.finished:
+            self.repeated.append(answer)
+        else:
+            if key is not None:
+                self.finished.add(key)
+            self._inbox.append(answer)
+
+
+MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
+_JSON: Final = {"content-type": "application/json", "accept": "application/json"}
+_MEMBERS: Final[Mapping[End, str]] = {"evaluate": "intent_eval", "invoke": "macro_invoke"}
+
+
+class HttpConnection:
+    """A connection without a session: each message is an HTTP request."""
+
+    transport: Transport = "http"
+
+    def __init__(self, url: str, watch: Watch, credentials: Mapping[str, str] | None = None) -> None:
+        self.manifest_url = url if url.endswith(".json") else urljoin(url, MANIFEST_PATH)
+        self._watch = watch
+        self._credentials = dict(credentials or {})
+        # The system's certificates, as on a WebSocket; a .netrc must not supply credentials.
+        self._client = httpx.AsyncClient(timeout=None, trust_env=False, verify=ssl.create_default_context())
+        self._ends: dict[str, str] = {}
+
+    async def open(self) -> Answer:
+        response = await self.request("GET", self.manifest_url, headers={"accept": "application/json"})
+        if response.status_code != 200:
+            raise Closed(f"{self.manifest_url} was answered with {response.status_code}")
+        answer = self._read(response)
+        ends = answer.payload.get("endpoints")
+        if isinstance(ends, dict):
+            self._ends = {name: urljoin(self.manifest_url, end) for name, end in ends.items() if isinstance(end, str)}
+        return answer
+
+    def address(self, end: End) -> str:
+        """Return the endpoint of the manifest, or the default (TRANS-12)."""
+        return self._ends.get(_MEMBERS[end]) or urljoin(self.manifest_url, f"/{end}")
+
+    async def ask(
+        self,
+        data: bytes,
+        end: End = "evaluate",
+        *,
+        headers: Mapping[str, str] | None = None,
+        credentials: Mapping[str, str] | None = None,
+    ) -> Answer:
+        known = self._credentials if credentials is None else credentials
+        sent = {**_JSON, **known, **(headers or {})}
+        return self._read(await self.request("POST", self.address(end), content=data, headers=sent))
+
+    async def request(
+        self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        """Send a request. Raises :class:`Closed` if there is no response."""
+        try:
+            return await self._client.request(method, url, content=content, headers=dict(headers or {}))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Closed(f"{method} {url}: {str(error) or type(error).__name__}") from None
+
+    def _read(self, response: httpx.Response) -> Answer:
+        message = read_message(response.content)
+        answer = Answer(message, response.content, response.status_code, dict(response.headers))
+        self._watch(answer)
+        return answer
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+_LONGEST: Final = 64 << 20
+_LEAVE: Final = 2.0
+"""Seconds to end, once nothing more comes."""
+
+
+class StdioConnection(SessionConnection):
+    """A connection over the standard streams of a process that it starts."""
+
+    transport: Transport = "stdio"
+
+    def __init__(self, command: Sequence[str], watch: Watch) -> None:
+        super().__init__(watch)
+        self._command = tuple(command)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def _connect(self) -> None:
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                limit=_LONGEST,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Closed(f"{self._command[0]} cannot be started: {error.strerror}") from None
+
+    async def _read(self) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            line = await self._process.stdout.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise Garbled("TRANS-23", "lines that end in a line feed", repr(error.partial[:200])) from None
+            raise Closed("the server closed its output") from None
+        except (asyncio.LimitOverrunError, OSError) as error:
+            raise Closed(str(error)) from None
+        if not line.lstrip().startswith(b"{"):
+            raise Garbled("TRANS-24", "messages of the protocol only on standard output", repr(line[:200]))
+        return line[:-1]
+
+    async def write(self, data: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data + b"\n")
+            await self._process.stdin.drain()
+        except (OSError, RuntimeError):
+            raise Closed("the server closed its input") from None
+
+    def end_input(self) -> None:
+        """Close the server's standard input, on which it has to end."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    async def exit_status(self) -> int:
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def _hang_up(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        try:
+            with contextlib.suppress(OSError):
+                self.end_input()
+            for number in (None, signal.SIGTERM, signal.SIGKILL):
+                if number is not None and process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(process.pid, number)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LEAVE):
+                        await process.wait()
+                        return
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+class WebSocketConnection(SessionConnection):
+    transport: Transport = "websocket"
+
+    def __init__(self, url: str, watch: Watch, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(watch)
+        self._url = url
+        self._headers = dict(headers or {})
+        self._connection: ClientConnection | None = None
+
+    async def _connect(self) -> None:
+        try:
+            self._connection = await connect(
+                self._url, additional_headers=self._headers, proxy=None, max_size=None, open_timeout=None
+            )
+        except (OSError, InvalidHandshake, InvalidURI) as error:
+            raise Closed(f"{self._url}: {error}") from None
+
+    async def _read(self) -> bytes:
+        assert self._connection is not None
+        try:
+            frames = [frame async for frame in self._connection.recv_streaming()]
+        except ConnectionClosed as error:
+            raise Closed(f"the connection was closed: {error}") from None
+        if len(frames) != 1:
+            raise Garbled("TRANS-05", "one frame for each message", f"a message in {len(frames)} frames")
+        if isinstance(frames[0], bytes):
+            raise Garbled("TRANS-04", "a text frame", f"a binary frame of {len(frames[0])} bytes")
+        return frames[0].encode()
+
+    async def write(self, data: bytes) -> None:
+        assert self._connection is not None
+        try:
+            await self._connection.send(data, text=True)
+        except ConnectionClosed as error:
+            raise Closed(f"the connection was closed: {error}") from None
+
+    async def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close_timeout = 2.0
+            await self._connection.close()

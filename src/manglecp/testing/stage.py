@@ -1,0 +1,251 @@
+"""Where the invocations of a test run: an invoker over a store in memory, with functions in place of actions.
+
+Arguments of a function are validated and its right is checked and spent as before a host call, so a test cannot do what
+the harness would not permit. Actions without a function run in hosts, started at the first call. An event loop in a
+thread makes it synchronous. The clock is the test's, and approvals are signed as a person's would be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets as chance
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from manglecp.base.background_loop import background_loop, runs_here, wait_for
+from manglecp.base.suggestions import did_you_mean
+from manglecp.intent import Domain, Identity
+from manglecp.invoke import Invoker, Secrets, sign
+from manglecp.pack import ActionDescription, Pack
+from manglecp.store import open_store
+from manglecp.testing.messages import message
+from manglecp.toolhost import (
+    Answer,
+    Call,
+    CallRefused,
+    Dispatcher,
+    DispatchError,
+    ErrorCode,
+    Right,
+    failure,
+    profile_of,
+    serve_actions,
+)
+from manglecp.wire import WireError
+from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
+
+Function: TypeAlias = Callable[..., Any]
+"""Takes the parameters of the action by name; what it returns, or what an awaitable gives, is the action's output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One call of an action: by its name, with what it was given, and what it gave or why it failed."""
+
+    action: str
+    input: Mapping[str, Any]
+    output: Any = None
+    error: str | None = None
+
+
+def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[str, Function]:
+    """Return the functions. Raises ``ValueError`` or ``TypeError`` for one that cannot replace its action."""
+    for name, function in functions.items():
+        action = pack.actions.get(name)
+        if action is None:
+            raise ValueError(f"the pack has no action {name}; {did_you_mean(name, set(pack.actions))}")
+        params = action.input_schema.get("properties", {})
+        required = action.input_schema.get("required", ())
+        try:
+            signature = inspect.signature(function)
+            for given in (params, required):
+                signature.bind(**dict.fromkeys(given))
+        except TypeError as error:
+            raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
+    return dict(functions)
+
+
+class Actions:
+    """A dispatcher for an invoker. ``called`` are the calls in the order of their ends."""
+
+    def __init__(self, pack: Pack, functions: Mapping[str, Function], hosts: Callable[[], Awaitable[Dispatcher]]):
+        self._actions = {action.aid: action for action in pack.actions.values()}
+        self._functions = functions
+        self._hosts = hosts
+        self._started: Dispatcher | None = None
+        self.called: list[Called] = []
+
+    async def call(self, aid: str, **asked: Any) -> Answer | DispatchError:
+        """Answer with the function for this action, or with a host where there is none."""
+        action = self._actions[aid]
+        if action.name in self._functions:
+            answer = await self._function(action, self._functions[action.name], **asked)
+        else:
+            self._started = await self._hosts()
+            answer = await self._started.call(aid, **asked)
+        given = msgspec.json.decode(asked["input_json"])
+        if isinstance(answer, Answer):
+            self.called.append(Called(action.name, given, msgspec.json.decode(answer.output_json)))
+        else:
+            self.called.append(Called(action.name, given, error=answer["detail"]))
+        return answer
+
+    async def _function(self, action: ActionDescription, function: Function, **asked: Any) -> Answer | DispatchError:
+        given = msgspec.json.decode(asked["input_json"])
+        named = ("input_json", "slots", "identity", "call_id", "authority")
+        right = Right(
+            Call(
+                aid=action.aid,
+                tier=action.tier,
+                idempotent=action.idempotent,
+                **{name: asked[name] for name in named if name in asked},
+            )
+        )
+        try:
+            right.check()
+            right.spend(effect=action.tier > 0)
+        except CallRefused as refused:
+            return failure(action.aid, refused.kind, refused.detail, code=refused.code)
+        return await self._output(action, function, given, asked)
+
+    async def _output(
+        self, action: ActionDescription, function: Function, given: Mapping[str, Any], asked: Mapping[str, Any]
+    ) -> Answer | DispatchError:
+        limits = [seconds for seconds in (asked.get("timeout"), action.timeout) if seconds is not None]
+        try:
+            async with asyncio.timeout(min(limits, default=None)):
+                output = await _called(function, given)
+            return Answer(action.aid, msgspec.json.encode(output).decode(), dict(asked["slots"]))
+        except TimeoutError:
+            return failure(action.aid, "timeout", "the function did not return in time", code=_doubt(action))
+        except Exception as error:
+            return failure(action.aid, "tool_error", f"{type(error).__name__}: {error}", status="TOOL_ERROR")
+
+    def cancel(self, call_id: str) -> bool:
+        """Cancel a call of a host; functions are not cancelled."""
+        return self._started is not None and self._started.cancel(call_id)
+
+
+def _doubt(action: ActionDescription) -> ErrorCode | None:
+    return None if action.idempotent else "outcome_unknown"
+
+
+async def _called(function: Function, given: Mapping[str, Any]) -> Any:
+    """Call in a thread: a function may be slow, and may use the pack itself."""
+    output = await asyncio.to_thread(function, **given)
+    return await output if inspect.isawaitable(output) else output
+
+
+T = TypeVar("T")
+
+
+class Stage:
+    """Entered when the first tool is invoked. ``close`` ends its hosts and its thread."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        functions: Mapping[str, Function],
+        *,
+        workspace: Sequence[Path | str] = (),
+        programs: Sequence[str] = (),
+        degrade: bool = False,
+    ) -> None:
+        self._domain = domain
+        self._hosting: dict[str, Any] = {"workspace": workspace, "programs": programs, "degrade": degrade}
+        self._secrets = Secrets(local=chance.token_bytes(32))
+        self._now: int | None = None
+        self._stack = AsyncExitStack()
+        self._hosts: Dispatcher | None = None
+        self._starting = asyncio.Lock()
+        self._actions = Actions(domain.pack, functions, self._started)
+        self._end = ExitStack()
+        self._loop = self._end.enter_context(background_loop("manglecp-testing"))
+        try:
+            self._invoker = self._wait(self._opened())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        with self._end:
+            self._wait(self._stack.aclose())
+
+    def invoke(
+        self,
+        request: IntentRequest,
+        identity: Identity,
+        macro_id: str,
+        args: Mapping[str, Any],
+        *,
+        confirm: bool,
+        evaluated_at: int,
+        now: int,
+        request_key: str | None = None,
+    ) -> tuple[InvokeResult | WireError, tuple[Called, ...]]:
+        """What came of it, and the calls that were made. The tool is proven at one time and invoked at another."""
+        before = len(self._actions.called)
+        self._now = evaluated_at
+        self._wait(self._invoker.evaluate(request, identity))
+        self._now = now
+        payload: dict[str, Any] = {"macro_id": macro_id, "args": dict(args)}
+        if request_key is not None:
+            payload["x-request_key"] = request_key
+        try:
+            answer: InvokeResult | WireError = self._wait(self._invoke_approved(payload, identity, confirm))
+        except WireError as error:
+            answer = error
+        return answer, tuple(self._actions.called[before:])
+
+    async def _invoke_approved(self, payload: dict[str, Any], identity: Identity, confirm: bool) -> InvokeResult:
+        """Invoke, and once more with a token if approval is required and ``confirm`` gives it."""
+        try:
+            return await self._invoked(payload, identity)
+        except WireError as error:
+            challenge = (error.details or {}).get("challenge")
+            if error.code != "confirmation_required" or challenge is None or not confirm:
+                raise
+        secret = self._secrets.of(identity.name)
+        assert secret is not None  # derived for each identity
+        about = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
+        token = sign(secret, identity.name, *about)
+        return await self._invoked({**payload, "confirmation_token": token}, identity)
+
+    async def _invoked(self, payload: dict[str, Any], identity: Identity) -> InvokeResult:
+        request: InvokeRequest = message("invoke_request", payload, self._domain.pack)
+        return (await self._invoker.invoke(request, identity)).payload
+
+    async def _opened(self) -> Invoker:
+        store = await asyncio.to_thread(open_store, ":memory:")
+        self._stack.callback(store.close)
+        invoker = Invoker(
+            self._domain,
+            store,
+            cast(Dispatcher, self._actions),
+            secrets=self._secrets,
+            sandbox=profile_of(self._domain.pack, programs=self._hosting["programs"]),
+            clock=lambda: time.time_ns() if self._now is None else self._now,
+        )
+        return await self._stack.enter_async_context(invoker)
+
+    async def _started(self) -> Dispatcher:
+        async with self._starting:
+            if self._hosts is None:
+                hosts = serve_actions(self._domain.pack, **self._hosting)
+                self._hosts = await self._stack.enter_async_context(hosts)
+        return self._hosts
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if runs_here(self._loop):
+            work.close()
+            raise RuntimeError("a tool cannot be invoked while the loop of the test waits for another")
+        return wait_for(self._loop, work)
