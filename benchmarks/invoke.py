@@ -45,10 +45,10 @@ from unittest.mock import patch
 
 from _postgres import postgres
 from _table import print_table
+from manglecp.invoke.dispatching import Dispatched
 
 from manglecp.intent import Domain, Identity
 from manglecp.invoke import AutoConfirm, Invoker, running
-from manglecp.invoke.dispatching import Dispatched
 from manglecp.invoke.journal import Unrecorded
 from manglecp.invoke.results import Answering
 from manglecp.invoke.run_rules import RunRules

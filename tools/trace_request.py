@@ -108,7 +108,7 @@ def trace_requests(port: int, trace: Trace) -> dict[str, list[tuple[str, str]]]:
     def invoke(tool: str, args: Mapping[str, Any]) -> Callable[[], Any]:
         return partial(caller.post, "/invoke", "invoke_request", {"macro_id": tools[tool], "args": args})
 
-    requests = {
+    requests: dict[str, Callable[[], Any]] = {
         "intent": intent,
         "call, read-only": invoke("look_up", {"order": "A-1"}),
         "call with an effect": invoke("pay_back", {"order": "A-1", "amount": 1}),

@@ -12,7 +12,7 @@ import pytest
 from manglecp.intent import Domain
 from manglecp.intent.kernel import kernel_sources
 from manglecp.invoke import InvokeSettings
-from manglecp.invoke.parties import Reason
+from manglecp.invoke.executor import StopReason
 from manglecp.pack import Invocation
 from manglecp.wire import CODES
 from tests.docs.test_pages import ROOT, fences
@@ -101,7 +101,7 @@ def test_the_settings_of_whoever_runs_it_have_the_defaults_that_are_shown() -> N
 
 def test_every_reason_is_there() -> None:
     shown = {cells[0].strip("`") for cells in rows(PAGE, "Details of execution_failed and cancelled")}
-    assert shown >= set(get_args(Reason))
+    assert shown >= set(get_args(StopReason))
 
 
 def test_every_code_in_the_table_of_errors_is_one() -> None:

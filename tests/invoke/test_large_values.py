@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke import dispatching, invocations, run_rules, running
+from manglecp.invoke import actions, executor, invocations, run_rules
 from manglecp.invoke.checking import Checks
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
@@ -41,9 +41,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
     watch(invocations, "args_digest")
     watch(Checks, "check")
-    watch(running, "call_of")
+    watch(executor, "call_of")
     watch(run_rules, "to_value")
-    watch(dispatching, "_done")
+    watch(actions, "_done")
     return found
 
 

@@ -21,9 +21,8 @@ from manglecp.invoke.admission import Admission
 from manglecp.invoke.checking import Checked, invalid_confirmation
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.documents import Documents, Proven
-from manglecp.invoke.history import history_of
+from manglecp.invoke.history import History, history_of
 from manglecp.invoke.journal import Durable, EndState, Journal, Unrecorded
-from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
 from manglecp.pack import ActionDescription
 from manglecp.store import Claimed, EntryKind, KeyTaken, NewRun, Note, RunState, Store, Transaction, Values

@@ -16,19 +16,17 @@ from manglecp.harness import Witness
 from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Domain, secret_values
 from manglecp.invoke.accepting import Accepted
+from manglecp.invoke.actions import ActionRunner
 from manglecp.invoke.calls import Outcome
 from manglecp.invoke.claims import Claims
-from manglecp.invoke.dispatching import Dispatched
 from manglecp.invoke.errors import Told, gate_refused
 from manglecp.invoke.events import event_rows, events_of
-from manglecp.invoke.giving_up import GivingUp
+from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
 from manglecp.invoke.journal import EndState, Journal
-from manglecp.invoke.outcomes import states_of
-from manglecp.invoke.parties import Ended, Watch
 from manglecp.invoke.plan import Plan
+from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.results import Answer, Answering, encoded
 from manglecp.invoke.run_rules import RunRules, Spoken
-from manglecp.invoke.running import Execution
 from manglecp.invoke.turns import ChainTerms, GateRefused, Reads, RunTerms, Turns
 from manglecp.mangle import MangleError
 from manglecp.pack import Profile, default_governance
@@ -77,10 +75,9 @@ class CarryingOut:
         self._limits = domain.pack.settings.invocation
         self._spoken = Spoken.of(domain)
         self._hidden = secret_values(domain.pack)
-        self._giving_up = GivingUp()
         self._chains: dict[Plan, _Chain] = {}
 
-    async def answer(self, accepted: Accepted, watch: Watch) -> Answer:
+    async def answer(self, accepted: Accepted, watch: RunObserver) -> Answer:
         """What is to be told of the run, once that it is over is on record."""
         started = time.monotonic()
         steps, journal = len(accepted.plan.definition.steps), accepted.journal
@@ -89,7 +86,7 @@ class CarryingOut:
             await rules.prepare()
         execution = self._execution(accepted, rules, watch)
         try:
-            ended = await execution.go()
+            ended = await execution.run()
         except GateRefused as refused:
             nothing = Told(run_id=accepted.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
             return await self._over(journal, "failed", None, gate_refused(refused, nothing), execution.outcomes)
@@ -107,7 +104,7 @@ class CarryingOut:
     def set_aside(self, accepted: Accepted, code: str) -> Answer:
         """What is to be told of a run that nobody carries out until a person has decided."""
         rules = self._rules(accepted)
-        ended = self._execution(accepted, rules, Watch()).left(code)
+        ended = self._execution(accepted, rules, RunObserver()).park(code)
         answering = self._answering(accepted, rules)
         return answering.answer(ended, answering.events(ended), 0)
 
@@ -147,24 +144,19 @@ class CarryingOut:
         found = self._chains[plan] = _Chain(terms, reads, plan.has_effects or not shipped)
         return found
 
-    def _execution(self, accepted: Accepted, rules: RunRules, watch: Watch) -> Execution:
+    def _execution(self, accepted: Accepted, rules: RunRules, watch: RunObserver) -> RunExecutor:
         admission, run = accepted.admission, accepted.admission.run
         chain = self._chain(accepted.plan)
         terms = RunTerms(run, admission.digest, admission.approval, chain.terms) if chain.is_judged else None
-        return Execution(
-            run=run,
-            plan=accepted.plan,
-            args=accepted.args,
+        return RunExecutor(
+            accepted,
             turns=None if terms is None else Turns(terms),
             reads=chain.reads,
             policies=self._policies,
-            actions=Dispatched(self._dispatcher, accepted.identity.name, self._claims.of(run)),
+            actions=ActionRunner(self._dispatcher, accepted.identity.name, self._claims.of(run)),
             rules=rules,
-            journal=accepted.journal,
-            watch=watch,
-            giving_up=self._giving_up,
+            observer=watch,
             seconds=self._limits.max_execution_ms / 1_000,
-            history=accepted.history,
             events=self._events,
         )
 
@@ -172,7 +164,7 @@ class CarryingOut:
         return event_rows(events_of(outcomes, self._limits.max_events))
 
     async def _close(
-        self, ended: Ended, events: tuple[Event, ...], answering: Answering, answer: Answer, journal: Journal
+        self, ended: ChainResult, events: tuple[Event, ...], answering: Answering, answer: Answer, journal: Journal
     ) -> Answer:
         """Close the last turn, then write the end down, then it may be told."""
         undecided = ended.reason == "needs_decision"
@@ -191,14 +183,14 @@ class CarryingOut:
             return answer
         return await self._over(journal, _end_state(ended, answer), witness, answer, ended.outcomes)
 
-    def _finished(self, ended: Ended, events: tuple[Event, ...], *, paused: bool) -> Witness | None:
+    def _finished(self, ended: ChainResult, events: tuple[Event, ...], *, paused: bool) -> Witness | None:
         """The witness of the last turn; None if the run has none."""
         if ended.turn is None:
             return None
         return ended.turn.finish(
             reads=ended.reads,
             events=event_rows(events),
-            states=states_of(ended.outcomes),
+            states=step_states(ended.outcomes),
             paused=paused,
         )
 
@@ -216,7 +208,7 @@ class CarryingOut:
         return answer
 
 
-def _end_state(ended: Ended, answer: Answer) -> EndState:
+def _end_state(ended: ChainResult, answer: Answer) -> EndState:
     if ended.reason == "cancelled":
         return "cancelled"
     return "succeeded" if isinstance(answer, InvokeResult) else "failed"

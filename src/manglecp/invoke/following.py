@@ -12,7 +12,7 @@ from manglecp.intent import Identity
 from manglecp.invoke.accepting import Accepting
 from manglecp.invoke.carrying import CarryingOut
 from manglecp.invoke.errors import left_behind
-from manglecp.invoke.parties import Watch
+from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.results import Answer, decoded
 from manglecp.store import Run, RunState, Store, pauses
 from manglecp.wire import WireError
@@ -51,7 +51,7 @@ class Following:
             await asyncio.sleep(pause)
         return False
 
-    async def end_of(self, run: str, watch: Watch, *, keyed: bool) -> Answer:
+    async def end_of(self, run: str, watch: RunObserver, *, keyed: bool) -> Answer:
         """Wait for the end of a run; who carries it out hears of it if that is to stop."""
         told = False
         for pause in pauses():

@@ -1,13 +1,14 @@
-"""A run as its journal tells it, for whoever goes on with it.
+"""A run as its journal has it, for the process that resumes it.
 
-Only what is on record counts. A step that ended is not run again. One that was sent and has no end on record is in
-doubt: an idempotent action may be tried again, anything else waits for a person. What a person said about a step stands
-in the record like an outcome.
+Only what is on record counts. A step that ended is not run again. One that was sent and has no end on record is
+unknown: an idempotent action may be repeated, anything else waits for an operator, whose decision is recorded like an
+outcome.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,13 +16,12 @@ import msgspec
 from manglecp.base.digest import digest_bytes
 from manglecp.intent import Step as ChainStep
 from manglecp.invoke.calls import Call, Outcome, Status
-from manglecp.invoke.parties import History
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.turns import Resumption
 from manglecp.store import Claimed, Step, StepState
 from manglecp.toolhost import Slots, apply_state
 
-__all__ = ["history_of"]
+__all__ = ["History", "history_of"]
 
 _STATUS: Mapping[StepState, Status] = {
     StepState.DONE: "done",
@@ -29,6 +29,23 @@ _STATUS: Mapping[StepState, Status] = {
     StepState.SKIPPED: "skipped",
     StepState.UNKNOWN: "unknown",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The record of a run that another process began."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    carried: tuple[Outcome, ...] = ()
+    """Outcomes of the effects that the last witness permitted: rows of the next turn."""
+    unfinished: tuple[Call, ...] = ()
+    """Sent, without an outcome on record."""
+    attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """How often each step (by kind and number) was attempted."""
+    slots: Slots = field(default_factory=dict)
+    cancelled: bool = False
+    """Whether a client had cancelled it."""
+    resumption: Resumption
 
 
 def history_of(claimed: Claimed, plan: Plan, witnesses: Sequence[str]) -> History:

@@ -16,8 +16,7 @@ from manglecp.intent import Identity
 from manglecp.invoke.accepting import Asked
 from manglecp.invoke.checking import args_digest, not_found
 from manglecp.invoke.large_values import is_large, run_in_thread_if
-from manglecp.invoke.parties import Watch
-from manglecp.invoke.progress import OnProgress, telling
+from manglecp.invoke.progress import OnProgress, RunObserver, progress_reporter
 from manglecp.invoke.requests import UNKEEPABLE, checked_key, conflict, eval_time
 from manglecp.invoke.results import Answer
 from manglecp.wire.messages import InvokeRequest, InvokeResponse, InvokeResult
@@ -36,7 +35,7 @@ class _Invocation:
     task: asyncio.Task[_Told]
 
     def __init__(
-        self, request: InvokeRequest, identity: Identity, answered: Callable[[Outcome], None], watch: Watch
+        self, request: InvokeRequest, identity: Identity, answered: Callable[[Outcome], None], watch: RunObserver
     ) -> None:
         self.request = request
         self.identity = identity
@@ -49,13 +48,13 @@ class Invocations:
 
     def __init__(
         self,
-        answer: Callable[[InvokeRequest, Asked, Watch], Coroutine[Any, Any, Answer]],
+        answer: Callable[[InvokeRequest, Asked, RunObserver], Coroutine[Any, Any, Answer]],
         *,
         clock: Callable[[], int],
         leaving: Callable[[], bool],
         point: Callable[[str], None],
     ) -> None:
-        """``answer`` carries one out. ``leaving`` and ``point`` are for its :class:`Watch`."""
+        """``answer`` carries one out. ``leaving`` and ``point`` are for its :class:`RunObserver`."""
         self._answer = answer
         self._clock = clock
         self._leaving = leaving
@@ -77,10 +76,10 @@ class Invocations:
         named: Callable[[str], None] | None = None,
     ) -> None:
         """See :meth:`manglecp.invoke.invoker.Invoker.ask`."""
-        watch = Watch(
+        watch = RunObserver(
             cancelled=cancel or asyncio.Event(),
             named=named or _unheard,
-            progress=telling(progress),
+            progress=progress_reporter(progress),
             leaving=self._leaving,
             point=self._point,
         )

@@ -31,11 +31,11 @@ from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents
 from manglecp.invoke.errors import interrupted, left_behind
+from manglecp.invoke.executor import Released
 from manglecp.invoke.following import Following
 from manglecp.invoke.invocations import Invocations, Outcome
 from manglecp.invoke.large_values import is_large, run_in_thread_if
-from manglecp.invoke.parties import HandedOver, Watch
-from manglecp.invoke.progress import OnProgress
+from manglecp.invoke.progress import OnProgress, RunObserver
 from manglecp.invoke.requests import checked_key, conflict
 from manglecp.invoke.results import Answer
 from manglecp.invoke.settings import InvokeSettings
@@ -195,7 +195,7 @@ class Invoker:
         call. Whoever asked may go away; what was accepted goes on."""
         self._invocations.ask(request, identity, answered, progress=progress, cancel=cancel, named=named)
 
-    async def _answer(self, request: InvokeRequest, asked: Asked, watch: Watch) -> Answer:
+    async def _answer(self, request: InvokeRequest, asked: Asked, watch: RunObserver) -> Answer:
         identity = asked.identity
         if asked.key is not None:
             run = await self._following.by_key(identity, asked.key)
@@ -216,7 +216,7 @@ class Invoker:
         self._point("accepted")
         try:
             answer = await self._carry_out(accepted, watch)
-        except HandedOver:
+        except Released:
             return await self._elsewhere(accepted, watch)
         if accepted.plan.has_effects:
             await self.settle()
@@ -236,7 +236,7 @@ class Invoker:
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, accepted: Accepted, watch: Watch) -> Answer:
+    async def _carry_out(self, accepted: Accepted, watch: RunObserver) -> Answer:
         run, task = accepted.admission.run, asyncio.current_task()
         assert task is not None
         if self._following.gone:
@@ -245,7 +245,7 @@ class Invoker:
         self._carriers.add(task)
         try:
             return await self._carrying.answer(accepted, watch)
-        except HandedOver:
+        except Released:
             await self._release(run)
             raise
         except asyncio.CancelledError:
@@ -281,7 +281,7 @@ class Invoker:
         for task in tuple(self._carriers):
             task.cancel()
 
-    async def _elsewhere(self, accepted: Accepted, watch: Watch) -> Answer:
+    async def _elsewhere(self, accepted: Accepted, watch: RunObserver) -> Answer:
         """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
         run = accepted.admission.run
         if await self._following.unwanted(run, self._settings.handover_ms / 1_000):
@@ -297,10 +297,10 @@ class Invoker:
 
     # --- runs of others ----------------------------------------------------------------------------------------------
 
-    async def _of_another(self, run: str, its: str, asked: str, watch: Watch) -> Answer:
+    async def _of_another(self, run: str, its: str, asked: str, watch: RunObserver) -> Answer:
         return await self._following.end_of(run, watch, keyed=True) if its == asked else conflict()
 
-    async def take_over(self, run: str | None = None, *, watch: Watch | None = None) -> str | None:
+    async def take_over(self, run: str | None = None, *, watch: RunObserver | None = None) -> str | None:
         """Claim a run that nobody carries out any more (or this one), and carry it out; its id, or None."""
         since = time.monotonic()
         claimed = await asyncio.to_thread(self._claims.take, [self.domain.digest], self._settings.most_takeovers, run)
@@ -311,9 +311,9 @@ class Invoker:
             self._point("claimed")
             accepted = await asyncio.to_thread(self._accepting.accepted_before, claimed)
             await self._carry_out(
-                accepted, watch or Watch(leaving=lambda: self._handing_over is not None, point=self._point)
+                accepted, watch or RunObserver(leaving=lambda: self._handing_over is not None, point=self._point)
             )
-        except HandedOver:
+        except Released:
             _log.info("run %s is left to others", claimed.run.run_id)
         finally:
             self._claims.drop(claimed.run.run_id)  # whoever cannot read it does not keep it from others

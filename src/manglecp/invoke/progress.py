@@ -1,35 +1,52 @@
-"""How far a run is, as clients of session transports are told."""
+"""The observer of a run: progress for the client, cancellation, and hooks for the server."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from manglecp.wire.messages import ProgressPayload
 
-__all__ = ["OnProgress", "telling"]
+__all__ = ["OnProgress", "RunObserver", "progress_reporter"]
 
 OnProgress: TypeAlias = Callable[[ProgressPayload], None]
 _log = logging.getLogger(__name__)
 
 
-def telling(progress: OnProgress | None) -> Callable[[str, int, int], None]:
-    """What a run calls with the action that begins (none at the end), how many steps are settled, and of how many."""
-    if progress is None:
+class RunObserver(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run reports to, and what may stop it."""
+
+    cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    progress: Callable[[str, int, int], None] = lambda *_: None
+    """Called with the action that begins, the number of settled steps, and the number of steps."""
+    leaving: Callable[[], bool] = lambda: False
+    """Whether the run is to be left to another process between two rounds."""
+    named: Callable[[str], None] = lambda _: None
+    """Called with the name of the tool, once it is known to exist."""
+    point: Callable[[str], None] = lambda _: None
+    """Called at the moments at which a crash would matter; tests crash there."""
+
+
+def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int], None]:
+    """Return a function for :attr:`RunObserver.progress` that calls ``on_progress``; an empty action is the end."""
+    if on_progress is None:
         return lambda *_: None
     begun = False
 
-    def tell(action: str, settled: int, steps: int) -> None:
+    def report(action: str, settled: int, steps: int) -> None:
         nonlocal begun
         status: Literal["started", "running", "finalizing"]
         status = "finalizing" if not action else "running" if begun else "started"
         begun = True
-        # Taking steps back settles more than there are.
+        # Undoing steps settles more than there are.
         percent = min(round(100 * settled / max(steps, 1)), 100)
         try:
-            progress(ProgressPayload(status=status, detail=action or None, percent=percent))
-        except Exception:  # a run does not fail because nobody can be told of it
-            _log.exception("progress could not be told")
+            on_progress(ProgressPayload(status=status, detail=action or None, percent=percent))
+        except Exception:  # a broken observer does not fail the run
+            _log.exception("progress could not be reported")
 
-    return tell
+    return report

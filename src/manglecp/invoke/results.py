@@ -19,7 +19,7 @@ from manglecp.invoke.calls import Missing, Outcome, resolve
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.errors import Told, cancelled, failed, needs_decision, result_refused
 from manglecp.invoke.events import event_rows, events_of, summary_of
-from manglecp.invoke.parties import Ended
+from manglecp.invoke.executor import ChainResult
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.run_rules import NOTHING_SAID, RunRules
 from manglecp.mangle import MangleError
@@ -163,11 +163,11 @@ class Answering(msgspec.Struct, frozen=True):
         """The tool, as it was proven."""
         return self.plan.definition
 
-    def events(self, ended: Ended) -> tuple[Event, ...]:
+    def events(self, ended: ChainResult) -> tuple[Event, ...]:
         """What is told of each step."""
         return events_of(ended.outcomes, self._caps.max_events)
 
-    def answer(self, ended: Ended, events: tuple[Event, ...], duration_ms: int) -> InvokeResult | WireError:
+    def answer(self, ended: ChainResult, events: tuple[Event, ...], duration_ms: int) -> InvokeResult | WireError:
         """The result, or an error that says what stands all the same."""
         if ended.reason is not None:
             return self._failure(ended, events)
@@ -206,7 +206,7 @@ class Answering(msgspec.Struct, frozen=True):
     def _caps(self) -> Invocation:
         return self.domain.pack.settings.invocation
 
-    def _failure(self, ended: Ended, events: tuple[Event, ...]) -> WireError:
+    def _failure(self, ended: ChainResult, events: tuple[Event, ...]) -> WireError:
         told = self.told(ended, events)
         if ended.reason == "cancelled":
             return cancelled(told)
@@ -215,7 +215,7 @@ class Answering(msgspec.Struct, frozen=True):
             return needs_decision(ended.culprit, told)
         return failed(ended.culprit, told, ended.reason or "step_failed")
 
-    def told(self, ended: Ended, events: tuple[Event, ...], delta: StateDelta | None = None) -> Told:
+    def told(self, ended: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None) -> Told:
         """What stands, for an error."""
         if delta is None:
             delta = self._standing_delta(ended.standing) if ended.effects else StateDelta()

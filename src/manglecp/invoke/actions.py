@@ -1,49 +1,50 @@
-"""Calls of a run, handed to the toolhost: one outcome for each, whatever becomes of it.
+"""Calls of a run, sent to the toolhost; each has one outcome.
 
-The same bytes that were permitted are sent, under the call id that was permitted, with the permit itself: a lease is
-minted from it and from nothing else. An output is checked against the schema that the action declares; one that does
-not fit is no result, although an effect that it belongs to has happened.
-
-No call of a claimed run begins after the claim has ended, as far as this process knows: by then it may be another's.
+The bytes that were permitted are sent, under the call id that was permitted, with the permit: a lease is minted from it
+and from nothing else. An output that does not fit the action's schema is not a result, although the effect that it
+belongs to has happened. No effect of a run begins after this process's ownership of the run has ended.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from manglecp.base.digest import digest_text
+from manglecp.harness import MutationReady, ToolRequests
 from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.claims import Claim
 from manglecp.invoke.fitting import fits
 from manglecp.invoke.large_values import LARGE_TEXT, run_in_thread_if
-from manglecp.invoke.parties import Permit
-from manglecp.toolhost import Answer, Dispatcher, DispatchError, Slots
+from manglecp.toolhost import Answer, Dispatcher, DispatchError, PlanPermit, Slots
 
-__all__ = ["Dispatched"]
+__all__ = ["ActionRunner", "Permit"]
+
+Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
 
 _IN_DOUBT: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
-"""The request left, and what came back does not say how it ended."""
+"""The request was sent, and the response does not say how it ended."""
 
 _LOST: Final = frozenset({"crash", "timeout", "parse_error"})
-"""What dispatch says of an idempotent call without an answer: it does not tell whether it was sent."""
+"""Codes of an idempotent call without a response: it may have been sent or not."""
 
 _BAD_OUTPUT: Final = "bad_output"
-"""The action ended well, and what it returned is nothing that it may return."""
+"""The action succeeded, and its result does not fit its schema."""
 
 
-class Dispatched:
+class ActionRunner:
     """The actions of a pack, through its dispatcher, on behalf of one identity."""
 
     def __init__(self, dispatcher: Dispatcher, identity: str, claim: Claim | None = None) -> None:
-        """``claim`` is that of a run with effects: none of them begins after its end."""
+        """``claim`` is the ownership of a run with effects."""
         self._dispatcher = dispatcher
         self._identity = identity
         self._claim = claim
 
-    async def __call__(self, call: Call, permit: Permit, slots: Slots, seconds: float) -> tuple[Outcome, Slots]:
+    async def call(self, call: Call, permit: Permit, slots: Slots, seconds: float) -> tuple[Outcome, Slots]:
+        """Run a call and return its outcome and the state slots after it. Raises :class:`Fenced`."""
         if self._claim is not None:
             await self._claim.sure()
         started = time.monotonic()
@@ -56,7 +57,7 @@ class Dispatched:
             timeout=seconds,
             authority=permit,
             not_after=None if self._claim is None else self._claim.end,
-            # A read may be done twice: only effects are worth remembering.
+            # A read may be repeated: only effects are remembered.
             idempotency_key=f"{call.run}/{call.group}" if call.is_effect else None,
         )
         took = round((time.monotonic() - started) * 1_000)
@@ -64,8 +65,8 @@ class Dispatched:
             return await run_in_thread_if(len(answer.output_json) > LARGE_TEXT, _done, call, answer, took), answer.slots
         return _not_done(call, answer, took), slots
 
-    def give_up(self, call: Call) -> None:
-        """Let whoever waits for the call have an error now; an action may go on for a while."""
+    def cancel(self, call: Call) -> None:
+        """Fail a call that is under way; its action may go on for a while."""
         self._dispatcher.cancel(call.call_id)
 
 
@@ -81,7 +82,7 @@ def _done(call: Call, answer: Answer, took: int) -> Outcome:
 
 def _not_done(call: Call, error: DispatchError, took: int) -> Outcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
-    sent = error["type"] != "exception"  # that is what a call comes to which cannot even be written down
+    sent = error["type"] != "exception"  # the code of a call that could not be encoded
     doubtful = sent and (code in _IN_DOUBT or (call.action.idempotent and code in _LOST))
     status: Status = "unknown" if call.is_effect and doubtful else "failed"
     happened = call.is_effect and code == _BAD_OUTPUT

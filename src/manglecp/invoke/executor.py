@@ -1,0 +1,617 @@
+"""The execution of one run: rounds of calls, driven by one table of states.
+
+A round of effects is authorised by a turn, then recorded, then sent; its outcomes are rows of the turn that follows. A
+run without effects has no turn: its admitted plan permits its calls. A failure is handled as the chain says: continue,
+stop, or undo, last effect first. An effect with an unknown outcome ends the run at once, because neither continuing nor
+undoing would be right; only an idempotent action is repeated first, each time through the gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from manglecp.harness import MutationReady, Witness
+from manglecp.harness.policy import PolicyPackage
+from manglecp.intent import Step
+from manglecp.invoke.accepting import Accepted
+from manglecp.invoke.actions import ActionRunner, Permit
+from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
+from manglecp.invoke.calls import Call, Effect, EffectStatus, NoCall, Outcome, Status, call_of, undo_of
+from manglecp.invoke.history import History
+from manglecp.invoke.large_values import is_large, run_in_thread_if
+from manglecp.invoke.progress import RunObserver
+from manglecp.invoke.run_rules import RunRules
+from manglecp.invoke.turns import GateRefused, Reads, Turn, Turns
+from manglecp.mangle import MangleError
+from manglecp.toolhost import Slots, apply_state, state_delta
+
+__all__ = ["ChainResult", "Released", "RunExecutor", "StopReason", "effects_of", "step_states"]
+
+
+class State(Enum):
+    """What a run is doing."""
+
+    OPENING = auto()  # the first turn is opened, with what an earlier process left
+    SELECTING = auto()  # the next round is chosen
+    READING = auto()  # calls of tier 0 are under way
+    AUTHORIZING = auto()  # the gate judges the turn before a round of effects
+    ACTING = auto()  # effects are on record as started, and under way
+    UNDOING = auto()  # the next effect to undo is chosen
+    ENDED = auto()
+    RELEASED = auto()  # left to another process between two rounds
+
+
+class Event(Enum):
+    """What a state ends with."""
+
+    OPENED = auto()
+    READS = auto()  # the next round reads
+    EFFECTS = auto()  # the next round has effects
+    SKIPPED = auto()  # no step of the round has a call
+    SETTLED = auto()  # the outcomes of a round are recorded
+    UNDONE = auto()  # the outcome of an undo is recorded
+    AUTHORIZED = auto()
+    STOP = auto()  # a failure, a cancellation or the deadline ends the chain
+    RELEASE = auto()
+    FINISHED = auto()
+    UNDECIDED = auto()  # only an operator can say how the run continues
+
+
+TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
+    State.OPENING: {Event.OPENED: State.SELECTING, Event.UNDECIDED: State.ENDED},
+    State.SELECTING: {
+        Event.READS: State.READING,
+        Event.EFFECTS: State.AUTHORIZING,
+        Event.SKIPPED: State.SELECTING,
+        Event.STOP: State.UNDOING,
+        Event.RELEASE: State.RELEASED,
+        Event.FINISHED: State.ENDED,
+        Event.UNDECIDED: State.ENDED,
+    },
+    State.READING: {Event.SETTLED: State.SELECTING, Event.UNDECIDED: State.ENDED},
+    State.AUTHORIZING: {Event.AUTHORIZED: State.ACTING, Event.UNDECIDED: State.ENDED},
+    State.ACTING: {Event.SETTLED: State.SELECTING, Event.UNDONE: State.UNDOING, Event.UNDECIDED: State.ENDED},
+    State.UNDOING: {Event.EFFECTS: State.AUTHORIZING, Event.FINISHED: State.ENDED, Event.UNDECIDED: State.ENDED},
+}
+"""A missing entry is a programming error. A refused gate before any effect leaves the machine as an exception."""
+
+StopReason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
+T = TypeVar("T")
+_Results: TypeAlias = list[tuple[Outcome, Slots]]
+"""The outcome of each call, and the state slots after it."""
+
+_MAX_ATTEMPTS: Final = 3
+"""Of an idempotent action whose outcome is unknown."""
+
+
+class Released(Exception):
+    """The run was left between two rounds, for the worker that claims it next."""
+
+
+class _Undecided(Exception):
+    """Only an operator can say how the run continues."""
+
+    def __init__(self, culprit: Outcome) -> None:
+        super().__init__(culprit.code)
+        self.culprit = culprit
+
+
+class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a chain ended. ``turn`` is still open, because it is closed on the response; None if the run has none."""
+
+    outcomes: tuple[Outcome, ...]
+    effects: tuple[Effect, ...]
+    turn: Turn | None
+    reads: Reads
+    reason: StopReason | None = None
+    """None: the chain ran to its end."""
+    culprit: Outcome | None = None
+
+    def undecided(self, refused: GateRefused) -> ChainResult:
+        """Return the same for a run whose last turn cannot be closed after effects."""
+        culprit = _at_last(self.outcomes, "gate_refused", ", ".join(refused.classes))
+        return msgspec.structs.replace(self, reason="needs_decision", culprit=culprit)
+
+    @property
+    def standing(self) -> tuple[Outcome, ...]:
+        """The steps that were not undone, in order."""
+        undone = {effect.step for effect in self.effects if effect.status == "undone"}
+        return tuple(one for one in self.outcomes if one.kind == "do" and one.number not in undone)
+
+
+class RunExecutor:
+    """One run in this process, from its first round to its end."""
+
+    def __init__(
+        self,
+        run: Accepted,
+        *,
+        turns: Turns | None,
+        reads: Reads,
+        policies: Callable[[], PolicyPackage],
+        actions: ActionRunner,
+        rules: RunRules,
+        observer: RunObserver,
+        seconds: float,
+        events: Callable[[Sequence[Outcome]], list[dict[str, Any]]],
+    ) -> None:
+        """``turns`` is None if no turn of the run is judged, which takes a plan without effects."""
+        self._run_id = run.admission.run
+        self._plan = run.plan
+        self._args = run.args
+        self._journal = run.journal
+        self._history = run.history
+        self._turns = turns
+        self._permit = None if run.plan.has_effects else run.plan.permit(self._run_id)
+        self._reads = reads
+        self._policies = policies
+        self._actions = actions
+        self._rules = rules
+        self._observer = observer
+        self._events = events
+        self._seconds = seconds
+        """The time limit of the run; each undo has as long again."""
+        self._deadline = time.monotonic() + seconds
+        self.state = State.OPENING
+        self.outcomes: list[Outcome] = []
+        self._unknown: dict[tuple[str, int], Outcome] = {}
+        """By kind and number: effects that were sent, whose outcome is unknown, and which are repeated."""
+        self._unsaved: list[Outcome] = []
+        self._slots: Slots = {}
+        self._attempts: dict[tuple[str, int], int] = {}
+        if run.history is not None:
+            self.outcomes += run.history.outcomes
+            self._unknown |= {(call.kind, call.number): _lost(call) for call in run.history.unfinished}
+            self._slots |= run.history.slots
+            self._attempts |= run.history.attempts
+        self._turn: Turn | None = None
+        self._calls: Sequence[Call] = ()
+        self._authority: tuple[MutationReady, Witness] | None = None
+        self._reason: StopReason | None = None
+        self._culprit: Outcome | None = None
+
+    async def run(self) -> ChainResult:
+        """Execute the chain and return how it ended.
+
+        Raises :class:`Released` if it was left to another process, :class:`GateRefused` or :class:`MangleError` if it
+        was refused before any effect, and what the journal raises.
+        """
+        handlers = {
+            State.OPENING: self._open,
+            State.SELECTING: self._select,
+            State.READING: self._read,
+            State.AUTHORIZING: self._authorize,
+            State.ACTING: self._act,
+            State.UNDOING: self._undo,
+        }
+        while (handler := handlers.get(self.state)) is not None:
+            try:
+                event = await handler()
+            except _Undecided as undecided:
+                self._reason, self._culprit = "needs_decision", undecided.culprit
+                event = Event.UNDECIDED
+            self.state = TRANSITIONS[self.state][event]
+        if self.state is State.RELEASED:
+            raise Released
+        return self._result()
+
+    def park(self, code: str) -> ChainResult:
+        """Return how a run stands that waits for an operator; ``code`` says why."""
+        assert self._history is not None  # another process began it
+        assert self._turns is not None
+        unknown = list(self._unknown.values())
+        self._give_up_unknown()
+        self._turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=self._history.resumption)
+        stuck = [one for one in unknown if one.call is not None and not one.call.action.idempotent]
+        self._reason, self._culprit = "needs_decision", stuck[0] if stuck else self._stuck(code)
+        return self._result()
+
+    # --- states ------------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> Event:
+        if self._turns is not None:
+            self._turn = self._open_turn(first=True)
+        return Event.OPENED
+
+    async def _select(self) -> Event:
+        if self._unknown and (repeated := await self._repeat()):
+            self._calls = repeated
+            return Event.EFFECTS
+        culprit = self._failure()
+        if culprit is not None:
+            if culprit.code == "cancelled" and self._cancelled:  # a read that was cancelled
+                return self._stop("cancelled")
+            return self._stop("step_failed", culprit)
+        if self._cancelled:
+            return self._stop("cancelled")
+        if any(kind == "undo" for kind, _ in self._attempts):  # an earlier process was undoing the run
+            return self._stop("timeout")
+        steps = self._plan.ready({one.number for one in self.outcomes if one.kind == "do"})
+        if not steps:
+            return Event.FINISHED
+        if time.monotonic() >= self._deadline:
+            return self._stop("timeout")
+        if self._observer.leaving() and self._can_be_released():
+            return Event.RELEASE
+        self._calls = await self._round(steps)
+        if not self._calls:
+            return Event.SKIPPED
+        return Event.EFFECTS if self._calls[0].is_effect else Event.READS
+
+    async def _read(self) -> Event:
+        calls = self._calls
+        permit = self._permit or self._request(calls)
+        cancelling = asyncio.create_task(self._cancel_reads(calls))
+        try:
+            results = await self._dispatch(calls, permit)
+        finally:
+            cancelling.cancel()
+        outcomes = [outcome for outcome, _ in results]
+        if self._turn is not None and self._permit is None:
+            self._turn.answer(outcomes)
+        elif self._turn is not None:  # permitted by the plan, and judged at the end
+            self._turn.effects(calls, outcomes)
+        self._slots = self._merged(results)
+        for outcome in outcomes:
+            self._settle(outcome)
+        return Event.SETTLED
+
+    async def _authorize(self) -> Event:
+        assert self._turns is not None
+        assert self._turn is not None
+        self._turns.under(self._policies())
+        try:
+            self._authority = self._turn.authorize(
+                self._calls,
+                claims=self._claims(),
+                reads=self._reads,
+                events=self._events(self.outcomes),
+                states=step_states(self.outcomes),
+            )
+        except GateRefused as refused:
+            self._undecided_after_effects(refused)
+            raise
+        self._reach("gate")
+        return Event.AUTHORIZED
+
+    async def _act(self) -> Event:
+        assert self._authority is not None
+        calls, (ready, witness), self._authority = self._calls, self._authority, None
+        await self._journal.starting(calls, witness, self._unsaved, self._slots)
+        self._unsaved.clear()
+        self._reach("started")
+        results = await self._dispatch(calls, ready)
+        self._slots = self._merged(results)
+        unknown = [outcome for outcome, _ in results if outcome.status == "unknown"]
+        repeated = unknown if all(map(_is_repeatable, unknown)) else []
+        known = [outcome for outcome, _ in results if outcome not in repeated]
+        for outcome in known:
+            self._unknown.pop((outcome.kind, outcome.number), None)
+            self.outcomes.append(outcome)
+        self._unknown |= {(outcome.kind, outcome.number): outcome for outcome in repeated}
+        self._turn = turn = self._open_turn()
+        turn.effects([outcome.call for outcome in known if outcome.call is not None], known)
+        for outcome in repeated:
+            assert outcome.call is not None  # it was sent
+            turn.retried(outcome.call, outcome)
+        if unknown and not repeated:
+            raise _Undecided(next((one for one in unknown if not _is_repeatable(one)), unknown[0]))
+        return Event.UNDONE if calls[0].kind == "undo" else Event.SETTLED
+
+    async def _undo(self) -> Event:
+        culprit = self._culprit
+        asked = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
+        if not asked and not self._plan.definition.safety.reversible:
+            return Event.FINISHED
+        if self._reason == "cancelled" and not self._journal.cancel_asked:
+            await self._journal.cancelling()
+        done = self._next_to_undo()
+        undo = None if done is None else self._plan.step(done.number).undo
+        if done is None or done.call is None or undo is None:
+            return Event.FINISHED
+        attempt = self._count_attempt("undo", done.number)
+        try:
+            call = undo_of(self._run_id, undo, done.call, done.output, self._plan.actions[undo.action], attempt=attempt)
+        except NoCall as error:
+            self._settle(_uncallable(done.number, "undo", undo.action, error))
+            return Event.FINISHED
+        # The run's own deadline may have passed: that is one of the reasons to undo it.
+        self._deadline = time.monotonic() + self._seconds
+        self._calls = [call]
+        return Event.EFFECTS
+
+    def _stop(self, reason: StopReason, culprit: Outcome | None = None) -> Event:
+        self._reason, self._culprit = reason, culprit
+        return Event.STOP
+
+    # --- selection ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _cancelled(self) -> bool:
+        asked = self._observer.cancelled.is_set() or self._journal.cancel_asked
+        return asked or (self._history is not None and self._history.cancelled)
+
+    async def _round(self, steps: Sequence[Step]) -> list[Call]:
+        """Return the calls of a round; steps that the rules skip, or that cannot be called, are settled."""
+        skips = self._ask_rules(self._rules.skips)
+        calls: list[Call] = []
+        for step in steps:
+            if step.number in skips:
+                self._settle(
+                    Outcome(call=None, number=step.number, action=step.action, status="skipped", why=skips[step.number])
+                )
+                continue
+            self._require_secrets([step])
+            try:
+                calls.append(await self._call(step))
+            except NoCall as error:
+                self._settle(_uncallable(step.number, "do", step.action, error))
+        return calls
+
+    async def _repeat(self) -> list[Call]:
+        """Return the calls that repeat effects with an unknown outcome. A cancellation waits until it is known."""
+        unknown = [one for (kind, _), one in self._unknown.items() if kind == "do"]
+        if unknown and time.monotonic() >= self._deadline:
+            raise _Undecided(unknown[0])
+        steps = [self._plan.step(one.number) for one in unknown]
+        self._require_secrets(steps)
+        try:
+            return [await self._call(step) for step in steps]
+        except NoCall:  # a value that an earlier run kept has been deleted since
+            raise _Undecided(unknown[0]) from None
+
+    async def _call(self, step: Step) -> Call:
+        attempt = self._count_attempt("do", step.number)
+        outputs = {one.number: one.output for one in self.outcomes if one.kind == "do" and one.status == "done"}
+        kept = {one.param: await self._journal.kept(**one.value) for one in step.arguments if one.source == "kept"}
+        given = self._run_id, step, self._plan.actions[step.action], self._args, outputs, attempt
+        return await run_in_thread_if(
+            is_large(self._args) or (bool(outputs) and is_large(outputs)), call_of, *given, self._plan.secrets, kept
+        )
+
+    def _count_attempt(self, kind: str, number: int) -> int:
+        attempt = self._attempts[kind, number] = self._attempts.get((kind, number), 0) + 1
+        return attempt
+
+    def _failure(self) -> Outcome | None:
+        """Return the failure that ends the chain: one to be undone rather than one that only stops it."""
+        failed = [one for one in self.outcomes if one.status == "failed" and one.kind == "do"]
+        ending = [one for one in failed if self._plan.step(one.number).on_error != "continue"]
+        return min(ending, key=lambda one: self._plan.step(one.number).on_error != "undo", default=None)
+
+    def _next_to_undo(self) -> Outcome | None:
+        """Return the last effect that stands. None if there is none, or if undoing one after it failed: an effect may
+        rest on those before it."""
+        for done in reversed([one for one in self.outcomes if one.kind == "do" and _may_stand(one)]):
+            if done.call is None or not done.call.is_effect or not self._plan.step(done.number).lasting:
+                continue
+            undone = next((one for one in self.outcomes if one.kind == "undo" and one.number == done.number), None)
+            if undone is None:
+                return done
+            if undone.status != "done":
+                return None
+        return None
+
+    def _require_secrets(self, steps: Sequence[Step]) -> None:
+        """Secret arguments are never stored: a process that resumes a run does not have them."""
+        if self._history is None:
+            return
+        for step in steps:
+            if self._needs_secret(step):
+                raise _Undecided(
+                    Outcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
+                )
+
+    def _needs_secret(self, step: Step) -> bool:
+        return any(one.source == "call" and one.value in self._plan.secrets for one in step.arguments)
+
+    def _can_be_released(self) -> bool:
+        """Return whether the journal has all that the rest of the run needs."""
+        settled = {one.number for one in self.outcomes if one.kind == "do"}
+        left = [step for step in self._plan.definition.steps if step.number not in settled]
+        return self._plan.has_effects and not any(map(self._needs_secret, left))
+
+    # --- turns and rules ---------------------------------------------------------------------------------------------
+
+    def _open_turn(self, *, first: bool = False) -> Turn:
+        """Open the next turn, under the policies that are loaded now."""
+        assert self._turns is not None
+        history = self._history if first else None
+        try:
+            turn = self._turns.open(
+                parallel=self._plan.pattern == "parallel", resumed=history.resumption if history else None
+            )
+        except GateRefused as refused:
+            self._undecided_after_effects(refused)
+            raise
+        if first:
+            turn.admit()
+        if history is not None:
+            self._resume(turn, history)
+        return turn
+
+    def _resume(self, turn: Turn, history: History) -> None:
+        """Record in the turn what an earlier process did. Raises if an effect of unknown outcome cannot be repeated."""
+        for outcome in history.carried:
+            assert outcome.call is not None  # it was sent
+            turn.effects([outcome.call], [outcome])
+        unknown = list(zip(history.unfinished, self._unknown.values(), strict=True))
+        stuck = [outcome for call, outcome in unknown if not call.action.idempotent]
+        for call, outcome in unknown:
+            if stuck:
+                turn.effects([call], [outcome])
+            else:
+                turn.retried(call, outcome)
+        if stuck:
+            self._turn = turn
+            raise _Undecided(stuck[0])
+
+    def _request(self, calls: Sequence[Call]) -> Permit:
+        assert self._turn is not None
+        try:
+            return self._turn.request(calls)
+        except GateRefused as refused:
+            self._undecided_after_effects(refused)
+            raise
+
+    def _claims(self) -> list[str]:
+        """Return the capabilities that policy grants the run at this moment."""
+        denied = self._ask_rules(self._rules.denied)
+        return [BASE_CLAIM, *(claim_of(action) for name, action in self._plan.actions.items() if name not in denied)]
+
+    def _ask_rules(self, query: Callable[[Sequence[Outcome]], T]) -> T:
+        """Evaluate rules about the run so far. After an effect a failure of the rules needs an operator."""
+        try:
+            return query(self.outcomes)
+        except MangleError as error:
+            if not self._has_effects:
+                raise
+            self._give_up_unknown()
+            raise _Undecided(_at_last(self.outcomes, "rules_failed", type(error).__name__)) from error
+
+    def _undecided_after_effects(self, refused: GateRefused) -> None:
+        """Before the first effect a refusal is a response; afterwards the run needs an operator."""
+        if self._has_effects:
+            self._give_up_unknown()
+            raise _Undecided(_at_last(self.outcomes, "gate_refused", ", ".join(refused.classes))) from refused
+
+    @property
+    def _has_effects(self) -> bool:
+        """Whether an effect happened, or may have."""
+        standing = any(effect.status != "undone" for effect in effects_of(self.outcomes))
+        return standing or bool(self._unknown) or any(one.kind == "undo" for one in self.outcomes)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def _dispatch(self, calls: Sequence[Call], permit: Permit) -> _Results:
+        if len(calls) == 1:
+            return [await self._dispatch_one(calls[0], permit)]
+        return list(await asyncio.gather(*(self._dispatch_one(call, permit) for call in calls)))
+
+    async def _dispatch_one(self, call: Call, permit: Permit) -> tuple[Outcome, Slots]:
+        self._observer.progress(call.action.name, len(self.outcomes), len(self._plan.definition.steps))
+        seconds = max(self._deadline - time.monotonic(), 0.001)
+        outcome, slots = await self._actions.call(call, permit, self._slots, seconds)
+        self._observer.point(f"answered:{call.group}")
+        lasting = call.kind == "undo" or self._plan.step(call.number).lasting
+        if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):
+            outcome = msgspec.structs.replace(outcome, status="failed")  # nothing is left behind to look for
+        if call.is_effect:
+            await self._journal.came_to([outcome], slots, self._rules.keeps(outcome))
+            self._observer.point(f"finished:{call.group}")
+        return outcome, slots
+
+    async def _cancel_reads(self, calls: Sequence[Call]) -> None:
+        """Cancel reads when the caller cancels the run. Effects that were sent are waited for."""
+        await self._observer.cancelled.wait()
+        for call in calls:
+            self._actions.cancel(call)
+
+    def _merged(self, results: _Results) -> Slots:
+        """Return the state slots after a round: the changes of each call, in the order of the steps."""
+        if len(results) == 1:
+            return results[0][1]
+        before = merged = self._slots
+        for _, after in results:
+            merged = apply_state(state_delta(before, after), merged)
+        return merged
+
+    def _reach(self, point: str) -> None:
+        for call in self._calls:
+            self._observer.point(f"{point}:{call.group}")
+
+    # --- outcomes ----------------------------------------------------------------------------------------------------
+
+    def _settle(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self._unsaved.append(outcome)
+
+    def _give_up_unknown(self) -> None:
+        """Count effects that would have been repeated as unknown."""
+        self.outcomes.extend(self._unknown.values())
+        self._unknown.clear()
+
+    def _stuck(self, code: str) -> Outcome:
+        """Return a failure of the next step, or of the last one if all are settled."""
+        ready = self._plan.ready({one.number for one in self.outcomes if one.kind == "do"})
+        step = next(iter(ready), self._plan.definition.steps[-1])
+        return Outcome(call=None, number=step.number, action=step.action, status="failed", code=code)
+
+    def _result(self) -> ChainResult:
+        self._give_up_unknown()
+        return ChainResult(
+            outcomes=tuple(self.outcomes),
+            effects=effects_of(self.outcomes),
+            turn=self._turn,
+            reads=self._reads,
+            reason=self._reason,
+            culprit=self._culprit,
+        )
+
+
+def effects_of(outcomes: Sequence[Outcome]) -> tuple[Effect, ...]:
+    """Return the effects that happened, or may have, in order."""
+    undone: dict[int, Status] = {one.number: one.status for one in outcomes if one.kind == "undo"}
+    return tuple(
+        Effect(
+            step=one.number,
+            action=one.action,
+            status=_effect_status(one, undone.get(one.number)),
+            lasting=not isinstance(one.call.step, Step) or one.call.step.lasting,
+        )
+        for one in outcomes
+        if one.kind != "undo" and one.call is not None and one.call.is_effect and _may_stand(one)
+    )
+
+
+def step_states(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Return the status of each step, for the state view of a turn."""
+    return {f"{one.kind} {one.number}": one.status for one in outcomes}
+
+
+def _effect_status(outcome: Outcome, undo: Status | None) -> EffectStatus:
+    if undo == "done":
+        return "undone"
+    return "unknown" if "unknown" in (outcome.status, undo) else "done"
+
+
+def _may_stand(outcome: Outcome) -> bool:
+    return outcome.status in ("done", "unknown") or outcome.happened
+
+
+def _is_repeatable(outcome: Outcome) -> bool:
+    call = outcome.call
+    return call is not None and call.action.idempotent and call.attempt < _MAX_ATTEMPTS
+
+
+def _uncallable(number: int, kind: Literal["do", "undo"], action: str, error: NoCall) -> Outcome:
+    return Outcome(
+        call=None, number=number, kind=kind, action=action, status="failed", code=error.code, detail=str(error)
+    )
+
+
+def _lost(call: Call) -> Outcome:
+    """Return the outcome of a call whose process was lost before the outcome was on record."""
+    return Outcome(
+        call=call,
+        number=call.number,
+        kind=call.kind,
+        action=call.action.name,
+        status="unknown",
+        code="outcome_unknown",
+        detail="the process that sent it was lost before its outcome was on record",
+    )
+
+
+def _at_last(outcomes: Sequence[Outcome], code: str, detail: str) -> Outcome:
+    """Return a failure after the last step."""
+    last = outcomes[-1]
+    return Outcome(
+        call=None, number=last.number, kind=last.kind, action=last.action, status="failed", code=code, detail=detail
+    )

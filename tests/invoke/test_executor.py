@@ -1,0 +1,58 @@
+"""The table of states: what it permits, and that a cancellation reaches reads that are under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from manglecp.invoke.executor import TRANSITIONS, Event, RunExecutor, State
+
+FINAL = {State.ENDED, State.RELEASED}
+
+
+def test_every_state_but_the_final_ones_has_transitions() -> None:
+    assert set(TRANSITIONS) == set(State) - FINAL
+    assert {event for events in TRANSITIONS.values() for event in events} == set(Event)
+
+
+def test_every_state_is_reached_and_reaches_an_end() -> None:
+    reached, work = {State.OPENING}, [State.OPENING]
+    while work:
+        for target in TRANSITIONS.get(work.pop(), {}).values():
+            if target not in reached:
+                reached.add(target)
+                work.append(target)
+    assert reached == set(State)
+    for state, events in TRANSITIONS.items():
+        assert events[Event.UNDECIDED] is State.ENDED, state
+
+
+def test_an_effect_is_under_way_only_behind_the_gate() -> None:
+    before = {
+        (state, event) for state, events in TRANSITIONS.items() for event, to in events.items() if to is State.ACTING
+    }
+    assert before == {(State.AUTHORIZING, Event.AUTHORIZED)}
+
+
+def test_a_run_is_released_only_between_rounds() -> None:
+    before = {state for state, events in TRANSITIONS.items() if State.RELEASED in events.values()}
+    assert before == {State.SELECTING}
+
+
+async def test_a_cancellation_reaches_reads_under_way() -> None:
+    cancelled: list[str] = []
+
+    class Actions:
+        def cancel(self, call: str) -> None:
+            cancelled.append(call)
+
+    class Observer:
+        cancelled = asyncio.Event()
+
+    executor = object.__new__(RunExecutor)
+    executor._actions, executor._observer = Actions(), Observer()  # type: ignore[assignment]
+    task = asyncio.create_task(executor._cancel_reads(["one", "other"]))  # type: ignore[list-item]
+    await asyncio.sleep(0)
+    assert cancelled == []
+    Observer.cancelled.set()
+    await task
+    assert cancelled == ["one", "other"]
