@@ -10,7 +10,7 @@ import msgspec
 
 from manglecp.mangle import Fact, Source, Trust
 from manglecp.pack import ActionDescription, IntentSettings, Pack, Settings, SkillText
-from manglecp.pack.model import DomainSettings
+from manglecp.pack.settings import DomainSettings
 
 NOW = 1_768_478_400 * 10**9
 NOW_TEXT = "2026-01-15T12:00:00Z"

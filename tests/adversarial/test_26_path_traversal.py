@@ -19,7 +19,7 @@ from manglecp.client.transports.addresses import origin, resolved
 from manglecp.intent import Domain, Identity
 from manglecp.intent.responding import answer_bytes
 from manglecp.pack import Folder, PackError, Problems, SkillText
-from manglecp.pack.inside import open_inside
+from manglecp.pack.folder import open_inside
 from manglecp.testing import Pack as Governed
 from tests.intent.packs import clock, pack, request
 from tests.pack.folders import SMALL, problems, read, write

@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
 from manglecp.pack import PackError, Problems
-from manglecp.pack.actions import read_actions
+from manglecp.pack.descriptions import read_actions
 from tests.pack.folders import RULES, SKILL, SMALL, problem, read, setting
 
 HIDDEN = {

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from manglecp.mangle import Source, Trust
 from manglecp.pack import ActionDescription, Disclosure, ExternalDescription, IntentSettings, Pack, Settings, SkillText
-from manglecp.pack.model import DomainSettings, Limits
+from manglecp.pack.settings import DomainSettings, Limits
 from manglecp.wire.messages import IntentRequest
 
 NOW: Final = 1_768_478_400 * 10**9

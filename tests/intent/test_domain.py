@@ -14,7 +14,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, OWNERS, POLICY, PREDICATES, SINGLE_VALUED, kernel_sources
 from manglecp.mangle import Fact, Program, Trust
 from manglecp.pack import ExternalDescription, IntentSettings, Pack, PackError
-from manglecp.pack.model import Limits
+from manglecp.pack.settings import Limits
 from tests.intent.packs import SCHEMA, action, pack
 
 TOOL = 'macro("see", "See.").\nmacro_step("see", 1, "look").\n'

@@ -15,7 +15,7 @@ from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responding import answer_bytes
 from manglecp.mangle import External
 from manglecp.pack import ExternalDescription, IntentSettings
-from manglecp.pack.model import Limits
+from manglecp.pack.settings import Limits
 from manglecp.wire import WireError, schema
 from tests.intent.packs import NOW, NOW_TEXT, SCHEMA, action, clock, pack, request
 

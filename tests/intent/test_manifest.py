@@ -13,7 +13,7 @@ import pytest
 from manglecp.intent.domain import Domain
 from manglecp.intent.manifest_builder import manifest
 from manglecp.pack import ExternalDescription, IntentSettings, Pack
-from manglecp.pack.model import AuthSettings, DomainSettings, Limits
+from manglecp.pack.settings import AuthSettings, DomainSettings, Limits
 from manglecp.wire import encode, schema
 from manglecp.wire.messages import Auth, Endpoints, Manifest, Status
 from tests.intent.packs import action, pack

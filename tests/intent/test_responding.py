@@ -14,7 +14,7 @@ from manglecp.intent import responding
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responding import answer_bytes, respond
-from manglecp.pack.model import Limits
+from manglecp.pack.settings import Limits
 from tests.intent.answering import asked, tools
 from tests.intent.packs import NOW_TEXT, SCHEMA, Case, action, cases, clock, pack, request
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent import ANONYMOUS, Identity, manifest
-from manglecp.pack.model import Limits
+from manglecp.pack.settings import Limits
 from manglecp.wire import WireError
 from tests.intent.packs import request
 from tests.invoke.chains import chain, effect, steps

@@ -9,8 +9,8 @@ import pytest
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.pack.diagnostics import PackError
+from manglecp.pack.loader import read_pack
 from manglecp.pack.model import Pack
-from manglecp.pack.reading import read_pack
 
 RULES = 'relevant("greet", 80) :- intent("hello").\nmacro("greet", "Say hello").\nmacro_step("greet", 1, "hello").\n'
 ACTIONS = '''from manglecp import action

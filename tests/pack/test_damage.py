@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings, strategies as st
 
 from manglecp.pack.diagnostics import PackError
+from manglecp.pack.loader import read_pack
 from manglecp.pack.model import Pack
-from manglecp.pack.reading import read_pack
 from tests.pack.folders import EXTERNALS, SETTINGS, WHOLE, write
 
 SKILL = "---\nname: N\ndescription: \"D\"\nresources:\n  - uri: 'x'\n    type: text/html\n---\nText.\n"

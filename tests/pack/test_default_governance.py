@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manglecp.harness.policy.kinds import KINDS
-from manglecp.pack.governance_defaults import default_governance
+from manglecp.pack.governance import default_governance
 
 OF_CHAINS = {"tools", "callers", "examples", "deferral"}
 """Every chain has its own."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from manglecp.pack import reading
-from manglecp.pack.asking import ask_host
+from manglecp.pack import loader
 from manglecp.pack.diagnostics import Problems
-from manglecp.pack.reading import read_pack
+from manglecp.pack.host_listing import list_tools
+from manglecp.pack.loader import read_pack
 from tests.pack.folders import EXTERNALS, SETTINGS, WHOLE, read, write
 
 LISTED: dict[tuple[str, str], dict[str, Any] | None] = {}
@@ -25,10 +25,10 @@ def hosts_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def ask(root: Path, file: str, sha256: str, problems: Problems, **options: Any) -> dict[str, Any] | None:
         if (file, sha256) not in LISTED:
-            LISTED[file, sha256] = ask_host(root, file, sha256, problems, **options)
+            LISTED[file, sha256] = list_tools(root, file, sha256, problems, **options)
         return LISTED[file, sha256]
 
-    monkeypatch.setattr(reading, "ask_host", ask)
+    monkeypatch.setattr(loader, "list_tools", ask)
 
 
 def test_it_does_not_depend_on_place_or_time(tmp_path: Path) -> None:

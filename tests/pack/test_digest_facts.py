@@ -13,7 +13,7 @@ import pytest
 from manglecp.base.diagnostic import Diagnostic, FileLocation
 from manglecp.intent import Domain
 from manglecp.pack.diagnostics import PackError
-from manglecp.pack.reading import read_pack
+from manglecp.pack.loader import read_pack
 from tests.pack.folders import problem, read, write
 
 RULES = {"rules/a.mg": "Decl code(X) bound [/string].\n"}

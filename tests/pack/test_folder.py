@@ -10,8 +10,7 @@ import pytest
 
 from manglecp.pack import folder
 from manglecp.pack.diagnostics import PackError, Problems
-from manglecp.pack.folder import Folder
-from manglecp.pack.inside import open_inside
+from manglecp.pack.folder import Folder, open_inside
 from tests.pack.folders import SMALL, problem, read, write
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from manglecp.harness.policy import package_of
-from manglecp.pack.governance_defaults import default_governance
-from manglecp.pack.reading import read_pack
+from manglecp.pack.governance import default_governance
+from manglecp.pack.loader import read_pack
 from tests.pack.folders import RULES, problem, problems, read, write
 
 RULE = {"rules/a.mg": RULES}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from manglecp.mangle import Result
-from manglecp.pack import asking, folder, governance, reading, skills
-from manglecp.pack.model import AuthSettings, Disclosure, Invocation, Limits, Settings
+from manglecp.pack import folder, governance, host_listing, loader, skills
+from manglecp.pack.settings import AuthSettings, Disclosure, Invocation, Limits, Settings
 from manglecp.toolhost.externals import BATCH
 from manglecp.wire import CATEGORIES
 from tests.pack.folders import RULES, problems, read, write
@@ -40,7 +40,7 @@ def incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_programs_run(incident: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {}
-    exec(fence("from manglecp.pack.reading"), names)
+    exec(fence("from manglecp.pack import"), names)
     assert re.fullmatch(r"incident [0-9a-f]{64} \['measure'\]\n", capsys.readouterr().out)
     exec(fence("from manglecp.intent.domain"), names)
     result = names["result"]
@@ -80,8 +80,8 @@ def test_every_key_and_default_is_named() -> None:
 def test_the_limits_are_those() -> None:
     assert f"{folder.MOST_FILES:,}, {folder.DEEPEST}" in PAGE
     assert f"batches of {BATCH:,}" in PAGE
-    assert f"has {asking.SECONDS:g} seconds" in PAGE
-    sizes = (reading.LARGEST_SETTINGS, reading.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, asking.MOST_OUTPUT)
+    assert f"has {host_listing.SECONDS:g} seconds" in PAGE
+    sizes = (loader.LARGEST_SETTINGS, loader.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, host_listing.MOST_OUTPUT)
     assert governance.LARGEST_DOCUMENT == 256 << 10
     assert folder.MOST_BYTES == 4 << 30
     assert sizes == (64 << 10, 16 << 20, 256 << 10, 1 << 30, 4 << 20)

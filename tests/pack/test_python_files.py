@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.pack import asking
+from manglecp.pack import host_listing
 from manglecp.pack.diagnostics import PackError, Problems
 from tests.pack.folders import ACTIONS, EXTERNALS, RULES, SMALL, problem, problems, read, write
 
@@ -137,11 +137,11 @@ def test_both_files_are_told_about_at_once(tmp_path: Path) -> None:
     assert [each.file for each in found] == ["actions.py", "externals.py"]
 
 
-def asked(folder: Path, source: str, seconds: float = asking.SECONDS) -> tuple[object, str]:
+def asked(folder: Path, source: str, seconds: float = host_listing.SECONDS) -> tuple[object, str]:
     """The listing of a file, and what is wrong with it."""
     write(folder, {"actions.py": source})
     found, digest = Problems(), sha256(source.encode()).hexdigest()
-    listing = asking.ask_host(folder, "actions.py", digest, found, seconds=seconds)
+    listing = host_listing.list_tools(folder, "actions.py", digest, found, seconds=seconds)
     try:
         found.refuse()
     except PackError as error:
@@ -167,7 +167,7 @@ def test_output_is_bounded(tmp_path: Path) -> None:
 def test_a_file_that_was_changed_meanwhile_is_not_run(tmp_path: Path) -> None:
     write(tmp_path, {"actions.py": "import os\nos._exit(7)\n"})
     found = Problems()
-    assert asking.ask_host(tmp_path, "actions.py", "0" * 64, found) is None
+    assert host_listing.list_tools(tmp_path, "actions.py", "0" * 64, found) is None
     with pytest.raises(PackError, match="plugin hash mismatch"):
         found.refuse()
 

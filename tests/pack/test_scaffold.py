@@ -13,7 +13,7 @@ from manglecp.intent import Domain, Identity
 from manglecp.intent.evaluation import evaluate
 from manglecp.mangle import Trust, layout
 from manglecp.pack.diagnostics import PackError
-from manglecp.pack.reading import read_pack
+from manglecp.pack.loader import read_pack
 from manglecp.pack.scaffold import INTENT, write_scaffold
 from tests.intent.packs import request
 

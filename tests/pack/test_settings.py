@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.pack.model import Disclosure, Limits, Param
+from manglecp.pack.settings import Disclosure, Limits, Param
 from tests.pack.folders import RULES, SETTINGS, problem, problems, read, setting
 
 

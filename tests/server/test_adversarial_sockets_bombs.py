@@ -16,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from manglecp.pack import Pack
-from manglecp.pack.model import Limits
+from manglecp.pack.settings import Limits
 from manglecp.server.settings import ServerSettings
 from tests.adversarial.reaching_out import asked
 from tests.adversarial.test_09_parser_bombs import BOMBS, around

@@ -13,8 +13,8 @@ import pytest
 
 from manglecp.intent.tokens import counter
 from manglecp.invoke import InvokeSettings
-from manglecp.pack import PackError, Watched
-from manglecp.pack.watching import Change
+from manglecp.pack import FolderWatcher, PackError
+from manglecp.pack.watcher import Change
 from manglecp.server.core import Core
 from manglecp.server.edition import Edition, open_edition
 from manglecp.server.reloading import reload_on_change
@@ -110,7 +110,7 @@ async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
     settings = tmp_path / "pack.toml"
     settings.write_text("first")
 
-    class Editing(Watched[None]):
+    class Editing(FolderWatcher[None]):
         """Somebody saves: the file is away at two looks."""
 
         looks = 0
@@ -135,7 +135,7 @@ async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
             self.status = "draining"
             return "swapped"
 
-    monkeypatch.setattr("manglecp.server.reloading.Watched", Editing)
+    monkeypatch.setattr("manglecp.server.reloading.FolderWatcher", Editing)
     async with asyncio.timeout(PATIENCE):
         await reload_on_change(cast(Serving, Told()), tmp_path, pause=0.001)
     assert Told.loaded == ["second"]

@@ -15,7 +15,7 @@ import pytest
 from manglecp.intent import ANONYMOUS, Domain, Identity, responding
 from manglecp.intent.responding import answer_bytes
 from manglecp.mangle import MangleError, Program, Source
-from manglecp.pack.model import Limits
+from manglecp.pack.settings import Limits
 from manglecp.wire.errors import CODES
 from manglecp.wire.json_schemas import schema
 from tests.intent.packs import NOW_TEXT, clock, pack

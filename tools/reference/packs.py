@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 from unittest import mock
 
-from manglecp.pack import Problems, Section, read_toml, settings
+from manglecp.pack import Problems, TomlTable, read_toml, settings
 from manglecp.wire import CATEGORIES
 from tools.reference.tables import cell, table
 
@@ -98,19 +98,19 @@ def _keys() -> str:
     return table(("key", "takes", "default", "meaning"), rows)
 
 
-class _Noting(Section):
+class _Noting(TomlTable):
     """A section that notes what it is asked for."""
 
     asked: dict[str, tuple[str, str]]
 
     @classmethod
-    def over(cls, section: Section, asked: dict[str, tuple[str, str]]) -> _Noting:
+    def over(cls, section: TomlTable, asked: dict[str, tuple[str, str]]) -> _Noting:
         noting = cls.__new__(cls)
         noting.__dict__.update(section.__dict__)
         noting.asked = asked
         return noting
 
-    def _at(self, path: tuple[str | int, ...], table: dict[str, Any]) -> Section:
+    def _at(self, path: tuple[str | int, ...], table: dict[str, Any]) -> TomlTable:
         return self.over(super()._at(path, table), self.asked)
 
     def _note(self, key: str, takes: str, default: object) -> None:

@@ -374,7 +374,7 @@ def _streams(
     form: str,
 ) -> None:
     """Serve standard streams. The manifest is written before the engine is loaded."""
-    from manglecp.pack import outlined, read_outline
+    from manglecp.pack import outline_manifest, read_outline
     from manglecp.server import Streams, described
     from manglecp.wire import encode
 
@@ -382,7 +382,7 @@ def _streams(
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
     outline, who = read_outline(folder), who_of(tokens, jwt)
     streams = Streams.claim()
-    said = encode(outlined(outline, "booting", None, described(who.auth)))
+    said = encode(outline_manifest(outline, "booting", None, described(who.auth)))
     try:
         streams.write(said)
     except BrokenPipeError:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.why_not import MOST_NAMES
-from manglecp.pack import ExternalDescription, IntentSettings, Pack, outlined
+from manglecp.pack import ExternalDescription, IntentSettings, Pack, outline_manifest
 from manglecp.wire.messages import (
     TIME_FORMATS,
     UNSET,
@@ -56,7 +56,7 @@ def manifest(
 ) -> Manifest:
     """The manifest message. ``endpoints`` are for HTTP; ``extensions`` are added, such as why a server is degraded."""
     pack = domain.pack
-    beginning = outlined(pack.settings, status, endpoints, auth or _auth(pack)).payload
+    beginning = outline_manifest(pack.settings, status, endpoints, auth or _auth(pack)).payload
     affinities = dict(pack.settings.domain.affinities) or UNSET
     return Manifest(
         payload=replace(

@@ -34,7 +34,7 @@ def survey(
     """The domain, if there is one, and all problems; warnings are among them.
 
     ``serve`` has the pack find out what it says it can; without it that is not tried. ``degrade`` as of
-    :func:`manglecp.pack.reading.read_pack`.
+    :func:`manglecp.pack.loader.read_pack`.
     """
     try:
         pack = read_pack(folder, params, degrade=degrade)

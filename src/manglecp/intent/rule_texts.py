@@ -1,6 +1,6 @@
 """Texts that stand in rules and reach a client: descriptions, instructions, reasons, and what declarations say.
 
-A rule file holds no character that nobody sees (:mod:`manglecp.pack.reading`), but a rule can write one as an escape.
+A rule file holds no character that nobody sees (:mod:`manglecp.pack.loader`), but a rule can write one as an escape.
 It is shown written out in the end; here it is told to whoever wrote it, with its place. A rule may look for such
 characters in its body, and facts of a pack's own predicates may list them.
 """

@@ -1,20 +1,12 @@
 """A domain pack on disk: rules by trust level, facts, skills, actions and settings. docs/reference/packs.md.
 
-Data meets the modules in this order:
-
-    folder             the files, within limits; the digest
-    toml_places, sections, settings    pack.toml, and what it can say (stated)
-    outline            what a server can tell before the rest is loaded
-    texts              characters that nobody sees
-    skills             Markdown with front matter
-    asking             a host that describes a Python file
-    listed, actions, externals         what it says
-    governance, default_governance     the policies of its invocations
-    reading            the way in: a folder to a :class:`Pack`
-    model, problems    what comes of it
-    watching           a pack that is being worked on
-    scaffold           a pack to begin with
-    factfiles          facts in files
+folder, toml_reader, settings    files within limits and their digest; TOML with positions; pack.toml
+outline                          the manifest before the rest is loaded
+skills, governance               Markdown with front matter; the policies of invocations
+host_listing, descriptions       a host that describes a Python file; what it lists
+loader, model, diagnostics       a folder to a Pack, or everything that is wrong with it
+watcher, scaffold                a pack that is being edited; a pack to begin with
+factfiles                        facts in files
 """
 
 from manglecp.base.lazy import attach

@@ -4,8 +4,11 @@ from .diagnostics import (
     pack_problem as pack_problem,
 )
 from .folder import Folder as Folder
-from .governance import FOLDER as FOLDER
-from .governance_defaults import default_governance as default_governance
+from .governance import (
+    FOLDER as FOLDER,
+    default_governance as default_governance,
+)
+from .loader import read_pack as read_pack
 from .model import (
     ActionDescription as ActionDescription,
     ExternalDescription as ExternalDescription,
@@ -14,19 +17,14 @@ from .model import (
     SkillText as SkillText,
 )
 from .outline import (
-    outlined as outlined,
+    outline_manifest as outline_manifest,
     read_outline as read_outline,
 )
-from .reading import read_pack as read_pack
 from .scaffold import (
     INTENT as INTENT,
     write_scaffold as write_scaffold,
 )
-from .sections import (
-    Section as Section,
-    read_toml as read_toml,
-)
-from .stated import (
+from .settings import (
     Disclosure as Disclosure,
     IntentSettings as IntentSettings,
     Invocation as Invocation,
@@ -34,4 +32,8 @@ from .stated import (
     Settings as Settings,
     TokenCounting as TokenCounting,
 )
-from .watching import Watched as Watched
+from .toml_reader import (
+    TomlTable as TomlTable,
+    read_toml as read_toml,
+)
+from .watcher import FolderWatcher as FolderWatcher

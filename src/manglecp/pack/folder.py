@@ -1,10 +1,9 @@
-"""The files of a pack, read with care: nothing outside of its folder, nothing without end, and every byte counted.
+"""The files of a pack, read with care: nothing outside its folder, nothing without end, and every byte counted.
 
 A name is relative to the folder and has slashes. Hidden files and backups (``~``) are not part of a pack, but the
 pack's hosts can read them, so they count in its digest. Hidden folders (``.git``, ``.venv``), ``__pycache__`` and
-``node_modules`` belong to tools and not to the pack: nobody looks into them, and no host imports from them. A link may
-lead to another file of the folder, and nowhere else. What is read here is hashed here, so that the digest speaks of the
-bytes that were used.
+``node_modules`` belong to tools: they are not searched, and no host imports from them. A link may lead to another file
+of the folder, and nowhere else. What is read is hashed at once, so that the digest covers the bytes that were used.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ from typing import Final
 
 from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
-from manglecp.pack.inside import open_inside
-
-__all__ = ["DEEPEST", "MOST_FILES", "Folder", "is_ignored"]
 
 MOST_FILES: Final = 10_000
 """Files, links and folders together."""
@@ -201,3 +197,23 @@ def _is_hidden(name: str) -> bool:
 def _is_beside(name: str) -> bool:
     """Whether a file lies in the folder and is not part of the pack."""
     return any(part.startswith(".") or part.endswith("~") for part in name.split("/"))
+
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_inside(root: Path, name: str) -> int:
+    """A descriptor of what has that name, relative to the folder and with slashes; OSError if there is none."""
+    *folders, file = name.split("/")
+    if {"", ".", ".."} & {*folders, file}:
+        raise FileNotFoundError(2, "No such file or directory")
+    within = os.open(root, _FOLDER)
+    try:
+        for folder in folders:
+            inner = os.open(folder, _FOLDER, dir_fd=within)
+            os.close(within)
+            within = inner
+        return os.open(file, _FILE, dir_fd=within)
+    finally:
+        os.close(within)

@@ -1,25 +1,22 @@
 """The policies that invocations of a pack are bound to: its own, or the package that ships with manglecp.
 
 A pack may carry a policy package in ``governance/``. It comes with a pin in ``pack.toml``, so that no document changes
-without somebody having said so; without a folder, a pin holds the shipped package to what it was. A server's turns show
-some controls whatever a package says, so a package that cannot show them would fail every turn closed. That is told
-here, and not in the middle of a run.
+unnoticed; without a folder, a pin holds the shipped package to what it was. A server's turns show some controls
+whatever a package demands, so a package that cannot show them would fail every turn closed: that is reported when the
+pack is read, not in the middle of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from manglecp.base.text import find_invisible
-from manglecp.harness.policy import TIERS, PolicyError, PolicyPackage, read_package
+from manglecp.harness.policy import TIERS, PolicyError, PolicyPackage, package_of, read_package
 from manglecp.pack.diagnostics import Problems
-from manglecp.pack.governance_defaults import default_governance
-from manglecp.pack.sections import has_too_many_parts
 from manglecp.pack.settings import FILE
-from manglecp.pack.toml_places import Path, Places
-
-__all__ = ["FOLDER", "LARGEST_DOCUMENT", "governance_of"]
+from manglecp.pack.toml_reader import KeyPath, KeyPositions, has_too_many_parts
 
 FOLDER: Final = "governance"
 LARGEST_DOCUMENT: Final = 262_144
@@ -90,8 +87,8 @@ def _place(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[None, 
     if not pointer or not name.endswith(".toml"):
         return None, None
     steps = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
-    path: Path = tuple(int(step) if step.isdecimal() else step for step in steps)
-    return Places(name, text.replace("\r\n", "\n")).of(path)
+    path: KeyPath = tuple(int(step) if step.isdecimal() else step for step in steps)
+    return KeyPositions(name, text.replace("\r\n", "\n")).of(path)
 
 
 def _lacks(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
@@ -104,3 +101,77 @@ def _lacks(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str
     for tier in TIERS if "risk-tiers" in contents else ():
         if tier not in contents["risk-tiers"]["tiers"]:
             yield "risk-tiers", f"the tier {tier} has no control profile", f"add [tiers.{tier}]"
+
+
+# --- the shipped package ----------------------------------------------------------------------------------------------
+
+
+@cache
+def default_governance() -> PolicyPackage:
+    """The same package every time; its digest is part of the evidence of runs."""
+    return package_of(
+        {"name": "manglecp-default", "version": "1.0.0", "description": "Proven chains, one gate before each effect."},
+        {
+            # what may be asked for, and how it comes back
+            "filter": {"mode": "forbidden"},
+            "parallel": {"allowed": True, "maxBranches": 1024},  # counted over a whole turn
+            "transport": {"parallelToolCalls": True, "ordering": "any"},
+            "truncation": {"maxBytes": 1_048_576, "marker": "…", "strategy": "middle"},
+            "boundary": {"allowedEditSurfaces": ["toolhost"], "shellEditsForbidden": True},
+            "sandbox": {"profile": "strict"},
+            # what is shown of it
+            "render": {
+                "operatorView": "as_in_the_ledger",
+                "reminderView": "observability_event",
+                "injectionPoints": ["invoke_response"],
+            },
+            "queue": {"requiredQueueIds": ["events"]},
+            "views": {
+                "views": {"run": {"sourceRefs": ["run://"], "description": "The steps of the run and their states."}},
+                "requiredStateViewIds": ["run"],
+            },
+            "compaction": {"enabled": False},
+            "scope": {"roles": {"orchestrator": {"read": ["run://"], "write": ["run://"]}}},
+            # how a run goes on
+            "decomposition": {"allowedPatterns": ["single", "chain", "parallel"], "maxFanOut": 256},
+            "handoff": {"allowedTargets": [], "requiredArtifactRefs": [], "requireReturnPath": True},
+            "stop": {},
+            "protocol": {
+                "handledStopReasons": ["tool_use", "pause_turn", "end_turn"],
+                "continuation": {"tool_use": "continue", "pause_turn": "resume", "end_turn": "stop"},
+            },
+            # who has to have looked
+            "governance": {
+                "claimed": True,
+                "requiredControls": ["policyProvenance", "guardrailStages", "observabilityMode", "riskTier"],
+            },
+            "guardrail-stages": {"requiredStages": ["pre_flight", "input", "output"]},
+            "observability": {
+                "mode": "internal_processor",
+                "allowedModes": ["internal_processor", "disabled"],
+                "processorRef": "ledger://manglecp",
+                "requireProcessorRef": True,
+            },
+            "risk-tiers": {
+                "defaultTier": "high",
+                "tiers": {
+                    "low": {"controlProfileRef": "controls://read-only"},
+                    "moderate": {"controlProfileRef": "controls://gated-effects"},
+                    "high": {"controlProfileRef": "controls://approved-effects", "humanCheckpoint": True},
+                },
+            },
+            "mutation": {"mode": "instruction_linked"},
+            # what it takes to change any of this
+            "eval-gate": {
+                "dataset": "manglecp-invocations-labelled",
+                "profileRef": "bench://manglecp-invocations",
+                "thresholds": {"precision": 0.95, "recall": 0.9, "f1": 0.92},
+            },
+            "red-team": {
+                "requiredPlugins": ["data-exfiltration", "prompt-injection", "tool-abuse"],
+                "requiredStrategies": ["encoded", "multi-turn"],
+                "minProbes": 200,
+                "maxFailures": 0,
+            },
+        },
+    )

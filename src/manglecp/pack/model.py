@@ -1,7 +1,6 @@
-"""A pack as it was read: its settings (:mod:`.stated`), its texts, and what its actions say of themselves. Immutable.
+"""A pack as it was read: its settings, its texts, and the descriptions of its Python files. Immutable.
 
-Nothing in it was run in this process: rules are text that was not yet analysed, actions and externals are described by
-a host that was asked for them.
+Nothing of it was run in this process: rules are text that was not analysed yet, Python files were described by a host.
 """
 
 from __future__ import annotations
@@ -13,37 +12,10 @@ from typing import Any
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness.policy import PolicyPackage
 from manglecp.mangle import Source
-from manglecp.pack.governance_defaults import default_governance
-from manglecp.pack.stated import (
-    AuthSettings,
-    Disclosure,
-    DomainSettings,
-    IntentSettings,
-    Invocation,
-    Limits,
-    Param,
-    Profile,
+from manglecp.pack.governance import default_governance
+from manglecp.pack.settings import (
     Settings,
-    TokenCounting,
 )
-
-__all__ = [
-    "ActionDescription",
-    "AuthSettings",
-    "Disclosure",
-    "DomainSettings",
-    "ExternalDescription",
-    "GeneratorDescription",
-    "IntentSettings",
-    "Invocation",
-    "Limits",
-    "Pack",
-    "Param",
-    "Profile",
-    "Settings",
-    "SkillText",
-    "TokenCounting",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

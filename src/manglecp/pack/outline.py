@@ -11,8 +11,7 @@ from typing import Final
 
 from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
-from manglecp.pack.settings import FILE, read_settings
-from manglecp.pack.stated import Settings
+from manglecp.pack.settings import FILE, Settings, read_settings
 from manglecp.wire.messages import (
     TIME_FORMATS,
     UNSET,
@@ -29,7 +28,7 @@ from manglecp.wire.messages import (
     Status,
 )
 
-__all__ = ["outlined", "read_outline"]
+__all__ = ["outline_manifest", "read_outline"]
 
 CONFORMANCE_LEVEL: Final = 3
 _LARGEST: Final = 65_536
@@ -47,7 +46,9 @@ def read_outline(folder: Path) -> Settings:
     return settings
 
 
-def outlined(settings: Settings, status: Status, endpoints: Endpoints | None, auth: AuthDescription) -> Manifest:
+def outline_manifest(
+    settings: Settings, status: Status, endpoints: Endpoints | None, auth: AuthDescription
+) -> Manifest:
     """Name, intents and limits."""
     limits = settings.limits
     return Manifest(

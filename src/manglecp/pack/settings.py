@@ -1,36 +1,142 @@
-"""``pack.toml``: what a pack says about itself. Strict, and with a default for everything.
+"""``pack.toml``: what a pack declares about itself. Strict, and with a default for everything.
 
-A key that is misspelt would otherwise be a setting that silently does nothing, so every key that is not known is an
-error that names the nearest one. Limits are checked against what the protocol promises (MANI-08 to MANI-26).
+A misspelt key would be a setting that silently does nothing, so every unknown key is an error that names the nearest
+one. Limits are checked against what the protocol promises (MANI-08 to MANI-26). Needs neither the language nor the
+harness: a server publishes its settings before those are loaded.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
 from manglecp.pack.diagnostics import Problems
-from manglecp.pack.sections import Section, read_toml
-from manglecp.pack.stated import (
-    AuthSettings,
-    Disclosure,
-    DomainSettings,
-    IntentSettings,
-    Invocation,
-    Limits,
-    Param,
-    ParamKind,
-    Profile,
-    Settings,
-    TokenCounting,
-)
+from manglecp.pack.toml_reader import TomlTable, read_toml
 from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 
-__all__ = ["FILE", "fill_params", "is_name", "read_settings"]
+TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
+ParamKind = Literal["text", "folder"]
+Profile = Literal["none", "standard", "spawn", "strict"]
+"""How the hosts of a pack are locked in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainSettings:
+    """What the manifest says the pack is for; clients choose servers by it."""
+
+    id: str
+    description: str = ""
+    categories: tuple[str, ...] = ()
+    affinities: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentSettings:
+    """An intent that the manifest lists, and the facts it wants to be told."""
+
+    name: str
+    description: str
+    required_facts: tuple[str, ...] = ()
+    optional_facts: tuple[str, ...] = ()
+    line: int | None = field(default=None, compare=False, repr=False)
+    """Where its entry begins in ``pack.toml``, for messages about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the manifest publishes and the server enforces."""
+
+    max_message_bytes: int = 16_777_216
+    max_facts_per_request: int = 10_000
+    max_derived_facts: int = 100_000
+    max_intervals_per_atom: int = 1_000
+    max_compute_ms: int = 10_000
+    max_base_facts: int = 1_000_000
+    """Facts that rules derive when the pack is loaded."""
+    max_load_ms: int = 60_000
+    """How long that may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disclosure:
+    """Least scores of the levels, and who counts tokens (EVAL-37)."""
+
+    full: int = 70
+    condensed: int = 40
+    minimal: int = 20
+    tokens: TokenCounting = "auto"
+    inline_skill_tokens: int = 500
+    """Longer skills are referenced, not inlined. The specification's upper bound is 2,000."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """How long invocations may take, how long tools are kept for them, and how much a client is told afterwards."""
+
+    max_execution_ms: int = 600_000
+    """Of a whole run; what evaluation may take is another matter (OPEN-71)."""
+    max_events: int = 20
+    """OBS-07."""
+    max_delta_facts: int = 50
+    """More are rolled up (OPEN-45)."""
+    retention_ms: int = 300_000
+    """A tool without a validity window is kept so long after the answer that announced it (INVK-12)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthSettings:
+    """What the manifest says about credentials."""
+
+    required: bool = False
+    schemes: tuple[str, ...] = ()
+    token_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """A setting that whoever runs the pack gives as ``--set NAME=VALUE``; rules see it as ``setting(Name, Value)``."""
+
+    name: str
+    description: str = ""
+    default: str | None = None
+    kind: ParamKind = "text"
+    """A folder is open to the hosts of the pack, so that only whoever runs it can name one."""
+    writable: bool = False
+    """May actions write in the folder?"""
+
+    @property
+    def required(self) -> bool:
+        """Does the pack not load without it?"""
+        return self.default is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What ``pack.toml`` says, with a default for all of it."""
+
+    name: str
+    version: str = "0.1.0"
+    description: str = ""
+    domain: DomainSettings
+    intents: tuple[IntentSettings, ...] = ()
+    limits: Limits = Limits()
+    disclosure: Disclosure = Disclosure()
+    invocation: Invocation = Invocation()
+    auth: AuthSettings = AuthSettings()
+    params: tuple[Param, ...] = ()
+    sandbox: Profile = "strict"
+    structured_facts: bool = False
+    """May clients write facts as clauses without a body? The extension ``x-structured_facts``."""
+    governance_digest: str | None = None
+    """The policy package that the pack is held to."""
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 FILE: Final = "pack.toml"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -44,8 +150,10 @@ _URL: Final = re.compile(r"https?://[^\s/]+\S*")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
 _MOST: Final = 1 << 40
+_DAY_MS: Final = 86_400_000
 _LONGEST_VALUE: Final = 65_536
 _LONGEST_KEY: Final = 200
+_N = TypeVar("_N", Limits, Invocation)
 
 
 def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
@@ -62,9 +170,9 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         description=description,
         domain=_domain(whole.section("domain"), name, description),
         intents=_intents(whole),
-        limits=_limits(whole.section("limits")),
+        limits=_numbers(whole.section("limits"), Limits(), _LIMITS),
         disclosure=_disclosure(whole.section("disclosure")),
-        invocation=_invocation(whole.section("invocation")),
+        invocation=_numbers(whole.section("invocation"), Invocation(), _INVOCATION),
         auth=_auth(whole.section("auth")),
         params=_params(whole.section("params")),
         sandbox=_sandbox(whole.section("sandbox"), problems),
@@ -126,7 +234,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _domain(domain: Section, name: str, description: str) -> DomainSettings:
+def _domain(domain: TomlTable, name: str, description: str) -> DomainSettings:
     affinities = domain.section("affinities")
     found = DomainSettings(
         id=domain.text("id", name, pattern=_NAME, takes=_A_NAME),
@@ -136,14 +244,14 @@ def _domain(domain: Section, name: str, description: str) -> DomainSettings:
     )
     for key in found.affinities:
         if not key.strip() or len(key) > _LONGEST_KEY:
-            affinities.complain(key, f"a key has from 1 to {_LONGEST_KEY} characters")
+            affinities.report(key, f"a key has from 1 to {_LONGEST_KEY} characters")
         elif (hidden := find_invisible(key)) is not None:
-            affinities.complain(key, f"the key holds the invisible character {hidden[1]}", "remove it")
+            affinities.report(key, f"the key holds the invisible character {hidden[1]}", "remove it")
     domain.finish()
     return found
 
 
-def _intents(whole: Section) -> tuple[IntentSettings, ...]:
+def _intents(whole: TomlTable) -> tuple[IntentSettings, ...]:
     found: dict[str, IntentSettings] = {}
     for intent in whole.sections("intents"):
         name = intent.text("name", None, pattern=_NAME, takes=_A_NAME, required=True)
@@ -152,9 +260,9 @@ def _intents(whole: Section) -> tuple[IntentSettings, ...]:
         optional = intent.texts("optional_facts", _PREDICATE, "the name of a predicate")
         intent.finish()
         for both in sorted(set(required) & set(optional)):
-            intent.complain("optional_facts", f"{both} is required already", "remove it")
+            intent.report("optional_facts", f"{both} is required already", "remove it")
         if name is not None and name in found:
-            intent.complain("name", f"there is an intent {name} already", "rename or remove one of them")
+            intent.report("name", f"there is an intent {name} already", "rename or remove one of them")
         elif name is not None:
             found[name] = IntentSettings(
                 name=name,
@@ -166,34 +274,31 @@ def _intents(whole: Section) -> tuple[IntentSettings, ...]:
     return tuple(found.values())
 
 
-def _limits(limits: Section) -> Limits:
-    default = Limits()
-    found = Limits(
-        max_message_bytes=limits.number("max_message_bytes", default.max_message_bytes, MIN_MESSAGE_BYTES, _MOST),
-        max_facts_per_request=limits.number("max_facts_per_request", default.max_facts_per_request, 1, _MOST),
-        max_derived_facts=limits.number("max_derived_facts", default.max_derived_facts, 1, _MOST),
-        max_intervals_per_atom=limits.number("max_intervals_per_atom", default.max_intervals_per_atom, 1, _MOST),
-        max_compute_ms=limits.number("max_compute_ms", default.max_compute_ms, 1, 86_400_000),
-        max_base_facts=limits.number("max_base_facts", default.max_base_facts, 1, _MOST),
-        max_load_ms=limits.number("max_load_ms", default.max_load_ms, 1, 86_400_000),
-    )
-    limits.finish()
-    return found
+_LIMITS: Final = {
+    "max_message_bytes": (MIN_MESSAGE_BYTES, _MOST),
+    "max_facts_per_request": (1, _MOST),
+    "max_derived_facts": (1, _MOST),
+    "max_intervals_per_atom": (1, _MOST),
+    "max_compute_ms": (1, _DAY_MS),
+    "max_base_facts": (1, _MOST),
+    "max_load_ms": (1, _DAY_MS),
+}
+_INVOCATION: Final = {
+    "max_execution_ms": (1, _DAY_MS),
+    "max_events": (1, 10_000),
+    "max_delta_facts": (1, 10_000),
+    "retention_ms": (1_000, _DAY_MS),
+}
 
 
-def _invocation(invocation: Section) -> Invocation:
-    default = Invocation()
-    found = Invocation(
-        max_execution_ms=invocation.number("max_execution_ms", default.max_execution_ms, 1, 86_400_000),
-        max_events=invocation.number("max_events", default.max_events, 1, 10_000),
-        max_delta_facts=invocation.number("max_delta_facts", default.max_delta_facts, 1, 10_000),
-        retention_ms=invocation.number("retention_ms", default.retention_ms, 1_000, 86_400_000),
-    )
-    invocation.finish()
-    return found
+def _numbers(table: TomlTable, default: _N, bounds: Mapping[str, tuple[int, int]]) -> _N:
+    """Return the default with the numbers of a table."""
+    found: dict[str, Any] = {key: table.number(key, getattr(default, key), *bounds[key]) for key in bounds}
+    table.finish()
+    return replace(default, **found)
 
 
-def _disclosure(disclosure: Section) -> Disclosure:
+def _disclosure(disclosure: TomlTable) -> Disclosure:
     default = Disclosure()
     found = Disclosure(
         full=disclosure.number("full", default.full, 0, 100),
@@ -208,30 +313,30 @@ def _disclosure(disclosure: Section) -> Disclosure:
     disclosure.finish()
     if not found.full >= found.condensed >= found.minimal:
         message = f"full {found.full}, condensed {found.condensed}, minimal {found.minimal} do not fall"
-        disclosure.complain(None, message, "a higher level needs at least the score of the lower one")
+        disclosure.report(None, message, "a higher level needs at least the score of the lower one")
     return found
 
 
-def _auth(auth: Section) -> AuthSettings:
+def _auth(auth: TomlTable) -> AuthSettings:
     required = auth.flag("required", False)
     schemes = auth.texts("schemes", _SCHEME, f"one of {', '.join(SCHEMES)}")
     token_url = auth.text("token_url", None, pattern=_URL, takes="an http or https address")
     auth.finish()
     if required and not schemes:
-        auth.complain("required", "then schemes are needed too", f"add schemes = […] of {', '.join(SCHEMES)}")
+        auth.report("required", "then schemes are needed too", f"add schemes = […] of {', '.join(SCHEMES)}")
     if "oauth2" in schemes and "token_url" not in auth:
-        auth.complain("schemes", "oauth2 needs a token_url", 'add token_url = "https://…", or remove oauth2')
+        auth.report("schemes", "oauth2 needs a token_url", 'add token_url = "https://…", or remove oauth2')
     if token_url is not None and _USERINFO.match(token_url):
-        auth.complain("token_url", "the address names a user, and clients would see it", "remove what is before the @")
+        auth.report("token_url", "the address names a user, and clients would see it", "remove what is before the @")
     return AuthSettings(required=required, schemes=schemes, token_url=token_url)
 
 
-def _params(params: Section) -> tuple[Param, ...]:
+def _params(params: TomlTable) -> tuple[Param, ...]:
     found = []
     for name in params:
         param = params.section(name)
         if not _PARAM.fullmatch(name):
-            params.complain(name, "a param is named in lower case, such as root or time_zone")
+            params.report(name, "a param is named in lower case, such as root or time_zone")
         description = param.text("description", "")
         default = param.text("default", None, most=_LONGEST_VALUE, empty=True)
         required = param.flag("required", None)
@@ -239,18 +344,18 @@ def _params(params: Section) -> tuple[Param, ...]:
         writable = param.flag("writable", False)
         param.finish()
         if writable and kind != "folder":
-            param.complain("writable", "only a folder can be written", 'add kind = "folder"')
+            param.report("writable", "only a folder can be written", 'add kind = "folder"')
         if kind == "folder" and default:
-            param.complain("default", "a folder is named by whoever runs the pack", 'write default = "", or nothing')
+            param.report("default", "a folder is named by whoever runs the pack", 'write default = "", or nothing')
         if required is True and default is not None:
-            param.complain("required", "what has a default is not required", "remove one of them")
+            param.report("required", "what has a default is not required", "remove one of them")
         elif required is False and default is None:
-            param.complain("required", "what is not required has a default", 'add default = "…"')
+            param.report("required", "what is not required has a default", 'add default = "…"')
         found.append(Param(name=name, description=description, default=default, kind=kind, writable=writable))
     return tuple(found)
 
 
-def _sandbox(sandbox: Section, problems: Problems) -> Profile:
+def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:
     """What the pack wishes for. Whoever runs it decides, for a lock that the locked one opens is none."""
     profile = sandbox.choice("profile", "strict", ("none", "standard", "spawn", "strict"))
     if profile != "strict":
@@ -262,13 +367,13 @@ def _sandbox(sandbox: Section, problems: Problems) -> Profile:
     return cast("Profile", profile)
 
 
-def _structured_facts(extensions: Section) -> bool:
+def _structured_facts(extensions: TomlTable) -> bool:
     said = extensions.flag("structured_facts", False)
     extensions.finish()
     return said
 
 
-def _governance_digest(governance: Section) -> str | None:
+def _governance_digest(governance: TomlTable) -> str | None:
     pin = governance.text("digest", None, pattern=_DIGEST, takes="a digest: sha256: and 64 hexadecimal digits")
     governance.finish()
     return pin

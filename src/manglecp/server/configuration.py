@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from manglecp.pack import PackError, Problems, Section, read_toml
+from manglecp.pack import PackError, Problems, TomlTable, read_toml
 from manglecp.server.proxies import Network, network_of
 from manglecp.server.settings import Rate, ServerSettings
 
@@ -74,21 +74,21 @@ def read_server_settings(file: str, text: str, problems: Problems) -> ServerSett
     return settings
 
 
-def _seconds(section: Section, key: str, default: float, least_ms: int = 1) -> float:
+def _seconds(section: TomlTable, key: str, default: float, least_ms: int = 1) -> float:
     return section.number(key, round(default * 1_000), least_ms, _HOUR_MS) / 1_000
 
 
-def _networks(section: Section, key: str) -> tuple[Network, ...]:
+def _networks(section: TomlTable, key: str) -> tuple[Network, ...]:
     found = []
     for text in section.texts(key, _WORD, "an address or a network"):
         try:
             found.append(network_of(text))
         except ValueError as error:
-            section.complain(key, str(error))
+            section.report(key, str(error))
     return tuple(found)
 
 
-def _rate(rates: Section, name: str, default: Rate | None) -> Rate | None:
+def _rate(rates: TomlTable, name: str, default: Rate | None) -> Rate | None:
     """``identity = { per_second = 200, burst = 400 }``."""
     if name not in rates:
         rates.section(name)

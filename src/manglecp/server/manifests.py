@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manglecp.intent import manifest
-from manglecp.pack import outlined
+from manglecp.pack import outline_manifest
 from manglecp.server.auth import Auth
 from manglecp.server.serving import Serving
 from manglecp.server.who import described
@@ -50,7 +50,7 @@ class Manifests:
         base = serving.settings.base
         endpoints = Endpoints(intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke") if http else None
         if edition is None:
-            message = outlined(serving.outline, serving.status, endpoints, described(self._auth))
+            message = outline_manifest(serving.outline, serving.status, endpoints, described(self._auth))
         else:
             more = {"x-degraded": dict(serving.troubles)} if serving.troubles else None
             message = manifest(edition.domain, serving.status, endpoints, described(self._auth), more)

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from manglecp.pack import PackError, Watched
+from manglecp.pack import FolderWatcher, PackError
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.core import Core
 from manglecp.server.serving import Reloaded, Serving
@@ -22,7 +22,7 @@ async def reload_on_change(
     serving: Serving, folder: Path, *, pause: float = 0.3, told: Callable[[Reloaded], None] = lambda _: None
 ) -> None:
     """Until it is cancelled. ``told`` hears of every reload."""
-    watched = await asyncio.to_thread(Watched, folder, lambda _: None, steady=1, gone=5)
+    watched = await asyncio.to_thread(FolderWatcher, folder, lambda _: None, steady=1, gone=5)
     with contextlib.suppress(PackError):  # then it is to be repaired
         await serving.ready()
     while serving.status != "draining":

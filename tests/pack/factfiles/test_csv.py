@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.mangle import ParseError
-from manglecp.pack.factfiles import FactFile, cells, csv_table, read_facts
+from manglecp.pack.factfiles import FactFile, read_facts, tables
 from tests.pack.factfiles.conftest import PROGRAM, Read, Wrong
 
 
@@ -156,11 +156,11 @@ def test_blocks_do_not_show(read: Read) -> None:
 
 def test_what_is_remembered_is_bounded(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column of keys repeats nothing; forgetting what was read changes nothing."""
-    monkeypatch.setattr(cells, "MOST_REMEMBERED", 10)
-    monkeypatch.setattr(csv_table, "_BLOCK", 50)
+    monkeypatch.setattr(tables, "MOST_REMEMBERED", 10)
+    monkeypatch.setattr(tables, "_BLOCK", 50)
     rows = [f"f{i},g{i % 3},{i}" for i in range(300)]
     facts = read("calls.csv", "\n".join(["caller,callee_name,line", *rows]))
     assert facts == [f'calls("f{i}","g{i % 3}",{i})' for i in range(300)]
-    column: cells.Cells[int] = cells.Cells(int)
+    column: tables.Cells[int] = tables.Cells(int)
     assert list(column.column(map(str, range(300)))) == list(range(300))
     assert len(column) <= 11

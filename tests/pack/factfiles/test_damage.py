@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from manglecp.mangle import ParseError
 from manglecp.pack.factfiles import FactFile, FileLimits, read_facts
 from tests.pack.factfiles.conftest import PROGRAM
-from tests.pack.factfiles.test_reading import CALL, SIMPLE
+from tests.pack.factfiles.test_reader import CALL, SIMPLE
 
 _file = io.BytesIO()
 pyarrow.parquet.write_table(pyarrow.table({"caller": ["a", "b"], "callee_name": ["c", None], "line": [1, 2]}), _file)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from manglecp.cli import cli
 from manglecp.mangle import Program, Source
 from manglecp.pack.factfiles import FileLimits
-from manglecp.pack.factfiles.reading import SUFFIXES
+from manglecp.pack.factfiles.reader import SUFFIXES
 from manglecp.wire import Schemas, decode, read_fact, to_json, to_value
 
 PAGE = Path(__file__).resolve().parents[3].joinpath("docs/reference/fact-files.md").read_text(encoding="utf-8")

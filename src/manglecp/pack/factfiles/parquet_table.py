@@ -13,10 +13,8 @@ from typing import Any, Final
 
 from manglecp.base.diagnostic import Diagnostic, FileLocation
 from manglecp.mangle import Bytes, Duration, Fact, Interval, Source, Time, Value
-from manglecp.pack.factfiles.cells import instant
-from manglecp.pack.factfiles.columns import Layout, interval, layout
-from manglecp.pack.factfiles.limits import FileLimits
-from manglecp.pack.factfiles.problems import Problems, refuse
+from manglecp.pack.factfiles.files import FileErrors, FileLimits, refuse
+from manglecp.pack.factfiles.tables import Layout, instant, interval, layout
 from manglecp.wire import Fault, Schemas, to_value
 
 _BATCH: Final = 4_096
@@ -85,7 +83,7 @@ class _Rows:
         self.columns = columns
         self.check = check
         self.file = file
-        self.problems = Problems(Source(file, ""), limits.errors)
+        self.problems = FileErrors(Source(file, ""), limits.errors)
 
     def facts(self) -> list[Fact]:
         count = len(self.columns[0]) if self.columns else 0

@@ -1,9 +1,4 @@
-"""Simplecolumn, the fact files of other Mangle implementations (language reference, section 10.4).
-
-The first line says how many predicates there are; as many lines ``name arity count`` follow; then come the arguments,
-predicate by predicate and column by column, one constant to a line, as Mangle writes it. A name may be percent-encoded.
-Floats without a fraction were written like numbers: where ``/float64`` is declared they are floats again.
-"""
+"""Fact files of one record per line: JSON lines, Mangle text, simplecolumn."""
 
 from __future__ import annotations
 
@@ -13,13 +8,90 @@ from itertools import islice, repeat
 from typing import Final, NoReturn
 from urllib.parse import unquote
 
+from manglecp.base.source import Source
 from manglecp.base.text import quote
-from manglecp.mangle import Fact, Float, Source, Value
-from manglecp.pack.factfiles.cells import Cells, literal
-from manglecp.pack.factfiles.limits import FileLimits
-from manglecp.pack.factfiles.opening import lines
-from manglecp.pack.factfiles.problems import Problems
-from manglecp.wire import Fault, Schema, Schemas, read_name
+from manglecp.mangle import Fact, FactText, Float, Value, parse_facts
+from manglecp.pack.factfiles.files import FileErrors, FileLimits, lines
+from manglecp.pack.factfiles.tables import Cells, literal
+from manglecp.wire import Fault, Schema, Schemas, checked_interval, decode, read_fact, read_name
+
+# --- JSON lines: each line is a fact object, as on the wire -----------------------------------------------------------
+
+
+def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    """The facts, or an error with everything that is wrong in the file."""
+    problems = FileErrors(source, limits.errors)
+    facts: list[Fact] = []
+    for number, line in enumerate(lines(source.text), 1):
+        try:
+            if len(line) > limits.line:
+                raise Fault(
+                    f"a line of more than {limits.line:,} characters", "split the file, or give larger FileLimits"
+                )
+            if not line.isspace():
+                facts.append(read_fact(decode(line.encode()), schemas, check=check))
+        except Fault as fault:
+            where = f"{fault.path}: " if fault.steps else ""
+            problems.add_line(f"{where}{fault.message}", number, fault.fix)
+        if len(facts) > limits.facts:
+            problems.add_line(f"more than {limits.facts:,} facts", number, "split the file, or give larger FileLimits")
+            problems.refuse()
+    problems.settle()
+    return facts
+
+
+# --- Mangle text that holds facts and nothing else --------------------------------------------------------------------
+
+
+def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    """The facts, or an error with everything that is wrong in the file."""
+    text = parse_facts(source)
+    problems = FileErrors(source, limits.errors)
+    if len(text.facts) > limits.facts:
+        _complain(
+            problems,
+            text,
+            limits.facts,
+            Fault(f"more than {limits.facts:,} facts", "split the file, or give larger FileLimits"),
+        )
+    _check(text, schemas, problems, check)
+    problems.settle()
+    return text.facts
+
+
+def _check(text: FactText, schemas: Schemas, problems: FileErrors, check: bool) -> None:
+    sound: set[tuple[str, tuple[type, ...]]] = set()  # combinations of kinds that fit whatever the values are
+    for i, (predicate, args, interval) in enumerate(text.facts):
+        kinds = (predicate, tuple(map(type, args)))
+        if kinds in sound and interval is None:
+            continue
+        try:
+            schema = schemas.find(predicate, len(args))
+            if check:
+                for position, arg in enumerate(args):
+                    schema.check(position, arg)
+            if interval is not None:
+                checked_interval(*interval, schema)
+        except Fault as fault:
+            _complain(problems, text, i, fault)
+        else:
+            if not check or all(shape.by_kind for shape in schema.shapes):
+                sound.add(kinds)
+
+
+def _complain(problems: FileErrors, text: FactText, index: int, fault: Fault) -> None:
+    start = text.starts[index]
+    end = text.starts[index + 1] if index + 1 < len(text.starts) else len(problems.source.text)
+    written = problems.source.text[start:end].partition("\n")[0].rstrip()
+    problems.add(fault.message, start, start + len(written), fault.fix)
+
+
+# --- simplecolumn -----------------------------------------------------------------------------------------------------
+#
+# The format of other Mangle implementations (language reference, section 10.4). The first line is the number of
+# predicates; as many lines `name arity count` follow; then come the arguments, predicate by predicate and column by
+# column, one constant to a line, as Mangle writes it. A name may be percent-encoded. Floats without a fraction were
+# written like numbers: where /float64 is declared they are floats again.
 
 MOST_PREDICATES: Final = 1 << 16
 MOST_ARGUMENTS: Final = 1 << 10
@@ -40,7 +112,7 @@ class _File:
     def __init__(self, source: Source, limits: FileLimits, check: bool) -> None:
         self.limits = limits
         self.check = check
-        self.problems = Problems(source, limits.errors)
+        self.problems = FileErrors(source, limits.errors)
         self.lines: Iterator[str] = (line.rstrip("\r\n") for line in lines(source.text))
         self.line = 0
 

@@ -10,7 +10,7 @@ import pytest
 from manglecp.mangle import Trust
 from manglecp.pack import folder
 from manglecp.pack.diagnostics import PackError
-from manglecp.pack.reading import read_pack
+from manglecp.pack.loader import read_pack
 from tests.pack.folders import ACTIONS, RULES, SKILL, SMALL, WHOLE, problem, problems, read, write
 
 

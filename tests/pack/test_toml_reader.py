@@ -6,7 +6,7 @@ import tomllib
 
 from hypothesis import given, strategies as st
 
-from manglecp.pack.toml_places import Path, Places
+from manglecp.pack.toml_reader import KeyPath, KeyPositions
 
 VALUES = st.sampled_from(
     [
@@ -26,13 +26,13 @@ VALUES = st.sampled_from(
 NOISE = st.sampled_from(["", "\n", "# [comment]\n", "  \n\t\n"])
 
 
-KEYS: list[tuple[str, Path]] = [
+KEYS: list[tuple[str, KeyPath]] = [
     ("plain", ("plain",)),
     ('"quoted \\u0041"', ("quoted A",)),
     ("'literal.key'", ("literal.key",)),
     ("dotted . key", ("dotted", "key")),
 ]
-TABLES: list[tuple[str, Path]] = [
+TABLES: list[tuple[str, KeyPath]] = [
     ("[table]", ("table",)),
     ("[ outer . 'in.ner' ] # why", ("outer", "in.ner")),
     ("[[list]]", ("list", 0)),
@@ -42,7 +42,7 @@ TABLES: list[tuple[str, Path]] = [
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> tuple[str, dict[Path, int]]:
+def documents(draw: st.DrawFn) -> tuple[str, dict[KeyPath, int]]:
     """A text, and the line of every table and key in it."""
     text, lines = "", {}
     for header, table in [("", ()), *TABLES]:
@@ -58,14 +58,14 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[Path, int]]:
 
 
 @given(documents())
-def test_every_key_is_found_on_its_line(document: tuple[str, dict[Path, int]]) -> None:
+def test_every_key_is_found_on_its_line(document: tuple[str, dict[KeyPath, int]]) -> None:
     text, lines = document
     tomllib.loads(text)
-    places = Places("x.toml", text)
+    places = KeyPositions("x.toml", text)
     assert {path: places.of(path)[0] for path in lines} == lines
 
 
 def test_what_is_inside_of_a_value_stands_where_the_value_does() -> None:
-    places = Places("x.toml", "a = 1\nb = { c = { d = [\n1, 2] } }\n")
+    places = KeyPositions("x.toml", "a = 1\nb = { c = { d = [\n1, 2] } }\n")
     assert places.of(("b", "c", "d", 1)) == (2, 1)
     assert places.of(("nothing",)) == (None, None)

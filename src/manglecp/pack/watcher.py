@@ -22,7 +22,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.pack.diagnostics import PackError, pack_problem
 from manglecp.pack.folder import DEEPEST, MOST_FILES, is_ignored
 
-__all__ = ["Change", "Watched"]
+__all__ = ["Change", "FolderWatcher"]
 
 T = TypeVar("T")
 Change = Literal["none", "swapped", "broken"]
@@ -31,7 +31,7 @@ _RESTLESS: Final = 20
 """Looks after which a folder that does not come to rest is loaded as it is."""
 
 
-class Watched(Generic[T]):
+class FolderWatcher(Generic[T]):
     """What ``load`` makes of a folder, kept up to date by :meth:`poll`. May be used by several threads."""
 
     def __init__(self, folder: Path, load: Callable[[Path], T], *, steady: int = 0, gone: int = 0) -> None:

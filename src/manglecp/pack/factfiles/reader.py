@@ -10,14 +10,10 @@ from typing import Final
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
 from manglecp.mangle import Fact, ParseError, Program
-from manglecp.pack.factfiles.csv_table import read_csv
-from manglecp.pack.factfiles.jsonl import read_jsonl
-from manglecp.pack.factfiles.limits import FileLimits
-from manglecp.pack.factfiles.mangle_text import read_mangle
-from manglecp.pack.factfiles.opening import contents, source
+from manglecp.pack.factfiles.files import FileLimits, contents, refuse, source
 from manglecp.pack.factfiles.parquet_table import read_parquet
-from manglecp.pack.factfiles.problems import refuse
-from manglecp.pack.factfiles.simplecolumn import read_simplecolumn
+from manglecp.pack.factfiles.tables import read_csv
+from manglecp.pack.factfiles.text_formats import read_jsonl, read_mangle, read_simplecolumn
 from manglecp.wire import Schemas
 
 SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")

@@ -1,6 +1,7 @@
-"""A file on disk as bytes and as text, within limits.
+"""A fact file on disk, read within limits, and everything that is wrong with it.
 
-Of a file whose hash is known those bytes are used that were hashed: it is read once, compared, and then unpacked.
+Of a file whose hash is known, the bytes that were hashed are the bytes that are used: it is read once, compared, and
+then unpacked.
 """
 
 from __future__ import annotations
@@ -12,12 +13,64 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NoReturn
 
-from manglecp.mangle import Source, decode
-from manglecp.pack.factfiles.limits import FileLimits
-from manglecp.pack.factfiles.problems import refuse
+from manglecp.base.diagnostic import Diagnostic, FileLocation
+from manglecp.base.source import Source, Span
+from manglecp.mangle import ParseError, decode
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """N pass, N + 1 is an error. ``bytes`` counts what a file unpacks to, ``facts`` those of all files together."""
+
+    bytes: int = 1 << 30
+    facts: int = 20_000_000
+    line: int = 1 << 20
+    """Characters of one line, where a line is a record."""
+    errors: int = 20
+    """How many errors of one file are reported."""
+
+
+class FileErrors:
+    """Errors of one file. The first one too many ends the reading."""
+
+    def __init__(self, source: Source, most: int) -> None:
+        self.source = source
+        self.most = most
+        self.found: list[Diagnostic] = []
+
+    def add(self, message: str, start: int, end: int, fix: str | None = None) -> None:
+        """Note what is wrong between two offsets of the text."""
+        self.note(Diagnostic("parse", message, Span(self.source, start, max(end, start + 1)), fix=fix))
+
+    def add_line(self, message: str, line: int, fix: str | None = None) -> None:
+        """A mistake at a whole line."""
+        start = self.source.offset(line)
+        self.add(message, start, start + len(self.source.line(line)), fix)
+
+    def note(self, diagnostic: Diagnostic) -> None:
+        """A mistake; raises with all of them if it is the last that is told."""
+        self.found.append(diagnostic)
+        if len(self.found) >= self.most:
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Raise with all that was found."""
+        raise ParseError(self.found)
+
+    def settle(self) -> None:
+        """Refuse the file if anything is wrong with it."""
+        if self.found:
+            self.refuse()
+
+
+def refuse(file: str, message: str, fix: str | None = None) -> NoReturn:
+    """Refuse a file as a whole."""
+    raise ParseError([Diagnostic("parse", message, FileLocation(file), fix=fix)])
+
 
 _SLICE: Final = 1 << 20
 

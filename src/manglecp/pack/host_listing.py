@@ -22,7 +22,7 @@ from typing import Any, Final
 from manglecp.pack.diagnostics import Problems
 from manglecp.wire import Fault, decode
 
-__all__ = ["ask_host"]
+__all__ = ["list_tools"]
 
 SECONDS: Final = 30.0
 MOST_OUTPUT: Final = 4_194_304
@@ -34,7 +34,7 @@ _CONFINED: Final = 6
 """Exit status of a host that cannot be locked in."""
 
 
-def ask_host(
+def list_tools(
     root: Path, file: str, sha256: str, problems: Problems, *, degrade: bool = False, seconds: float = SECONDS
 ) -> dict[str, Any] | None:
     """The listing of a file; None, and a problem, if there is none."""

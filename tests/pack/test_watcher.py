@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 
 from manglecp.pack.diagnostics import PackError, pack_problem
+from manglecp.pack.loader import read_pack
 from manglecp.pack.model import Pack
-from manglecp.pack.reading import read_pack
-from manglecp.pack.watching import Watched
+from manglecp.pack.watcher import FolderWatcher
 from tests.pack.folders import ACTIONS, RULES, SMALL, write
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched[Pack]:
-    return Watched(write(tmp_path / "pack", SMALL), read_pack)
+def watched(tmp_path: Path) -> FolderWatcher[Pack]:
+    return FolderWatcher(write(tmp_path / "pack", SMALL), read_pack)
 
 
 def test_nothing_is_loaded_while_nothing_changes(tmp_path: Path) -> None:
     loaded: list[Path] = []
-    watched = Watched(write(tmp_path, SMALL), loaded.append)
+    watched = FolderWatcher(write(tmp_path, SMALL), loaded.append)
     assert [watched.poll() for _ in range(3)] == ["none"] * 3
     assert loaded == [tmp_path]
 
 
-def test_a_good_edit_takes_its_place(watched: Watched[Pack]) -> None:
+def test_a_good_edit_takes_its_place(watched: FolderWatcher[Pack]) -> None:
     before = watched.current.digest
     write(watched.folder, {"rules/greet.mg": RULES + "# more\n"})
     assert watched.poll() == "swapped"
@@ -37,7 +37,7 @@ def test_a_good_edit_takes_its_place(watched: Watched[Pack]) -> None:
 
 
 @pytest.mark.parametrize("edit", [{"pack.toml": "[pakc]\n"}, {"actions.py": "def f(:\n"}, {"rules/x/y.mg": "p(1)."}])
-def test_a_broken_edit_keeps_the_old_version_and_says_why(watched: Watched[Pack], edit: dict[str, str]) -> None:
+def test_a_broken_edit_keeps_the_old_version_and_says_why(watched: FolderWatcher[Pack], edit: dict[str, str]) -> None:
     before = watched.current
     write(watched.folder, edit)
     assert watched.poll() == "broken"
@@ -52,7 +52,7 @@ def test_a_broken_edit_keeps_the_old_version_and_says_why(watched: Watched[Pack]
     assert not watched.problems
 
 
-def test_every_kind_of_change_is_seen(watched: Watched[Pack]) -> None:
+def test_every_kind_of_change_is_seen(watched: FolderWatcher[Pack]) -> None:
     file = watched.folder / "rules/greet.mg"
     write(watched.folder, {"skills/new.md": "---\nname: n\ndescription: d\n---\nx\n"})
     assert watched.poll() == "swapped"
@@ -67,12 +67,12 @@ def test_every_kind_of_change_is_seen(watched: Watched[Pack]) -> None:
     assert "81" in watched.current.sources[0].text
 
 
-def test_what_does_not_count_does_not_wake_anybody(watched: Watched[Pack]) -> None:
+def test_what_does_not_count_does_not_wake_anybody(watched: FolderWatcher[Pack]) -> None:
     write(watched.folder, {".git/index": "x", "__pycache__/a.pyc": "x"})
     assert watched.poll() == "none"
 
 
-def test_hidden_files_count_and_wake(watched: Watched[Pack]) -> None:
+def test_hidden_files_count_and_wake(watched: FolderWatcher[Pack]) -> None:
     before = watched.current.digest
     write(watched.folder, {"rules/.greet.mg.swp": "x"})
     assert watched.poll() == "swapped"
@@ -90,7 +90,7 @@ def test_what_changes_while_it_is_read_is_seen_next_time(tmp_path: Path) -> None
             break
         return text
 
-    watched = Watched(tmp_path, load)
+    watched = FolderWatcher(tmp_path, load)
     assert watched.current == RULES
     assert [watched.poll(), watched.current] == ["swapped", "# one\n"]
     assert [watched.poll(), watched.current] == ["swapped", "# two\n"]
@@ -98,7 +98,7 @@ def test_what_changes_while_it_is_read_is_seen_next_time(tmp_path: Path) -> None
 
 
 def test_an_edit_that_has_not_come_to_rest_is_waited_for(tmp_path: Path) -> None:
-    watched = Watched(write(tmp_path / "pack", SMALL), read_pack, steady=1, gone=4)
+    watched = FolderWatcher(write(tmp_path / "pack", SMALL), read_pack, steady=1, gone=4)
     write(watched.folder, {"rules/greet.mg": RULES + "# more\n"})
     assert watched.poll() == "none"
     write(watched.folder, {"rules/greet.mg": RULES + "# and more\n"})
@@ -108,7 +108,7 @@ def test_an_edit_that_has_not_come_to_rest_is_waited_for(tmp_path: Path) -> None
 
 def test_a_file_that_is_gone_for_a_moment_is_not_missed(tmp_path: Path) -> None:
     named = {**SMALL, "pack.toml": '[pack]\nname = "one"\n'}
-    watched = Watched(write(tmp_path / "pack", named), read_pack, steady=1, gone=4)
+    watched = FolderWatcher(write(tmp_path / "pack", named), read_pack, steady=1, gone=4)
     for text in (named["pack.toml"], '[pack]\nname = "two"\n'):
         (watched.folder / "pack.toml").unlink()
         assert [watched.poll() for _ in range(3)] == ["none"] * 3
@@ -120,7 +120,7 @@ def test_a_file_that_is_gone_for_a_moment_is_not_missed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_never_rests_is_loaded_all_the_same(tmp_path: Path) -> None:
-    watched = Watched(write(tmp_path / "pack", SMALL), read_pack, steady=1)
+    watched = FolderWatcher(write(tmp_path / "pack", SMALL), read_pack, steady=1)
     polls = []
     for n in range(40):
         write(watched.folder, {"notes.txt": "x" * n})
@@ -128,7 +128,7 @@ def test_a_folder_that_never_rests_is_loaded_all_the_same(tmp_path: Path) -> Non
     assert 1 <= polls.count("swapped") <= 4
 
 
-def test_a_folder_that_vanishes_is_a_broken_edit(watched: Watched[Pack]) -> None:
+def test_a_folder_that_vanishes_is_a_broken_edit(watched: FolderWatcher[Pack]) -> None:
     before = watched.current
     watched.folder.rename(watched.folder.with_name("elsewhere"))
     assert watched.poll() == "broken"
@@ -138,7 +138,7 @@ def test_a_folder_that_vanishes_is_a_broken_edit(watched: Watched[Pack]) -> None
 
 def test_the_first_version_has_to_work(tmp_path: Path) -> None:
     with pytest.raises(PackError):
-        Watched(tmp_path, read_pack)
+        FolderWatcher(tmp_path, read_pack)
 
 
 def test_readers_never_wait_for_a_load(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_readers_never_wait_for_a_load(tmp_path: Path) -> None:
             assert release.wait(60)
         return version
 
-    watched = Watched(write(tmp_path, SMALL), load)
+    watched = FolderWatcher(write(tmp_path, SMALL), load)
     write(tmp_path, {"x": "y"})
     polling = threading.Thread(target=watched.poll)
     polling.start()
@@ -172,7 +172,7 @@ def test_other_errors_are_neither_hidden_nor_forgotten(tmp_path: Path) -> None:
                 raise failure
         return "new" if (folder / "x").exists() else "old"
 
-    watched = Watched(write(tmp_path, SMALL), load)
+    watched = FolderWatcher(write(tmp_path, SMALL), load)
     write(tmp_path, {"x": "y"})
     for failure in (ZeroDivisionError, MemoryError):
         with pytest.raises(failure):

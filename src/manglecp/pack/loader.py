@@ -15,14 +15,11 @@ from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
 from manglecp.harness.policy import ENDINGS, PolicyPackage
 from manglecp.mangle import ParseError, Source, Trust, parse
-from manglecp.pack.actions import read_actions
-from manglecp.pack.asking import ask_host
+from manglecp.pack.descriptions import read_actions, read_externals, read_generators
 from manglecp.pack.diagnostics import PackError, Problems
-from manglecp.pack.externals import read_externals
 from manglecp.pack.folder import Folder
-from manglecp.pack.generators import read_generators
-from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, governance_of
-from manglecp.pack.governance_defaults import default_governance
+from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, default_governance, governance_of
+from manglecp.pack.host_listing import list_tools
 from manglecp.pack.model import Pack, SkillText
 from manglecp.pack.settings import FILE, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
@@ -227,7 +224,7 @@ class _Reading:
         if self._folder.text(file, LARGEST_TEXT) is None:
             return None, None
         sha256 = self._folder.sha256(file)
-        return file, ask_host(self._root, file, sha256, self._problems, degrade=self._degrade)
+        return file, list_tools(self._root, file, sha256, self._problems, degrade=self._degrade)
 
     def _absolute(self, name: str | None) -> str | None:
         return None if name is None else str(self._root / name)

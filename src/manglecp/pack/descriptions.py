@@ -1,0 +1,316 @@
+"""What the Python files of a pack offer: actions, external predicates and generators of facts.
+
+A listing is what a file declares about itself through its host. A hostile file can forge it, so every member is
+checked: schemas refer to nothing, are small and compile; texts hold no invisible character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from manglecp.base.json import Uncanonical, canonical
+from manglecp.base.suggestions import did_you_mean
+from manglecp.base.text import find_invisible, find_invisible_in
+from manglecp.pack.diagnostics import Problems
+from manglecp.pack.model import ActionDescription, ExternalDescription, GeneratorDescription
+
+_AID: Final = re.compile(r"AID\.[A-Z0-9_]+\.[A-Z0-9_]+\.v[1-9][0-9]{0,8}")
+_NAME: Final = re.compile(r"[^\W\d]\w{0,127}")
+_MAX_SCHEMA: Final = 262_144
+_MAX_TOOLS: Final = 10_000
+_MAX_DESCRIPTION: Final = 10_000
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_DANGEROUS: Final = 3
+_MAX_TIMEOUT: Final = 86_400.0
+_PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*")
+_VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
+_MODE: Final = re.compile(r"[+-]+")
+_DOTTED_PREDICATE: Final = re.compile(rf"{_PREDICATE.pattern}(?:\.{_PREDICATE.pattern})*")
+_SETTING: Final = re.compile(r"[^\W\d]\w*")
+_MAX_SECONDS: Final = 3_600.0
+
+
+# --- listings ---------------------------------------------------------------------------------------------------------
+
+
+def tools_of(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolListing]:
+    """The tools of a listing, each under a name of its own."""
+    tools = document.get("tools")
+    if not isinstance(tools, list) or len(tools) > _MAX_TOOLS:
+        problems.add(file, "its listing names no tools")
+        return
+    seen: set[str] = set()
+    for tool in tools:
+        listed = ToolListing(tool if isinstance(tool, dict) else {}, file, problems)
+        if not listed.sound:
+            continue
+        if listed.name in seen:
+            problems.add(file, f"{listed.name}: two functions have that name", fix="rename one of them")
+            continue
+        seen.add(listed.name)
+        yield listed
+
+
+class ToolListing:
+    """One tool. What is wrong with it is among the problems, and ``sound`` is false then."""
+
+    def __init__(self, tool: dict[str, Any], file: str, problems: Problems) -> None:
+        self._tool = tool
+        self._file = file
+        self._problems = problems
+        self.sound = True
+        name, aid = tool.get("name"), tool.get("aid")
+        self.name: Final = name if isinstance(name, str) and _NAME.fullmatch(name) and not find_invisible(name) else ""
+        self.aid: Final = aid if isinstance(aid, str) and _AID.fullmatch(aid) else ""
+        if not self.name or not self.aid:
+            self.complain("a listed function has no name and id")
+
+    def complain(self, message: str, fix: str | None = None) -> None:
+        """Note a problem with this tool, which is not sound from then on."""
+        self.sound = False
+        self._problems.add(self._file, f"{self.name}: {message}" if self.name else message, fix=fix)
+
+    def member(self, key: str) -> Any:
+        """Whatever stands under this key, unchecked; None if nothing does."""
+        return self._tool.get(key)
+
+    def description(self) -> str:
+        """The text, empty after a complaint: too long, no text, or with characters that nobody sees."""
+        text = self._tool.get("description")
+        if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
+            self.complain(f"its description is no text of at most {_MAX_DESCRIPTION:,} characters")
+            return ""
+        if (hidden := find_invisible(text, running=True)) is not None:
+            self.complain(f"its description holds the invisible character {hidden[1]}", "remove it")
+        return text
+
+    def texts(self, value: object, what: str) -> tuple[str, ...]:
+        """The words of a list, none after a complaint. ``what`` names them in it."""
+        if isinstance(value, list) and all(
+            isinstance(item, str) and item and find_invisible(item) is None for item in value
+        ):
+            return tuple(value)
+        self.complain(f"its {what} are no list of words")
+        return ()
+
+    def spawn(self) -> tuple[str, ...]:
+        """The programs that it may start."""
+        capabilities = self._tool.get("capabilities")
+        return self.texts(capabilities.get("spawn", []) if isinstance(capabilities, dict) else [], "programs")
+
+    def flag(self, key: str, careful: bool) -> bool:
+        """What is not said is the careful thing."""
+        value = self._tool.get(key)
+        return value if isinstance(value, bool) else careful
+
+    def schema(self, key: str) -> dict[str, Any]:
+        """The JSON Schema under this key, empty after a complaint."""
+        schema = self._tool.get(key)
+        reason = _refused(schema)
+        if reason is None:
+            assert isinstance(schema, dict)
+            return schema
+        self.complain(f"its {key} {reason}")
+        return {}
+
+
+def _refused(schema: object) -> str | None:
+    """Why nobody should validate with this schema."""
+    if not isinstance(schema, dict):
+        return "is no object"
+    try:
+        encoded = canonical(schema)
+    except (Uncanonical, RecursionError):
+        return "is no plain JSON"
+    if len(encoded) > _MAX_SCHEMA:
+        return f"has more than {_MAX_SCHEMA:,} bytes"
+    if _refers(schema):
+        return "refers to another schema"
+    if (hidden := find_invisible_in(schema)) is not None:
+        return f"holds the invisible character {hidden[1]} at {hidden[0]}"
+    import jsonschema_rs  # only a pack with actions pays for it
+
+    try:
+        options = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+        jsonschema_rs.validator_for(encoded.decode(), offline=True, pattern_options=options)
+    except ValueError:
+        return "is no JSON Schema"
+    return None
+
+
+def _refers(schema: object) -> bool:
+    """Hints become schemas that stand for themselves. A property may be called like a keyword, and is no string."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if any(isinstance(part.get(key), str) for key in _REFERENCES):
+                return True
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return False
+
+
+# --- actions.py -------------------------------------------------------------------------------------------------------
+
+
+def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ActionDescription]:
+    """By name, in the order of their ids."""
+    actions = {}
+    for tool in tools_of(document, file, problems):
+        if tool.member("external") is not None:
+            tool.complain("an external predicate belongs in externals.py", "move it there")
+        if tool.member("generator") is not None:
+            tool.complain("a generator of facts belongs in facts.py", "move it there")
+        description = _action(tool)
+        if tool.sound:
+            actions[tool.name] = description
+    return actions
+
+
+def _action(tool: ToolListing) -> ActionDescription:
+    inputs = tool.schema("inputs_schema")
+    if inputs and not (inputs.get("type") == "object" and isinstance(inputs.get("properties", {}), dict)):
+        tool.complain("its inputs_schema describes no object")
+    return ActionDescription(
+        name=tool.name,
+        aid=tool.aid,
+        description=tool.description(),
+        input_schema=inputs,
+        output_schema=tool.schema("outputs_schema"),
+        effects=tool.texts(tool.member("side_effects"), "effects") or ("none",),
+        tier=_tier(tool.member("tier")),
+        mutates=tool.flag("mutates", True),
+        reversible=tool.flag("reversible", False),
+        idempotent=tool.flag("idempotent", False),
+        timeout=_timeout(tool.member("timeout")),
+        spawn=tool.spawn(),
+    )
+
+
+def _tier(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= _DANGEROUS else _DANGEROUS
+
+
+def _timeout(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and 0 < value <= _MAX_TIMEOUT else None
+
+
+# --- externals.py -----------------------------------------------------------------------------------------------------
+
+
+def read_externals(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ExternalDescription]:
+    """By predicate, in the order of their ids."""
+    externals: dict[str, ExternalDescription] = {}
+    for tool in tools_of(document, file, problems):
+        said = tool.member("external")
+        if not isinstance(said, dict):
+            tool.complain("not an external predicate", "actions belong in actions.py")
+            continue
+        external = _external(tool, said)
+        if external is not None and external.predicate in externals:
+            tool.complain(f"{external.predicate} is answered already", "rename one of them")
+        if external is not None and tool.sound:
+            externals[external.predicate] = external
+    return externals
+
+
+def _external(tool: ToolListing, said: dict[str, Any]) -> ExternalDescription | None:
+    predicate, mode, arguments, seconds = (said.get(key) for key in ("predicate", "mode", "arguments", "seconds"))
+    if not (
+        _is_text(predicate, _PREDICATE)
+        and _is_text(mode, _MODE)
+        and isinstance(arguments, list)
+        and all(_is_text(argument, _VARIABLE) for argument in arguments)
+        and len(arguments) == len(str(mode))
+        and _is_time(seconds)
+    ):
+        tool.complain("its declaration as an external predicate has not the right shape")
+        return None
+    return ExternalDescription(
+        predicate=str(predicate),
+        arity=len(arguments),
+        mode=str(mode),
+        description=tool.description(),
+        deterministic=said.get("deterministic") is True,
+        seconds=float(str(seconds)),
+        arguments=tuple(arguments),
+        aid=tool.aid,
+    )
+
+
+def _is_text(value: object, pattern: re.Pattern[str]) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+# --- facts.py ---------------------------------------------------------------------------------------------------------
+
+
+def read_generators(
+    document: dict[str, Any], file: str, params: Collection[str], problems: Problems
+) -> dict[str, GeneratorDescription]:
+    """By name, in the order of their ids. ``params`` are the settings that there are."""
+    generators: dict[str, GeneratorDescription] = {}
+    taken: dict[str, str] = {}
+    for tool in tools_of(document, file, problems):
+        said = tool.member("generator")
+        if not isinstance(said, dict):
+            tool.complain("it gives no facts", "actions belong in actions.py, external predicates in externals.py")
+            continue
+        generator = _generator(tool, said)
+        if generator is None:
+            continue
+        for predicate in generator.predicates:
+            if predicate in taken:
+                tool.complain(f"{predicate} is given by {taken[predicate]} already", "let one of them give it")
+            taken[predicate] = generator.name
+        for name in generator.settings:
+            if name not in params:
+                tool.complain(f"it takes {name}, and the pack has no param of that name", _fix(name, params))
+        if tool.sound:
+            generators[generator.name] = generator
+    if not generators and problems.sound(file):
+        problems.warn(file, "no function in it gives facts", fix='write @facts("PREDICATE") before one')
+    return generators
+
+
+def _fix(name: str, params: Collection[str]) -> str:
+    hint = did_you_mean(name, params)
+    return hint if hint.startswith("did") else f"add [params.{name}] to pack.toml"
+
+
+def _generator(tool: ToolListing, said: dict[str, Any]) -> GeneratorDescription | None:
+    predicates: Any = said.get("predicates")
+    settings: Any = said.get("settings")
+    if not (
+        _are_words(predicates, _DOTTED_PREDICATE)
+        and predicates
+        and _are_words(settings, _SETTING)
+        and _is_time(said.get("every"))
+        and _is_time(said.get("seconds"))
+    ):
+        tool.complain("its declaration as a generator of facts has not the right shape")
+        return None
+    return GeneratorDescription(
+        name=tool.name,
+        aid=tool.aid,
+        predicates=tuple(predicates),
+        description=tool.description(),
+        every=float(said["every"]),
+        seconds=float(said["seconds"]),
+        changes=said.get("changes") is True,
+        settings=tuple(settings),
+        cache=said.get("cache") is True,
+        spawn=tool.spawn(),
+    )
+
+
+def _are_words(value: Any, pattern: re.Pattern[str]) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) and pattern.fullmatch(item) for item in value)
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 < float(str(value)) <= _MAX_SECONDS

@@ -1,0 +1,337 @@
+"""Tables of facts: the columns of a table, the values of its cells, and CSV (RFC 4180).
+
+A table has one column per argument, named as on the wire, in any order. A predicate without names for all its arguments
+takes them in the order they stand. A temporal predicate may have ``@at``, or ``@start`` and ``@end``, or neither.
+
+In CSV the first row names the columns, and each other row is a fact. Rows are taken in blocks and each block column by
+column, so that the work per cell is done by loops in C. Only a block with an error is checked row by row.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import Any, Final, Generic, TypeVar
+
+from manglecp.base.source import Source
+from manglecp.base.text import quote
+from manglecp.mangle import (
+    FALSE,
+    INT_MAX,
+    INT_MIN,
+    TRUE,
+    Duration,
+    Fact,
+    Interval,
+    Name,
+    Time,
+    Value,
+    ValueFault,
+    read_literal,
+)
+from manglecp.pack.factfiles.files import FileErrors, FileLimits, lines
+from manglecp.wire import (
+    READERS,
+    UNBOUNDED,
+    Fault,
+    Schema,
+    Schemas,
+    Shape,
+    checked_interval,
+    duration_of_milliseconds,
+    instant_of_milliseconds,
+    read_duration,
+    read_instant,
+    read_name,
+    read_number,
+)
+
+MOST_REMEMBERED: Final = 100_000
+_BOOLEANS: Final = {"true": TRUE, "false": FALSE}
+
+
+_T = TypeVar("_T", bound=Value)
+
+
+class Cells(dict[str, _T], Generic[_T]):
+    """The values of one column by their text."""
+
+    def __init__(self, read: Callable[[str], _T]) -> None:
+        self.read = read
+
+    def __missing__(self, text: str) -> _T:
+        if len(self) > MOST_REMEMBERED:
+            self.clear()
+        value = self[text] = self.read(text)
+        return value
+
+    def column(self, texts: Iterable[str]) -> Iterator[_T]:
+        """The values of many cells; as they are taken, a :class:`Fault` for the first that has none."""
+        return map(self.__getitem__, texts)
+
+
+class Strings(Cells[str]):
+    """A column of strings, where nothing needs to be read."""
+
+    def __init__(self) -> None:
+        super().__init__(str)
+
+    def column(self, texts: Iterable[str]) -> Iterator[str]:
+        if len(self) > MOST_REMEMBERED:
+            self.clear()
+        return map(self.setdefault, texts, texts)
+
+
+def cell_reader(shape: Shape) -> Callable[[str], Value]:
+    """How a cell is read where one kind of value is declared; where several are, the text says which."""
+    if "any" in shape.kinds:
+        return str
+    if len(shape.kinds) > 1:
+        return literal
+    (kind,) = shape.kinds
+    return _BY_KIND.get(kind, literal)
+
+
+def literal(text: str) -> Value:
+    """A value as Mangle writes it."""
+    try:
+        return read_literal(text)
+    except ValueFault as fault:
+        raise Fault(str(fault), 'write it as Mangle does: "text", 42, /name, [1, 2]') from None
+
+
+def instant(text: str) -> int:
+    """RFC 3339, or digits: milliseconds since 1970; in nanoseconds."""
+    return instant_of_milliseconds(read_number(text)) if _is_digits(text) else read_instant(text)
+
+
+def _time(text: str) -> Time:
+    return Time(instant(text))
+
+
+def _span(text: str) -> Duration:
+    return duration_of_milliseconds(read_number(text)) if _is_digits(text) else read_duration(text)
+
+
+def _is_digits(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit()
+
+
+def _name(text: str) -> Name:
+    return _BOOLEANS.get(text) or read_name(text)
+
+
+_BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {**READERS, "name": _name, "time": _time, "duration": _span}
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+AT: Final = "@at"
+START: Final = "@start"
+END: Final = "@end"
+_TIMES: Final = ((), (AT,), (START, END))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things stand: the column of each argument in turn, and those of the ends of the interval."""
+
+    schema: Schema
+    header: tuple[str, ...]
+    arguments: tuple[int, ...]
+    times: tuple[int, ...]
+
+    def facts(self, columns: Sequence[Iterable[Value]], intervals: Iterable[Interval | None]) -> Iterator[Fact]:
+        """The facts whose arguments stand in these columns, one for each row."""
+        rows: Iterable[tuple[Value, ...]] = zip(*columns, strict=True) if columns else repeat(())
+        return map(tuple.__new__, repeat(Fact), zip(repeat(self.schema.predicate), rows, intervals))
+
+
+def layout(predicate: str, header: Sequence[str], schemas: Schemas) -> Layout:
+    """The layout of a table with this header; a :class:`Fault` if it does not fit the declaration."""
+    by_arity = schemas.named(predicate)
+    for name in header:
+        if header.count(name) > 1:
+            raise Fault(f"two columns are called {quote(name)}", "give each column its own name")
+    times = tuple(name for name in (AT, START, END) if name in header)
+    names = [name for name in header if name not in times]
+    schema = _schema(predicate, names, by_arity)
+    if times not in _TIMES:
+        raise Fault(f"{', '.join(times)} do not make an interval", f"give {AT}, or both {START} and {END}")
+    if times and not schema.temporal:
+        raise Fault(f"{predicate} is not temporal, but has the column {times[0]}", "add temporal to its Decl")
+    order = names if schema.arg_names is None else schema.arg_names
+    places = {name: i for i, name in enumerate(header)}
+    return Layout(schema, tuple(header), tuple(places[n] for n in order), tuple(places[t] for t in times))
+
+
+def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) -> Schema:
+    schema = by_arity.get(len(names))
+    if schema is not None and (schema.arg_names is None or set(names) == set(schema.arg_names)):
+        return schema
+    wanted = schema or next(iter(by_arity.values()))
+    if wanted.arg_names is None:
+        counts = " or ".join(map(str, sorted(by_arity)))
+        raise Fault(f"{predicate} takes {counts} columns, not {len(names)}")
+    fix = f"the first row names the columns: {','.join(wanted.arg_names)}"
+    missing = [name for name in wanted.arg_names if name not in names]
+    if missing:
+        raise Fault(f"{predicate} needs the column {', '.join(map(quote, missing))}", fix)
+    unknown = [name for name in names if name not in wanted.arg_names]
+    raise Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
+
+
+def interval(times: Sequence[Any], instant: Callable[[Any], int], schema: Schema) -> Interval | None:
+    """The interval that the time cells of a row say; an empty cell and ``_`` leave that end open."""
+    if len(times) == 1:
+        start = end = instant(times[0])
+    else:
+        start = INT_MIN if times[0] in _OPEN else instant(times[0])
+        end = INT_MAX if times[1] in _OPEN else instant(times[1])
+    return None if (start, end) == (INT_MIN, INT_MAX) else checked_interval(start, end, schema)
+
+
+_OPEN: Final = (None, "", UNBOUNDED)
+
+
+# --- CSV --------------------------------------------------------------------------------------------------------------
+
+_BLOCK: Final = 10_000
+"""Rows taken at once: enough that what is done per block does not count, few enough to stay in the cache."""
+_CELL: Final = re.compile(r'"(?:[^"]|"")*"|[^,\r\n]*')
+
+
+def read_csv(source: Source, predicate: str, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+    """The facts, or an error with everything that is wrong in the file."""
+    return _Table(source, limits, check).read(predicate, schemas)
+
+
+class _Table:
+    def __init__(self, source: Source, limits: FileLimits, check: bool) -> None:
+        self.source = source
+        self.limits = limits
+        self.check = check
+        self.problems = FileErrors(source, limits.errors)
+        self.rows = csv.reader(lines(source.text), strict=True)
+        self.broken: str | None = None
+        self.instants = Cells(instant)
+
+    def read(self, predicate: str, schemas: Schemas) -> list[Fact]:
+        self.layout = self._header(predicate, schemas)
+        self.cells = [self._cells(position) for position in range(self.layout.schema.arity)]
+        facts: list[Fact] = []
+        first_line = self.rows.line_num + 1
+        while block := self._block(_BLOCK):
+            facts += self._facts(block, first_line)
+            if len(facts) > self.limits.facts:
+                self.problems.add_line(
+                    f"more than {self.limits.facts:,} facts", first_line, "split the file, or give larger FileLimits"
+                )
+                self.problems.refuse()
+            first_line = self.rows.line_num + 1
+        self.problems.settle()
+        return facts
+
+    def _header(self, predicate: str, schemas: Schemas) -> Layout:
+        while (rows := self._block(1)) and not rows[0]:
+            pass  # an empty line
+        try:
+            if not rows:
+                raise Fault("the file is empty", "the first row names the columns, as the Decl names the arguments")
+            return layout(predicate, [name.strip() for name in rows[0]], schemas)
+        except Fault as fault:
+            self.problems.add_line(fault.message, max(1, self.rows.line_num), fault.fix)
+            self.problems.refuse()
+
+    def _cells(self, position: int) -> Cells[Any]:
+        schema = self.layout.schema
+        read = cell_reader(schema.shapes[position])
+        if self.check and (read is literal or not schema.shapes[position].by_kind):
+            return Cells(lambda text: schema.check(position, read(text)))
+        return Strings() if read is str else Cells(read)
+
+    def _block(self, size: int) -> list[list[str]]:
+        """The next rows. What is not CSV ends them: nobody knows where the next row would start."""
+        rows: list[list[str]] = []
+        if self.broken is None:
+            try:
+                rows.extend(islice(self.rows, size))
+            except csv.Error as error:
+                self.broken = str(error)  # to be reported when the rows before it have been looked at
+        if self.broken is not None and not rows:
+            fix: str | None = 'a cell with a comma, a quote or a line end is written "like ""this"""'
+            if "field limit" in self.broken:
+                self.broken, fix = f"a cell has more than {csv.field_size_limit():,} characters", None
+            self.problems.add_line(f"not CSV: {self.broken}", max(1, self.rows.line_num), fix)
+            self.problems.refuse()
+        return rows
+
+    def _facts(self, block: list[list[str]], first_line: int) -> list[Fact]:
+        width = len(self.layout.header)
+        if set(map(len, block)) == {width}:
+            try:
+                columns = list(zip(*block, strict=True))
+                values = [
+                    cells.column(columns[at]) for cells, at in zip(self.cells, self.layout.arguments, strict=True)
+                ]
+                return list(self.layout.facts(values, self._intervals(block)))
+            except Fault:
+                pass
+        return self._row_by_row(block, first_line)
+
+    def _intervals(self, block: list[list[str]]) -> Iterator[Interval | None]:
+        if not self.layout.times:
+            return repeat(None, len(block))
+        return (self._interval(row) for row in block)
+
+    def _interval(self, row: list[str]) -> Interval | None:
+        return interval([row[at] for at in self.layout.times], self.instants.__getitem__, self.layout.schema)
+
+    def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
+        """The facts of a block that is not all right, and what is wrong with the others."""
+        facts: list[Fact] = []
+        width = len(self.layout.header)
+        for row in block:
+            if len(row) == width:
+                fact = self._fact(row, line)
+                if fact is not None:
+                    facts.append(fact)
+            elif row:  # an empty line is none
+                fix = f"the header names {width}"
+                self.problems.add_line(f"{len(row)} cell{'' if len(row) == 1 else 's'} in this row", line, fix)
+            line += 1 + sum(cell.count("\n") for cell in row)
+        return facts
+
+    def _fact(self, row: list[str], line: int) -> Fact | None:
+        """The fact of one row, or None and everything that is wrong with it."""
+        args: list[Value] = []
+        sound = True
+        for cells, at in zip(self.cells, self.layout.arguments, strict=True):
+            try:
+                args.append(cells[row[at]])
+            except Fault as fault:
+                self._complain(fault, line, at)
+                sound = False
+        try:
+            when = self._interval(row) if self.layout.times else None
+        except Fault as fault:
+            self._complain(fault, line, self.layout.times[0])
+            sound = False
+        return Fact(self.layout.schema.predicate, tuple(args), when) if sound else None
+
+    def _complain(self, fault: Fault, line: int, column: int) -> None:
+        """Point at one cell of the record that begins in a line."""
+        at = self.source.offset(line)
+        for _ in range(column):
+            at = self._end_of_cell(at) + 1
+        message = f"column {self.layout.header[column]}: {fault.message}"
+        self.problems.add(message, at, self._end_of_cell(at), fault.fix)
+
+    def _end_of_cell(self, start: int) -> int:
+        found = _CELL.match(self.source.text, start)
+        assert found is not None  # it may be empty
+        return found.end()
