@@ -23,7 +23,9 @@ setup-bench:
 demo: setup-run ## a server with the incident pack, and a client that walks through it
 	@$(PY) -m tools.demo
 
-.PHONY: test
+.PHONY: quick test
+quick: setup-dev ## lint, types, import contract, and the fast tests that the change can affect; ALL=1 runs all of them
+	@$(PY) tools/check.py lint types imports affected
 test: setup-dev ## everything that has to hold: lint, types, import contract, docs, tests
 	@$(PY) tools/check.py
 

@@ -1,12 +1,14 @@
-"""What every test has: the `req` mark and the option that lists it (tests/requirements/plugin.py), and whether
-coverage watches it (tests/unwatched.py).
+"""What every test has: the `req` mark and the option that lists it (tests/requirements/plugin.py), its lane
+(tests/lanes), and whether coverage watches it (tests/unwatched.py).
 """
 
 import pytest
 from hypothesis import settings
 
+from tests.lanes import guard
+from tests.lanes.marks import mark_lanes
 from tests.requirements import plugin
-from tests.requirements.plugin import pytest_addoption, pytest_configure
+from tests.requirements.plugin import pytest_addoption
 from tests.unwatched import leave_properties_unwatched, pytest_runtest_protocol, pytest_sessionstart
 
 __all__ = [
@@ -24,7 +26,13 @@ settings.register_profile("soak", deadline=None, max_examples=1_000)
 settings.load_profile("manglecp")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    plugin.pytest_configure(config)
+    config.pluginmanager.register(guard, "lane-guard")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_lanes(items)
     plugin.pytest_collection_modifyitems(config, items)
     leave_properties_unwatched(items)

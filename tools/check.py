@@ -18,12 +18,15 @@ STEPS: dict[str, list[list[str]]] = {
     "docs": [["mkdocs", "build", "--strict", "--quiet", "--clean"]],
     "tests": [[*PYTEST, "--durations", "10"]],
 }
-# Only when it is asked for: watching makes Python three times as slow.
-COVERAGE = {"coverage": [[*PYTEST, "--cov", "--cov-report", "term"]]}
+# Only when they are named. Coverage makes Python three times as slow.
+FURTHER = {
+    "affected": [["python", "tools/affected.py"]],
+    "coverage": [[*PYTEST, "--cov", "--cov-report", "term"]],
+}
 
 
 def main(chosen: list[str]) -> int:
-    steps = STEPS | COVERAGE
+    steps = STEPS | FURTHER
     if unknown := [step for step in chosen if step not in steps]:
         print(f"unknown step: {', '.join(unknown)} (there are: {', '.join(steps)})", file=sys.stderr)
         return 2

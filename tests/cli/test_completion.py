@@ -99,6 +99,7 @@ def test_offering_intents_runs_nothing_of_the_pack(tmp_path: Path) -> None:
     assert not (tmp_path / "was_here").exists()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_for_each_shell(run: Run, shell: str) -> None:
     shown = run("completion", shell)
@@ -157,6 +158,7 @@ REAL = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.no_cover
 @pytest.mark.parametrize("shell", [shell for shell in REAL if shell == "bash" or shutil.which(shell) is not None])
 def test_a_real_shell_completes(shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ def comparable(shown: str, clocked: bool) -> str:
     return re.sub(r" at \S+Z,", " at NOW,", counted) if clocked else counted
 
 
+@pytest.mark.process
 def test_the_page_shows_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text("utf-8")

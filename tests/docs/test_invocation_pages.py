@@ -60,6 +60,7 @@ def newest_run() -> str:
     return str(run["run_id"])
 
 
+@pytest.mark.process
 def test_deciding_about_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))

@@ -37,6 +37,7 @@ def test_the_pack_can_be_pasted(tmp_path: Path) -> None:
     assert "exclusion: the permission refund is missing" in shown
 
 
+@pytest.mark.process
 def test_the_commands_by_hand_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     lines = [line for block in blocks("README.md") for line in commands(block) if line.startswith(".venv/bin/manglecp")]

@@ -326,6 +326,7 @@ def test_the_same_question_has_the_same_answer(domain: Domain) -> None:
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_the_commands_of_the_page_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PACK.parents[1])
     page = (PACK / "README.md").read_text("utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from manglecp.pack.diagnostics import PackError
@@ -61,6 +62,7 @@ def test_damaged_texts(files: dict[str, bytes]) -> None:
     check(files)
 
 
+@pytest.mark.process
 @settings(max_examples=8)
 @given(damaged({"rules/a.mg": b"p(1).\n", "actions.py": FILES["actions.py"], "externals.py": EXTERNALS.encode()}))
 def test_damaged_python(files: dict[str, bytes]) -> None:

@@ -22,6 +22,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.process
 def test_it_is_a_small_pack_with_one_of_each(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "notes"
     assert sorted(write_scaffold(folder)) == sorted(contents(folder))
@@ -36,6 +37,7 @@ def test_it_is_a_small_pack_with_one_of_each(tmp_path: Path) -> None:
     assert [layout(source) for source in pack.sources] == [source.text for source in pack.sources]
 
 
+@pytest.mark.process
 def test_its_tool_is_proven_and_its_policy_works(tmp_path: Path) -> None:
     write_scaffold(tmp_path / "notes")
     domain = Domain.load(read_pack(tmp_path / "notes"))

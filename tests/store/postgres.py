@@ -28,6 +28,8 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
+from tests.lanes.guard import uses
+
 __all__ = ["empty_database", "postgres_url", "server_programs"]
 
 _PATIENCE = 60.0
@@ -60,6 +62,7 @@ def postgres_url() -> Iterator[str]:
 @contextmanager
 def empty_database() -> Iterator[str]:
     """The URL of a database that nobody else uses."""
+    uses("postgres", "PostgreSQL")
     try:
         server = _server()
     except NoPostgres as error:
