@@ -38,6 +38,7 @@ class Modules:
     def __init__(self) -> None:
         self.paths = {_name(path): path for folder in FOLDERS for path in _python_files(folder)}
         self.names = {path: name for name, path in self.paths.items()}
+        self.names |= {path + "i": name for path, name in self.names.items() if (ROOT / (path + "i")).exists()}
         self.tests = {name for name in self.paths if re.fullmatch(r"tests\..*\btest_\w+", name)}
         self._imports = {name: set(imports) for name, imports in _read_imports(self.paths).items()}
         imported = {target for one in self._imports.values() for found in one for target, _ in self._resolved(found)}
@@ -136,9 +137,12 @@ def _read_imports(paths: dict[str, str]) -> dict[str, list[Import]]:
         known = {}
     read: dict[str, tuple[float, list[Import]]] = {}
     for name, path in paths.items():
-        modified = (ROOT / path).stat().st_mtime
+        files = [file for file in (ROOT / path, ROOT / (path + "i")) if file.exists()]  # a stub has what is lazy
+        modified = sum(file.stat().st_mtime for file in files)
         seen = known.get(name)
-        read[name] = seen if seen and seen[0] == modified else (modified, list(_imports(name, path)))
+        if seen is None or seen[0] != modified:
+            seen = modified, [one for file in files for one in _imports(name, file)]
+        read[name] = seen
     CACHE.parent.mkdir(exist_ok=True)
     new = CACHE.with_suffix(f".{os.getpid()}")
     new.write_bytes(pickle.dumps(read))
@@ -146,12 +150,12 @@ def _read_imports(paths: dict[str, str]) -> dict[str, list[Import]]:
     return {name: imports for name, (_, imports) in read.items()}
 
 
-def _imports(name: str, path: str) -> Iterator[Import]:
+def _imports(name: str, file: Path) -> Iterator[Import]:
     try:
-        tree = ast.parse((ROOT / path).read_bytes())
+        tree = ast.parse(file.read_bytes())
     except SyntaxError:  # the linter reports it
         return
-    package = name.split(".") if path.endswith("__init__.py") else name.split(".")[:-1]
+    package = name.split(".") if file.stem == "__init__" else name.split(".")[:-1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)

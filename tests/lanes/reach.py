@@ -49,7 +49,7 @@ PLUGINS: Final = r"(actions|externals|facts)\.py|from manglecp import|/examples/
 DEPENDS: Final[Mapping[str, str]] = {
     # A pack without Python files starts no host.
     "manglecp.pack.asking.ask_host": PLUGINS,
-    "manglecp.toolhost.dispatch.listing.list_plugin": PLUGINS,
+    "manglecp.toolhost.dispatch.catalogue.list_plugin": PLUGINS,
     # A command is started; for other targets the test brings a server.
     "manglecp.client.targets.transport_to": r"^sys\.executable$",
 }
@@ -162,7 +162,8 @@ class Reach:
             named = _attributes(function.__code__) if module is socket else names
             node.marks |= _primitives(module.__name__, named)
             if module.__name__.startswith(PROJECT):
-                values += [vars(module)[name] for name in names if name in vars(module)]
+                offered = {*vars(module), *getattr(module, "__all__", ())}  # some of it is loaded lazily
+                values += [getattr(module, name) for name in names & offered]
         if sys in modules and "executable" in names:
             strings.add("sys.executable")
         node.near += [value for value in values if _is_code(value)]

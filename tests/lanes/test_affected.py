@@ -57,7 +57,8 @@ def written(root: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
 def test_a_name_that_a_package_passes_on_leads_to_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {
         "src/manglecp/__init__.py": "",
-        "src/manglecp/a/__init__.py": "from .one import One\nfrom manglecp.a.two import Two as Two\n",
+        "src/manglecp/a/__init__.py": "from .one import One\n",
+        "src/manglecp/a/__init__.pyi": "from .two import Two as Two\n",
         "src/manglecp/a/one.py": "class One: ...\n",
         "src/manglecp/a/two.py": "class Two: ...\n",
         "src/manglecp/a/command.py": "",
@@ -69,7 +70,8 @@ def test_a_name_that_a_package_passes_on_leads_to_its_module(tmp_path: Path, mon
     modules = written(tmp_path, files, monkeypatch)
     assert modules.affected(["src/manglecp/a/one.py"]) == {"tests.test_one", "tests.test_all"}
     assert modules.affected(["src/manglecp/a/two.py"]) == {"tests.test_two", "tests.test_all"}
-    assert modules.affected(["src/manglecp/a/__init__.py"]) == {"tests.test_one", "tests.test_two", "tests.test_all"}
+    for file in ("src/manglecp/a/__init__.py", "src/manglecp/a/__init__.pyi"):
+        assert modules.affected([file]) == {"tests.test_one", "tests.test_two", "tests.test_all"}
     assert modules.affected(["src/manglecp/a/command.py"]) == {"tests.test_all"}, "loaded by its name"
     (tmp_path / "tests" / "test_two.py").write_text("from manglecp.a.one import One\n")
     assert Modules().affected(["src/manglecp/a/one.py"]) == {"tests.test_one", "tests.test_two", "tests.test_all"}
