@@ -162,8 +162,9 @@ class Reach:
             named = _attributes(function.__code__) if module is socket else names
             node.marks |= _primitives(module.__name__, named)
             if module.__name__.startswith(PROJECT):
-                offered = {*vars(module), *getattr(module, "__all__", ())}  # some of it is loaded lazily
-                values += [getattr(module, name) for name in names & offered]
+                values += [
+                    _attribute(module, name) for name in names & {*vars(module), *getattr(module, "__all__", ())}
+                ]
         if sys in modules and "executable" in names:
             strings.add("sys.executable")
         node.near += [value for value in values if _is_code(value)]
@@ -229,6 +230,15 @@ def _imported(name: str) -> Any:
         return import_module(name)
     except ImportError:
         return None
+
+
+def _attribute(module: types.ModuleType, name: str) -> Any:
+    """Return what a package exports, and leave it as it was: one that loads lazily would keep it."""
+    kept = name in vars(module)
+    value = getattr(module, name)
+    if not kept and name in vars(module):
+        delattr(module, name)
+    return value
 
 
 def _strings(values: Iterable[Any]) -> Iterator[str]:
