@@ -162,9 +162,8 @@ class Reach:
             named = _attributes(function.__code__) if module is socket else names
             node.marks |= _primitives(module.__name__, named)
             if module.__name__.startswith(PROJECT):
-                values += [
-                    _attribute(module, name) for name in names & {*vars(module), *getattr(module, "__all__", ())}
-                ]
+                offered = {*vars(module), *getattr(module, "__all__", ())}
+                values += [_attribute(module, name) for name in names & offered]
         if sys in modules and "executable" in names:
             strings.add("sys.executable")
         node.near += [value for value in values if _is_code(value)]
