@@ -48,7 +48,7 @@ PARAMETERS: Final[Mapping[str, str]] = {"postgresql": "postgres"}
 PLUGINS: Final = r"(actions|externals|facts)\.py|from manglecp import|/examples/|seed_pack"
 DEPENDS: Final[Mapping[str, str]] = {
     # A pack without Python files starts no host.
-    "manglecp.pack.asking.ask_host": PLUGINS,
+    "manglecp.pack.host_listing.list_tools": PLUGINS,
     "manglecp.toolhost.dispatch.catalogue.list_plugin": PLUGINS,
     # A command is started; for other targets the test brings a server.
     "manglecp.client.targets.transport_to": r"^sys\.executable$",

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from hypothesis import given, strategies as st
 
 from manglecp.cli import cli
-from manglecp.client.client import Client
-from manglecp.pack.reading import read_pack
-from manglecp.store.opening import open_store
+from manglecp.client import Client
+from manglecp.pack import read_pack
+from manglecp.store import open_store
 from tests.docs.snippets import blocks
 from tests.lanes import guard
 from tests.lanes.marks import RESOURCES, mark_lanes
