@@ -30,7 +30,7 @@ from manglecp.toolhost import Answer, Dispatcher
 from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
 
 PLUGIN = '''
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 
 
 @action(effects=["none"])

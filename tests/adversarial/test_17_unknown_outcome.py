@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.toolhost import Answer
-from manglecp.toolhost.host.cache import MAX_ENTRIES, TTL, Cache
+from manglecp.toolhost.host.session import MAX_ENTRIES, TTL, Cache
 from tests.adversarial._hosted import Hosted, effects, hosting, plugin_in, value
 from tests.adversarial._pipe import lease, line, said
 from tests.toolhost.dispatch.hosts import error

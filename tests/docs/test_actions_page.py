@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.effects import lease_tier
+from manglecp.toolhost.actions import lease_tier
 from tests.docs.test_pages import ROOT, fences
 from tests.toolhost.conversation import host
 

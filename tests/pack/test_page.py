@@ -10,7 +10,7 @@ import pytest
 from manglecp.mangle import Result
 from manglecp.pack import folder, governance, host_listing, loader, skills
 from manglecp.pack.settings import AuthSettings, Disclosure, Invocation, Limits, Settings
-from manglecp.toolhost.externals import BATCH
+from manglecp.toolhost.external_hosts import BATCH
 from manglecp.wire import CATEGORIES
 from tests.pack.folders import RULES, problems, read, write
 

@@ -175,7 +175,7 @@ def test_a_file_that_was_changed_meanwhile_is_not_run(tmp_path: Path) -> None:
 def forged(tool: str) -> str:
     """A file that has its host say something else about it, as a hostile one could."""
     return f"""{ACTIONS}
-from manglecp.toolhost.tool import Tool
+from manglecp.toolhost.plugin import Tool
 
 Tool.descriptor = lambda self: {{
     "aid": "AID.X.F.v1", "name": "f", "description": "d", "inputs_schema": {{"type": "object"}},

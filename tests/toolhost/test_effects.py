@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from manglecp.toolhost.effects import lease_tier
+from manglecp.toolhost.actions import lease_tier
 
 
 @pytest.mark.parametrize(

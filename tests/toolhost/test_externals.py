@@ -12,8 +12,8 @@ import pytest
 from manglecp import external
 from manglecp.mangle import EvalError, External, Float, List, Name, Program, Source, Time, ValueFault
 from manglecp.pack import Pack, PackError, read_pack
-from manglecp.toolhost.action_decorator import serving
-from manglecp.toolhost.externals import BATCH, serve_externals
+from manglecp.toolhost.actions import serving
+from manglecp.toolhost.external_hosts import BATCH, serve_externals
 
 DECL = """Decl similar(Text, Count, Id) descr [external(), mode("+", "+", "-")] bound [/string, /number, /string].
 Decl kin(A, B) descr [external(), mode("+", "-")] bound [/name, /name].

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from manglecp import Part, Progress, facts
-from manglecp.toolhost.action_decorator import serving
-from manglecp.toolhost.plain import encode_value
+from manglecp.toolhost.actions import serving
+from manglecp.toolhost.conversion import encode_value
 
 Take = Callable[..., dict[str, Any]]
 

@@ -11,13 +11,12 @@ import pytest
 import typing_extensions
 
 from manglecp import action
-from manglecp.toolhost.action_decorator import declaration
+from manglecp.toolhost.actions import declaration
 from manglecp.toolhost.context import Reports
-from manglecp.toolhost.conversion import ConversionError, converter
+from manglecp.toolhost.conversion import ConversionError, converter, schema
+from manglecp.toolhost.hints import HintError, Limits, shape
 from manglecp.toolhost.host.execution import InvalidInput, Worker
-from manglecp.toolhost.schema import schema
-from manglecp.toolhost.shapes import HintError, Limits, shape
-from manglecp.toolhost.tool import Tool
+from manglecp.toolhost.plugin import Tool
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.toolhost.conversion import ConversionError, converter
-from manglecp.toolhost.schema import schema
-from manglecp.toolhost.shapes import HintError, Limits, shape
+from manglecp.toolhost.conversion import ConversionError, converter, schema
+from manglecp.toolhost.hints import HintError, Limits, shape
 
 
 def fits(hint: Any, value: Any) -> bool:

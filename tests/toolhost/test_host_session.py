@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost import state
-from manglecp.toolhost.host.cache import MAX_ENTRIES, Cache
+from manglecp.toolhost.host.session import MAX_ENTRIES, Cache
 from manglecp.toolhost.leases import input_digest, mint
 from tests.toolhost.conversation import WORKSPACE, host, request, serve
 
@@ -114,7 +114,7 @@ def test_how_long_and_how_much_is_remembered() -> None:
 
 
 def test_answers_are_remembered_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manglecp.toolhost.host.cache.MAX_BYTES", 10_000)
+    monkeypatch.setattr("manglecp.toolhost.host.session.MAX_BYTES", 10_000)
     now = 0.0
     cache = Cache(lambda: now)
     for number in range(20):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.host import sources
+from manglecp.toolhost.host import confinement
 
 PROGRAM = """
 import sys
-from manglecp.toolhost.host.sources import compile_all_below
+from manglecp.toolhost.host.confinement import compile_all_below
 
 root = sys.argv[1]
 sys.path += [root + "/lib", root + "-other"]
@@ -56,7 +56,7 @@ def test_bytecode_without_a_source_is_nothing(tmp_path: Path) -> None:
     next((tmp_path / "__pycache__").iterdir()).rename(tmp_path / "beside.pyc")
     lines = (
         "import sys",
-        f"from {sources.__name__} import compile_all_below",
+        f"from {confinement.__name__} import compile_all_below",
         "compile_all_below(sys.argv[1])",
         "sys.path.append(sys.argv[1])",
         "import beside",
@@ -74,7 +74,7 @@ def test_folders_of_tools_hold_nothing_to_import(tmp_path: Path, folder: str) ->
     (tmp_path / folder / "beside.py").write_text("X = 1\n")
     lines = (
         "import importlib.util, sys",
-        f"from {sources.__name__} import compile_all_below",
+        f"from {confinement.__name__} import compile_all_below",
         "compile_all_below(sys.argv[1])",
         "sys.path += [sys.argv[1], sys.argv[1] + '/' + sys.argv[2]]",
         "print(importlib.util.find_spec('beside'))",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool, is_failure
 from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
 from manglecp.toolhost.dispatch.launch import launch

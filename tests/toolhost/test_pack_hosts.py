@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from manglecp.pack import PackError, read_pack
+from manglecp.toolhost.action_hosts import profile_of, serve_actions
 from manglecp.toolhost.dispatch import Answer
 from manglecp.toolhost.dispatch.launch import ProgramFinder, library_paths
-from manglecp.toolhost.packs import profile_of, serve_actions
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import asking
 from tests.toolhost.sandbox.confined import require

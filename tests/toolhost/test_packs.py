@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from manglecp.pack import Pack, PackError, read_pack
+from manglecp.toolhost.action_hosts import serve_actions
 from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
-from manglecp.toolhost.packs import serve_actions
 from tests.toolhost.dispatch.hosts import error, nothing_left
 from tests.toolhost.rights import asking
 from tests.toolhost.sandbox.confined import require

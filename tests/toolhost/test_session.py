@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost.context import Context, Reports
-from manglecp.toolhost.host.cache import Cache
 from manglecp.toolhost.host.execution import Outcome, Worker
-from manglecp.toolhost.host.gate import Gate
 from manglecp.toolhost.host.messages import encode
-from manglecp.toolhost.host.session import Session
+from manglecp.toolhost.host.session import Cache, Gate, Session
 from manglecp.toolhost.plugin import Plugin, load
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.conversation import WORKSPACE, request

@@ -1,13 +1,10 @@
 """The toolhost: actions behind a process boundary, both sides of the IPC contract.
 
-Three ideas:
-
 * **An action is a plain typed function.** Its hints are its schema, its docstring its description, its declared effects
-  the tier of the lease that it needs (:mod:`.effects`).
-* **The gate sits at the effect.** A call above tier 0 runs only under a token that was minted for exactly this call, by
-  somebody who holds the key of exactly this host (:mod:`.leases`).
-* **State travels by value.** What a tool finds and leaves in its slots is on the wire, whole or as the difference to
-  what both sides know (:mod:`.state`); a failed action leaves nothing.
+  the tier of the lease that it needs (:mod:`.actions`).
+* **The gate is at the effect.** A call above tier 0 runs only under a token that was minted for exactly this call, with
+  the key of exactly this host (:mod:`.leases`).
+* **State travels by value**, whole or as a delta (:mod:`.state`); a failed action changes nothing.
 
 This module imports nothing: a host process pays only for what it uses.
 """

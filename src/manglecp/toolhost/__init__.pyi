@@ -1,4 +1,5 @@
-from .action_decorator import action as action
+from .action_hosts import profile_of as profile_of, serve_actions as serve_actions
+from .actions import SAFE as SAFE, action as action, external as external
 from .context import Context as Context
 from .dispatch.breakers import Breaker as Breaker
 from .dispatch.catalogue import Catalogue as Catalogue
@@ -12,21 +13,15 @@ from .dispatch.messages import (
     failure as failure,
 )
 from .dispatch.rights import PlanPermit as PlanPermit, Right as Right
-from .effects import SAFE as SAFE
-from .external_decorator import external as external
-from .externals import serve_externals as serve_externals
+from .external_hosts import serve_externals as serve_externals
 from .generator import Part as Part, Progress as Progress, facts as facts
-from .generators import serve_facts as serve_facts
-from .packs import (
-    profile_of as profile_of,
-    serve_actions as serve_actions,
-)
+from .generator_hosts import serve_facts as serve_facts
+from .hints import Limits as Limits
 from .passes import (
     Generated as Generated,
     Looking as Looking,
     NoFacts as NoFacts,
 )
-from .shapes import Limits as Limits
 from .state import (
     Artifact as Artifact,
     Slots as Slots,

@@ -9,15 +9,14 @@ twice has no canonical form: it says two things.
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Any, Final
-
-from manglecp.toolhost.hashing import hex_digest
 
 __all__ = ["canonical_digest", "unique"]
 
 
 def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, if each of its names is there once."""
+    """Return the object; raises ValueError for a repeated name. For ``object_pairs_hook``."""
     read = dict(members)
     if len(read) != len(members):
         raise ValueError("a name is given twice")
@@ -29,9 +28,9 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_n
 
 
 def canonical_digest(input_json: str) -> str:
-    """SHA-256 of the canonical form; of the text itself if that is no JSON."""
+    """Return the SHA-256 of the canonical form; of the text itself if it is no JSON."""
     try:
         text = _encode(_decode(input_json))
     except (ValueError, RecursionError):
         text = input_json
-    return hex_digest(text.encode("utf-8", "surrogatepass"))
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,29 +1,59 @@
-"""What an action may ask of its host while it runs: settings, slots to work with, and a way to say how far it is.
+"""What an action may use of its host while it runs: settings, slots, progress and logs.
 
-An action that wants it has a parameter annotated ``Context``; callers do not see that parameter. Reports leave the host
-on a descriptor of their own, one line of JSON each. They are advice: a reader who is too slow loses some, and learns
-how many, but never stops the action.
+An action that needs it has a parameter annotated ``Context``; callers do not see that parameter. Reports leave the host
+on a descriptor of their own, one line of JSON each. They are advisory: a slow reader loses some, and is told how many,
+but never blocks the action.
 
-What is told about leases is no advice. It waits for the reader, and where there is none, or too much of it waits, it
-goes to standard error. A long text in it, such as a call id, is shortened and named by its digest.
+Lease events are not advisory. They wait for the reader; without one, or if too many wait, they go to standard error.
+A long text in them, such as a call id, is truncated and named by its digest.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 from collections.abc import Mapping
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final
 
-from manglecp.toolhost.short_json import writer
 from manglecp.toolhost.state import Slots
 
-__all__ = ["SETTINGS", "Context", "Reports"]
+__all__ = ["SETTINGS", "Context", "Reports", "describe", "trace"]
+
+
+_MAX_DESCRIPTION: Final = 4_000
+_MAX_TRACE: Final = 64_000
+
+
+def describe(error: BaseException) -> str:
+    """Return the name and text of an exception, even if it fails to describe itself. Of a group, the first cause is
+    named.
+    """
+    name = type(error).__name__
+    try:
+        text = str(error)
+        if isinstance(error, BaseExceptionGroup):
+            text = f"{text}: {describe(error.exceptions[0])}"
+        return (f"{name}: {text}" if text else name)[:_MAX_DESCRIPTION]
+    except BaseException:
+        return name[:_MAX_DESCRIPTION]
+
+
+def trace(error: BaseException) -> None:
+    """Write a traceback to standard error, if possible."""
+    try:
+        from traceback import format_exception  # only failures pay for it
+
+        sys.stderr.write("".join(format_exception(error))[-_MAX_TRACE:])
+    except BaseException:  # nothing is left to say it with
+        return
+
 
 SETTINGS: Final = "MANGLECP_SETTINGS"
-"""The variable in which a host is told the settings of its pack: a JSON object of texts."""
+"""The environment variable with the settings of the pack: a JSON object of texts."""
 _LINE: Final = 4096
 """PIPE_BUF: a line up to this size is written whole or not at all."""
 _TEXT: Final = 512
@@ -31,13 +61,13 @@ _SHORT: Final = 32
 _WAITING: Final = 1024
 """Lines about leases that wait for their reader."""
 _LARGEST: Final = 1e308
-_encode: Final = writer()
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Reports:
-    """Where reports go. Without a descriptor, logs and leases go to standard error and the rest nowhere.
+    """Sends reports. Without a descriptor, logs and leases go to standard error and the rest nowhere.
 
-    A descriptor of the null device says that nobody listens: nothing is reported then.
+    A descriptor of the null device disables reports.
     """
 
     def __init__(self, descriptor: int | None) -> None:
@@ -76,12 +106,12 @@ class Reports:
             self._lost += 1
 
     def close(self) -> None:
-        """Tell what still waits, one way or the other."""
+        """Flush waiting reports."""
         self._drain()
         self._give_up()
 
     def _drain(self) -> bool:
-        """Send what waits, in its order; whether nothing waits any more."""
+        """Send waiting lines in their order; return whether none is left."""
         while self._waiting:
             problem = self._write(self._waiting[0])
             if problem:
@@ -97,7 +127,7 @@ class Reports:
             _complain(b"".join(waiting).decode())
 
     def _write(self, line: bytes) -> int:
-        """Write one line; the number of the error, 0 for none."""
+        """Write one line; return the errno, 0 for none."""
         assert self._descriptor is not None
         try:
             os.write(self._descriptor, line)
@@ -125,7 +155,7 @@ class Context:
 
     @property
     def slots(self) -> Slots:
-        """The state: what is in this dict when the action returns is part of the answer, unless the action fails."""
+        """The state: the content of this dict when the action returns becomes the state, unless it fails."""
         return self._slots
 
     @property
@@ -134,11 +164,11 @@ class Context:
         return self._settings
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the action is. What is no number in JSON is told as none."""
+        """Report progress. What is no number in JSON is sent as null."""
         self._send("progress", {"done": _number(done), "total": _number(total), "message": message[:_TEXT]})
 
     def log(self, message: str, level: str = "info") -> None:
-        """Say something to whoever operates the host."""
+        """Write to the log of the host's operator."""
         self._send("log", {"level": level[:_TEXT], "message": message[:_TEXT]})
 
     def _send(self, event: str, details: dict[str, Any]) -> None:
@@ -154,16 +184,14 @@ def _number(value: float | None) -> float | None:
 
 
 def _short(value: object) -> object:
-    """A text that surely fits, and cannot be taken for another."""
+    """Truncate a text, with a digest that identifies it."""
     if not isinstance(value, str) or len(value) <= _SHORT * 2:
         return value
-    from manglecp.toolhost.hashing import hex_digest
-
-    return f"{value[:_SHORT]} sha256:{hex_digest(value.encode('utf-8', 'surrogatepass'))}"
+    return f"{value[:_SHORT]} sha256:{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def _complain(text: str) -> None:
-    """Tell a person, if there is one: a tool may have closed the stream."""
+    """Write to standard error, which a tool may have closed."""
     try:
         sys.stderr.write(text)
     except (AttributeError, OSError, ValueError):

@@ -1,33 +1,76 @@
-"""JSON values as the Python values that a function's hints promise. The conversion is the validation.
+"""Shapes as JSON Schema, JSON values as Python values of a shape, and Python values as JSON text.
 
-A converter is made once per hint. It takes a decoded JSON value and gives the value that the function gets, or raises
-:class:`ConversionError` with the place of the first thing that does not fit. It takes exactly what the schema of the
-hint describes (a property test holds the two against each other), so ``1.0`` is an integer, ``true`` is not, and a
-string is never turned into a number. Where several options of a union fit, the one of exactly the value's kind counts:
-a choice before what takes any value, ``int`` before ``float`` for ``1`` and after it for ``1.0``; then the order in
-which they are written.
-
-A class may have more to say about its members than their hints. What its constructor raises, whatever it is, is said of
-the input.
+A converter is made once per hint. It accepts exactly what the schema of the hint describes (a property test compares
+the two), so ``1.0`` is an integer, ``true`` is not, and a string is never turned into a number. Where several options
+of a union fit, the one of exactly the value's kind counts: a choice before ``Any``, ``int`` before ``float`` for ``1``
+and after it for ``1.0``; then the order in which they are written.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from manglecp.toolhost.shapes import ArrayOf, Choice, Constrained, MapOf, Record, Scalar, Shape, Union
+from manglecp.toolhost.hints import ArrayOf, Choice, Constrained, MapOf, Record, Scalar, Shape, Union
 
-__all__ = ["ConversionError", "Converter", "converter"]
+__all__ = ["DIALECT", "ConversionError", "Converter", "converter", "encode_value", "schema"]
+
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_ANNOTATIONS: Final = frozenset({"title", "description", "examples"})
+"""Keywords that restrict nothing."""
+
+
+def schema(shape: Shape) -> dict[str, Any]:
+    """Return the schema of every JSON value that fits the shape, and of no other."""
+    match shape:
+        case Scalar("any"):
+            return {}
+        case Scalar(kind):
+            return {"type": kind}
+        case Choice(values, _):
+            return {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
+        case ArrayOf(_, fixed, _) if fixed is not None:
+            items = {"prefixItems": [schema(item) for item in fixed]} if fixed else {}
+            return {"type": "array", **items, "items": False, "minItems": len(fixed)}
+        case ArrayOf(item, _, _):
+            return {"type": "array", "items": schema(item)} if item is not None else {"type": "array"}
+        case MapOf(value):
+            return {"type": "object", "additionalProperties": schema(value)}
+        case Record():
+            return _record_schema(shape)
+        case Union(options):
+            return {"anyOf": [schema(option) for option in options]}
+        case Constrained(inner, keywords):
+            return _conjunction(schema(inner), keywords)
+
+
+def _conjunction(inner: dict[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Restrict by both: outer keywords must not replace inner ones."""
+    if inner.keys() & keywords.keys() <= _ANNOTATIONS:
+        return {**inner, **keywords}
+    return {**keywords, "allOf": [inner, *keywords.get("allOf", ())]}
+
+
+def _record_schema(record: Record) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {field.name: schema(field.shape) for field in record.fields},
+        "required": [field.name for field in record.fields if field.required],
+        "additionalProperties": False,
+    }
+
 
 Converter: TypeAlias = Callable[[Any], Any]
 _SHOWN: Final = 80
 _SAID: Final = 400
-"""Characters of a value, and of what a class says about it, that an error repeats."""
+"""Characters of a value, and of a constructor's message, that an error repeats."""
 
 
 class ConversionError(ValueError):
-    """A value that does not fit. The path is built on the way out, so that what fits pays nothing for it."""
+    """A value that does not fit. The path is built while unwinding, so that fitting values pay nothing for it."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -35,7 +78,7 @@ class ConversionError(ValueError):
         self.path = ""
 
     def inside(self, step: str | int) -> ConversionError:
-        """The same error, seen from one level further out."""
+        """Prepend a step to the path."""
         text = str(step).replace("~", "~0").replace("/", "~1")
         self.path = f"/{text}{self.path}"
         return self
@@ -45,7 +88,7 @@ class ConversionError(ValueError):
 
 
 def converter(shape: Shape) -> Converter:
-    """What turns JSON values into Python values of this shape."""
+    """Return a function that converts JSON values to this shape, or raises :class:`ConversionError`."""
     match shape:
         case Scalar(kind):
             return _SCALARS[kind]
@@ -201,7 +244,7 @@ def _union(options: tuple[Shape, ...]) -> Converter:
 
 
 def _looseness(option: Shape, kind: type[int | float]) -> int:
-    """How much more an option takes than the value in hand, a number of this kind if it is a number."""
+    """Return how much more an option accepts than the value in hand, a number of this kind if it is a number."""
     match option:
         case Constrained(inner, _):
             return _looseness(inner, kind)
@@ -249,7 +292,7 @@ def _checks(keywords: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[Any], 
 
 
 def _numeric(fits: Callable[[Any, Any], bool]) -> Callable[[Any], Callable[[Any], bool]]:
-    """A keyword restricts numbers only: as in JSON Schema, it says nothing about other values."""
+    """As in JSON Schema, a numeric keyword does not restrict other values."""
     return lambda limit: lambda value: type(value) not in (int, float) or fits(value, limit)
 
 
@@ -258,7 +301,7 @@ def _length(kind: type[Any], fits: Callable[[int, int], bool]) -> Callable[[Any]
 
 
 def _multiple(value: float, of: float) -> bool:
-    """Whether the quotient is whole. Numbers count as they are written: 0.3 is three times 0.1, in JSON."""
+    """Return whether the quotient is whole. Numbers count as they are written: 0.3 is three times 0.1, in JSON."""
     (digits, exponent), (of_digits, of_exponent) = _decimal(value), _decimal(of)
     least = min(exponent, of_exponent)
     scaled: int = digits * 10 ** (exponent - least)
@@ -267,7 +310,7 @@ def _multiple(value: float, of: float) -> bool:
 
 
 def _decimal(number: float) -> tuple[int, int]:
-    """Digits and exponent of ten of the shortest text of a number."""
+    """Return digits and decimal exponent of the shortest text of a number."""
     if isinstance(number, int):
         return number, 0
     mantissa, _, exponent = repr(number).partition("e")
@@ -276,7 +319,7 @@ def _decimal(number: float) -> tuple[int, int]:
 
 
 def _pattern(pattern: str) -> Callable[[Any], bool]:
-    from manglecp.toolhost.patterns import matcher  # whoever has a pattern has paid for this
+    from manglecp.toolhost.patterns import matcher  # loaded by the check of the hint
 
     search = matcher(pattern)
     return lambda value: type(value) is not str or search(value) is not None
@@ -309,7 +352,7 @@ def _expected(what: str, value: Any) -> ConversionError:
 
 
 def _shown(value: Any) -> str:
-    """Enough of the value to find it. Containers are only named: they may hold anything."""
+    """Return an excerpt of the value. Containers are only named."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else f"an array of {len(value)}"
     text = repr(value) if not isinstance(value, str) else repr(value[:_SHOWN])
@@ -324,3 +367,60 @@ def _said(error: BaseException) -> str:
     if isinstance(error, ValueError) and text:
         return text[:_SAID]
     return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_SAID]
+
+
+_CONTAINERS: Final = (dict, list, tuple)
+
+
+def encode_value(value: Any) -> str:
+    """Return the value as JSON text; raises TypeError or ValueError.
+
+    Dataclasses, msgspec Structs, enums and sets are converted. NaN and two names that are the same as text are errors.
+    """
+    text = _encode(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair: JSON can say it, UTF-8 cannot
+            text = _escape(value)
+    if isinstance(value, _CONTAINERS):  # after encoding, which refuses what contains itself
+        _check_names(value)
+    return text
+
+
+def _plain(value: Any) -> Any:
+    """Convert what the JSON encoder does not know. Its library is loaded already, or the value could not exist."""
+    if isinstance(value, (set, frozenset)):
+        try:
+            return sorted(value)
+        except TypeError:  # of several kinds
+            return list(value)
+    if hasattr(value, "__dataclass_fields__"):
+        members = sys.modules["dataclasses"].asdict(value)
+    elif hasattr(value, "__struct_fields__"):
+        members = sys.modules["msgspec"].to_builtins(value)
+    elif (enum := sys.modules.get("enum")) is not None and isinstance(value, enum.Enum):
+        return value.value
+    else:
+        raise TypeError(f"the result holds a {type(value).__name__}, which has no meaning in JSON")
+    _check_names(members)
+    return members
+
+
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=_plain).encode
+_escape: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
+
+
+def _check_names(value: Any) -> None:
+    open_: list[Any] = [value]
+    while open_:
+        current = open_.pop()
+        if isinstance(current, dict):
+            if any(type(name) is not str for name in current) and len({_name(name) for name in current}) < len(current):
+                raise ValueError("the result has two names in an object that are the same as text")
+            current = current.values()
+        open_ += [item for item in current if isinstance(item, _CONTAINERS)]
+
+
+def _name(name: Any) -> str:
+    return _encode({name: 0})

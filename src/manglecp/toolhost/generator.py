@@ -31,17 +31,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from manglecp.toolhost.action_decorator import Declaration, mark, serve_with
-from manglecp.toolhost.plain import encode_value
+from manglecp.toolhost.actions import Declaration, mark, serve_with
+from manglecp.toolhost.conversion import encode_value
 
 __all__ = ["CACHE", "Part", "Progress", "facts"]
 
 CACHE: Final = "cache"
-"""The parameter that is no setting."""
+"""The one parameter that is not a setting."""
 LARGEST: Final = 262_144
-"""Bytes of a block of facts as it travels; an answer has at most three of them."""
+"""Bytes of an encoded block of facts; an answer has at most three of them."""
 PIECE: Final = 0.25
-"""Seconds after which a piece is given, if the function has come that far."""
+"""Seconds after which a piece is returned, if there is one."""
 _BLOCK: Final = 256
 _LONGEST: Final = 3_600.0
 _SHORTEST: Final = 0.05
@@ -52,14 +52,14 @@ F = TypeVar("F", bound=Callable[..., Iterable[Any]])
 
 
 class Part(NamedTuple):
-    """All facts that one thing gives, under its name. A part without facts is gone."""
+    """All facts of one source (a file, a log), under its name. A part without facts is removed."""
 
     name: str
     facts: Iterable[tuple[Any, ...] | dict[str, Any]] = ()
 
 
 class Progress(NamedTuple):
-    """How far a pass is: so many of so many (None: nobody knows) of what."""
+    """How far a pass is; ``total`` None if unknown."""
 
     done: int
     total: int | None = None
@@ -69,11 +69,11 @@ class Progress(NamedTuple):
 def facts(
     *predicates: str, every: float = 5.0, seconds: float = 60.0, changes: bool = False, spawn: Iterable[str] = ()
 ) -> Callable[[F], F]:
-    """Have a generator say what the server knows.
+    """Have a generator function supply facts.
 
-    ``predicates`` are those whose facts it gives; ``every`` is how many seconds after a pass the next begins;
-    ``seconds`` is the time that one pass has; ``changes`` says that only the first pass of a process gives everything;
-    ``spawn`` names the only binaries that it may execute, if whoever runs the pack allows them too.
+    ``predicates`` are those of its facts; ``every`` is the pause between passes in seconds; ``seconds`` is the time
+    limit of one pass; ``changes`` declares that only the first pass of a process yields everything; ``spawn`` names the
+    only binaries that it may execute, if the operator allows them too.
     """
     if isinstance(spawn, str):
         raise TypeError("spawn is a list of strings, not a string")
@@ -121,7 +121,7 @@ def _is_word(value: object) -> bool:
 
 
 class _Passes:
-    """The passes of one function, one at a time and each piece by piece."""
+    """The passes of one function, one at a time, each piece by piece."""
 
     def __init__(self, function: Callable[..., Iterable[Any]], names: Sequence[str], *, changes: bool) -> None:
         self._function = function
@@ -135,7 +135,7 @@ class _Passes:
         self._loose = False
 
     def take(self, pass_id: str, given: dict[str, str | None]) -> dict[str, Any]:
-        """The next piece of the pass, which begins with its first."""
+        """Return the next piece of the pass; the first one starts it."""
         if pass_id != self._pass:
             self._items = iter(self._function(**self._arguments(given)))
             self._pass = pass_id
@@ -193,7 +193,7 @@ class _Passes:
         self._loose = True
 
     def _split(self, name: str, rows: list[Any], *, begins: bool = True) -> None:
-        """Into blocks that fit into an answer."""
+        """Split rows into blocks that fit into an answer."""
         for row in rows:
             if not isinstance(row, (tuple, list, dict)) or not row:
                 raise TypeError(f"a fact is a tuple such as ('file', path, 12), not a {type(row).__name__}")
@@ -219,7 +219,7 @@ class _Passes:
 
 
 def _length(name: str, rows: list[Any]) -> int:
-    """Bytes of an answer that the rows take: JSON within a text of JSON."""
+    """Return the bytes that the rows take in an answer: JSON within a JSON string."""
     text = encode_value([name, rows])
     if "\\ud" in text and _is_halved(text):
         raise ValueError(f"a text in the part {ascii(name)[:80]} holds half a character (a lone surrogate)")
@@ -227,7 +227,7 @@ def _length(name: str, rows: list[Any]) -> int:
 
 
 def _is_halved(text: str) -> bool:
-    """Whether JSON holds what no encoding can write. A backslash before these letters may also be just that."""
+    """Return whether JSON holds a lone surrogate, and not just a backslash before these letters."""
     try:
         json.dumps(json.loads(text), ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -236,7 +236,7 @@ def _is_halved(text: str) -> bool:
 
 
 def _converted(name: str, text: str | None, hint: Any) -> Any:
-    """A setting as the kind of value that the parameter is annotated with."""
+    """Convert a setting to the annotated type of its parameter."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     if type(None) in options and not text:
         return None

@@ -23,34 +23,32 @@ A refused token is not used up, whatever the reason: a caller who guesses wrong 
 
 from __future__ import annotations
 
+import hmac
+import json
 import time
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from json.encoder import encode_basestring_ascii
+from hashlib import sha256
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.base.ids import random_id
-from manglecp.toolhost.hashing import Mac, hex_digest, same
-from manglecp.toolhost.short_json import reader
 
 __all__ = ["MAX_TTL", "Audit", "LeaseBook", "Reason", "input_digest", "mint"]
 
 MAX_TTL: Final = 300.0
-"""Seconds. No token lives longer, whoever asks."""
+"""Seconds. No token lives longer."""
 
 Reason: TypeAlias = Literal["not_found", "expired", "consumed", "tool_mismatch", "input_mismatch", "tier_insufficient"]
 Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
-"""Is told every grant, use and refusal: the name of the event, and its details. Never the token."""
+"""Called with the name and the details of every grant, use and refusal; never with the token."""
 
 _PREFIX: Final = "lease_"
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
-_decode: Final = reader()
 
 
 class _Claims(NamedTuple):
-    """What a token says, in the order in which it says it."""
+    """The content of a token, in wire order."""
 
     id: str
     expires: float
@@ -61,8 +59,8 @@ class _Claims(NamedTuple):
 
 
 def input_digest(input_json: str) -> str:
-    """What a lease binds: SHA-256 of the very bytes that the action is run on."""
-    return hex_digest(input_json.encode("utf-8", "surrogatepass"))
+    """Return the SHA-256 of the very bytes that the action runs on."""
+    return sha256(input_json.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def mint(
@@ -76,37 +74,34 @@ def mint(
     clock: Callable[[], float] = time.monotonic,
     audit: Audit | None = None,
 ) -> str:
-    """A new token for one call, good for ``ttl`` seconds and never for more than :data:`MAX_TTL`.
+    """Return a new token for one call, valid for ``ttl`` seconds, at most :data:`MAX_TTL`.
 
-    The tokens of upstream know neither input nor call; None stands for "any" where one of those is wanted.
+    Tokens of upstream bind neither input nor call; None stands for "any".
     """
     if not 0 <= ttl < float("inf"):  # which NaN is not either
         raise ValueError(f"ttl is {ttl}: seconds are expected, 0 or more")
     lease, expires = random_id(), clock() + min(ttl, MAX_TTL)
     if audit is not None:
         audit("lease_granted", {"lease": lease, "aid": aid, "call_id": call_id, "tier": tier, "expires": expires})
-    payload = f'["{lease}",{expires!r},{_quoted(aid)},{_quoted(input_digest)},{_quoted(call_id)},{tier}]'
+    payload = json.dumps(_Claims(lease, expires, aid, input_digest, call_id, tier), separators=(",", ":"))
     claims = _base64url(payload.encode("ascii"))
     return f"{_PREFIX}{claims.decode('ascii')}.{_mac(key, claims)}"
 
 
-def _quoted(text: str | None) -> str:
-    """As JSON. An encoder would be made anew for every token, and take longer than all the rest."""
-    return "null" if text is None else encode_basestring_ascii(text)
-
-
 class LeaseBook:
-    """What one host knows about its leases: the key, and which tokens were used."""
+    """The leases of one host: its key, and the used tokens."""
 
     def __init__(self, key: bytes, *, clock: Callable[[], float] = time.monotonic, audit: Audit | None = None) -> None:
         self._key = key
         self._clock = clock
         self._audit = audit
         self._used: dict[str, float] = {}
-        """Until when a used token has to be remembered: afterwards it is refused as expired."""
+        """When a used token can be forgotten: from then on it is refused as expired."""
 
     def check(self, token: str, aid: str, input_digest: str, call_id: str, tier: int) -> Reason | None:
-        """Use the token for this call. None if it is good, and then it never is again; else why it is refused."""
+        """Use the token for this call; return None if it is valid, else the reason of the refusal. A token is valid
+        once.
+        """
         claims, now = _open(self._key, token), self._clock()
         reason = "not_found" if claims is None else self._refusal(claims, now, aid, input_digest, call_id, tier)
         if claims is not None and reason is None:
@@ -144,12 +139,8 @@ class LeaseBook:
         self._used[claims.id] = claims.expires
 
 
-_keyed: Final = lru_cache(maxsize=64)(Mac)
-"""One for each host that is up, and a few that were."""
-
-
 def _mac(key: bytes, claims: bytes) -> str:
-    return _base64url(_keyed(key)(claims)).decode("ascii")
+    return _base64url(hmac.digest(key, claims, "sha256")).decode("ascii")
 
 
 def _base64url(data: bytes) -> bytes:
@@ -157,11 +148,11 @@ def _base64url(data: bytes) -> bytes:
 
 
 def _open(key: bytes, token: str) -> _Claims | None:
-    """The claims of a token that was minted with this key. Nothing of any other is looked at."""
+    """Return the claims of a token that was minted with this key; nothing of any other is decoded."""
     text, dot, mac = token.removeprefix(_PREFIX).partition(".")
     if not dot or not token.startswith(_PREFIX) or not token.isascii():
         return None
     claims = text.encode("ascii")
-    if not same(_mac(key, claims), mac):
+    if not hmac.compare_digest(_mac(key, claims), mac):
         return None
-    return _Claims(*_decode(a2b_base64(claims.translate(_FROM_URL) + b"=" * (-len(claims) % 4)).decode()))
+    return _Claims(*json.loads(a2b_base64(claims.translate(_FROM_URL) + b"=" * (-len(claims) % 4))))

@@ -1,39 +1,184 @@
-"""Passes of generators: what they gave, what that changes, and when they are asked again.
+"""Passes of fact generators: what they returned, what that changes, and when they run again.
 
-A pass is taken piece by piece, and the next piece is asked for while this one is read. It counts as a whole or not at
-all: a pass that fails, is late, gives too much or what does not fit its declaration changes nothing. A function that
-gives only changes has then lost track of what is known, and so its host is ended: the next one gives everything.
+A pass is fetched piece by piece; the next piece is requested while this one is parsed. It counts as a whole or not at
+all: a pass that fails, is late, too large or does not fit its declaration changes nothing. A generator that returns
+only changes has then lost its base, so its host is ended, and the next one returns everything.
 
-Whoever looks waits, in a thread of their own. Nobody who evaluates does: a change is handed over when it is complete,
-and counts when it is taken.
+Passes block, in a thread of the caller. A change is handed over when it is complete, and counts when it is committed
+with :meth:`Generated.take`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from manglecp.mangle import Fact, Key, Predicate
+from manglecp.mangle import Acceptance, Fact, Key, Predicate, Value
 from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
 from manglecp.toolhost.dispatch import Answer, DispatchError
-from manglecp.toolhost.fact_rows import FactRows
-from manglecp.toolhost.known import Change, Known
-from manglecp.wire import Fault
+from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
 
-__all__ = ["Generated", "Host", "Looked", "Looking", "NoFacts"]
+__all__ = ["Change", "FactRows", "Generated", "Host", "Known", "Looked", "Looking", "NoFacts"]
+
+
+_NONE: Final[frozenset[Fact]] = frozenset()
+_MODULUS: Final = 1 << 128
+
+
+class Change(NamedTuple):
+    """The difference that a pass makes."""
+
+    added: tuple[Fact, ...]
+    removed: tuple[Fact, ...]
+    parts: Mapping[str, frozenset[Fact]]
+    """The parts that differ; an empty one is gone."""
+    counts: Mapping[Fact, int]
+    """By how many more, or fewer, parts a fact is given."""
+    sum: int
+
+    @property
+    def empty(self) -> bool:
+        return not (self.added or self.removed)
+
+
+class Known:
+    """The facts of one generator, by part; a fact exists as long as one part gives it.
+
+    Its version is a sum over its facts, so that it is updated incrementally and does not depend on order. It is no seal
+    against deliberate collisions.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[str, frozenset[Fact]] = {}
+        self._counts: dict[Fact, int] = {}
+        self.sum = 0
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter(self._counts)
+
+    def change(self, given: Mapping[str, Iterable[Fact]], *, whole: bool) -> Change:
+        """Return the change if these parts are given; ``whole``: and no others."""
+        parts: dict[str, frozenset[Fact]] = {}
+        counts: dict[Fact, int] = {}
+        gone = [name for name in self._parts if name not in given] if whole else []
+        for name, facts in (*given.items(), *((name, _NONE) for name in gone)):
+            before = self._parts.get(name, _NONE)
+            now = frozenset(facts)
+            if now == before:
+                continue
+            parts[name] = now
+            for fact in now - before:
+                counts[fact] = counts.get(fact, 0) + 1
+            for fact in before - now:
+                counts[fact] = counts.get(fact, 0) - 1
+        known = self._counts
+        added = tuple(fact for fact, more in counts.items() if more > 0 and fact not in known)
+        removed = tuple(fact for fact, more in counts.items() if more < 0 and known[fact] + more == 0)
+        gained = sum(map(_number, added)) - sum(map(_number, removed))
+        return Change(added, removed, parts, counts, (self.sum + gained) % _MODULUS)
+
+    def take(self, change: Change) -> None:
+        """Apply a change, which has to be the last one computed."""
+        self.sum = change.sum
+        for name, facts in change.parts.items():
+            if facts:
+                self._parts[name] = facts
+            else:
+                self._parts.pop(name, None)
+        for fact, more in change.counts.items():
+            count = self._counts.get(fact, 0) + more
+            if count:
+                self._counts[fact] = count
+            else:
+                self._counts.pop(fact, None)
+
+
+def _number(fact: Fact) -> int:
+    return int.from_bytes(hashlib.blake2b(fact.text.encode(), digest_size=16).digest(), "big")
+
+
+_SHOWN: Final = 80
+
+
+class FactRows:
+    """Parses the rows of one generator, as the declarations of their predicates require.
+
+    A row is an array of a predicate and its values, or a fact object, which may have a time. Undeclared predicates are
+    refused.
+    """
+
+    def __init__(self, predicates: Mapping[Key, Predicate], names: Collection[str]) -> None:
+        self._names = frozenset(names)
+        declared = {key: predicate for key, predicate in predicates.items() if key[0] in self._names}
+        self._schemas = Schemas(declared)
+        self._by_key: dict[Key, Schema] = {key: self._schemas.find(*key) for key in declared}
+        self._accepts = Acceptance(declared).accepts
+
+    def read(self, rows: Iterable[Any]) -> list[Fact]:
+        """Return the facts; raises :class:`Fault` at the first invalid row."""
+        by_key, accepts = self._by_key, self._accepts
+        found: list[Fact] = []
+        for row in rows:
+            if type(row) is not list:
+                found.append(self._object(row))
+                continue
+            name, *given = row
+            key = (name, len(given)) if type(name) is str else ("", 0)
+            schema = by_key.get(key)
+            if schema is None:
+                raise self._unknown(name, len(given))
+            try:
+                args = tuple(map(to_value, given, schema.shapes))
+                if not accepts(key, args):
+                    raise _misfit(schema, args)
+            except Fault as fault:
+                raise Fault(f"a fact of {name}: {fault.message}", fault.fix) from None
+            found.append(Fact(name, args))
+        return found
+
+    def _object(self, row: Any) -> Fact:
+        name = row.get("pred") if type(row) is dict else None
+        if type(name) is not str or name not in self._names:
+            raise self._unknown(name, 0)
+        try:
+            return read_fact(row, self._schemas)
+        except Fault as fault:
+            raise Fault(f"a fact of {name}: {fault.message}", fault.fix) from None
+
+    def _unknown(self, name: object, arity: int) -> Fault:
+        if type(name) is str and name in self._names:
+            arities = " or ".join(str(known) for known_as, known in sorted(self._by_key) if known_as == name)
+            return Fault(f"a fact of {name} with {arity} values; it takes {arities}")
+        shown = name[:_SHOWN] if type(name) is str else "what is no predicate"
+        return Fault(f"a fact of {shown}, which it does not declare", "name it in @facts(…)")
+
+
+def _misfit(schema: Schema, args: tuple[Value, ...]) -> Fault:
+    """Return which bound is violated: that of an argument, or of all together."""
+    for position, value in enumerate(args):
+        try:
+            schema.check(position, value)
+        except Fault as fault:
+            return fault
+    return Fault("its values do not fit together, as the Decl bounds them")
+
 
 MOST_BYTES: Final = 1 << 28
-"""Of one pass, as it travels."""
+"""Of one pass, encoded."""
 _FILE: Final = "facts.py"
 _GRACE: Final = 5.0
-"""Seconds beyond its deadline after which a piece is not waited for: dispatch answers by itself."""
+"""Seconds beyond its deadline that a piece is awaited: dispatch returns an error by itself."""
 _LONGEST_PAUSE: Final = 60.0
 _SAID: Final = 300
 
@@ -52,7 +197,7 @@ class Host(Protocol):
 
 
 class NoFacts(Exception):
-    """A pass that came to nothing. What was known before is still known."""
+    """A pass that failed. What was known before is still known."""
 
     def __init__(self, generator: str, message: str) -> None:
         super().__init__(f"{generator}: {message}")
@@ -61,7 +206,7 @@ class NoFacts(Exception):
 
 
 class Looking(NamedTuple):
-    """How far a pass is."""
+    """The progress of a pass."""
 
     generator: str
     done: int | None
@@ -73,7 +218,7 @@ class Looking(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What a pass has changed; to be handed to :meth:`Generated.take`."""
+    """The result of a pass, for :meth:`Generated.take`."""
 
     generator: str
     change: Change
@@ -81,12 +226,10 @@ class Looked(NamedTuple):
 
     @property
     def added(self) -> Sequence[Fact]:
-        """Facts that were not known before."""
         return self.change.added
 
     @property
     def removed(self) -> Sequence[Fact]:
-        """Facts that were known, and were not said again."""
         return self.change.removed
 
 
@@ -99,7 +242,7 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 class _Generator:
-    """One function: what it said, and when it is asked again."""
+    """One generator: its facts, and when it is due."""
 
     def __init__(self, said: GeneratorDescription) -> None:
         self.said = said
@@ -109,7 +252,7 @@ class _Generator:
         self.failures = 0
 
     def ended(self, began: float, *, well: bool) -> None:
-        """It rests for as long as it worked, but not after the first time: that is longer than the others."""
+        """Schedule the next pass: a pause as long as the pass took, but not after the first, which is longer."""
         now = time.monotonic()
         pause = max(self.said.every, min(now - began, _LONGEST_PAUSE) if len(self.known) else 0.0)
         self.failures = 0 if well else self.failures + 1
@@ -117,7 +260,7 @@ class _Generator:
 
 
 class Generated:
-    """The generators of a pack that is served. Threads may share it, and one looks at a time."""
+    """The generators of a pack. Thread-safe; one pass at a time."""
 
     def __init__(
         self, pack: Pack, host: Host, cache: Path | None, told: Callable[[Looking], None] | None = None
@@ -131,13 +274,13 @@ class Generated:
         self._of = {generator.name: _Generator(generator) for generator in pack.generators.values()}
 
     def close(self) -> None:
-        """Whoever looks now is told that nothing came of it."""
+        """End the host; a running pass raises :class:`NoFacts`."""
         self._host.close()
 
     # --- the first time --------------------------------------------------------------------------------------------
 
     def begin(self, predicates: Mapping[Key, Predicate]) -> list[Fact]:
-        """All facts, before anything else is known; :class:`PackError` if a generator does not give them."""
+        """Make the first passes and return all facts; raises :class:`PackError`."""
         problems = []
         for name, generator in self._of.items():
             generator.rows = FactRows(predicates, generator.said.predicates)
@@ -153,7 +296,7 @@ class Generated:
 
     @property
     def version(self) -> str:
-        """Of all that is known; the same facts have the same version, in any process."""
+        """The version of all facts; the same facts have the same version, in any process."""
         return self._version({})
 
     def _version(self, instead: Mapping[str, int]) -> str:
@@ -162,22 +305,21 @@ class Generated:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the generators, in the order of the pack."""
         return tuple(self._of)
 
     def next(self) -> tuple[str, float]:
-        """The generator that is to be asked next, and in how many seconds."""
+        """Return the next generator that is due, and in how many seconds."""
         name, generator = min(self._of.items(), key=lambda item: item[1].due)
         return name, max(generator.due - time.monotonic(), 0.0)
 
     def hurry(self) -> None:
-        """Something has happened: all are to be asked now, but for those that fail."""
+        """Make all generators due now, except failing ones."""
         for generator in self._of.values():
             if not generator.failures:
                 generator.due = 0.0
 
     def look(self, name: str) -> Looked:
-        """Make a pass; :class:`NoFacts` if nothing comes of it."""
+        """Make a pass; raises :class:`NoFacts`."""
         with self._looking:
             generator = self._of[name]
             began = time.monotonic()
@@ -194,11 +336,11 @@ class Generated:
             return Looked(name, change, self._version({name: change.sum}))
 
     def take(self, looked: Looked) -> None:
-        """The change counts from now on."""
+        """Commit a change."""
         self._of[looked.generator].known.take(looked.change)
 
     def refuse(self, looked: Looked) -> None:
-        """The change cannot be used: what was known is still known, and is compared with everything next time."""
+        """Discard a change; the next pass is compared with all that is known."""
         generator = self._of[looked.generator]
         generator.ended(time.monotonic(), well=False)
         if generator.said.changes:

@@ -41,7 +41,7 @@ _LOOKS: Final = frozenset({"(?=", "(?!", "(?<=", "(?<!"})
 
 
 def matcher(pattern: str) -> Callable[[str], object]:
-    """What finds the pattern in a text. ValueError if it does not mean the same to everybody."""
+    """Return a function that searches for the pattern. Raises ValueError if it is not portable."""
     try:
         return re.compile(_translated(pattern), re.ASCII).search
     except (re.error, OverflowError, RecursionError) as error:

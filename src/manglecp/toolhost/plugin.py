@@ -1,46 +1,180 @@
 """A plugin: a Python file or module whose actions a host serves.
 
-What is hashed is what is run: the file is read once, and those bytes are both compared with the pin and compiled. The
-pin covers that file only; what it imports is the business of whoever installed it.
+The file is read once; the same bytes are compared with the pin and compiled. The pin does not cover what it imports.
+Finding a plugin runs nothing of it. Loading runs its top level, in a host that has moved the protocol streams out of
+its reach and sandboxed itself. No bytecode is written beside the file.
 
-To find a plugin runs nothing of it. Loading runs the top level of the file, as any import does: a host does that in a
-process of its own, after it has put the protocol out of the file's reach and locked itself in. No bytecode is written
-beside the file.
-
-An action's id is made of the plugin's name and the function's: ``apply_patch`` of ``workspace.py``, of
-``workspace/actions.py`` or of ``workspace/actions/__init__.py`` is ``AID.WORKSPACE.APPLY_PATCH.v1``. An action that the
-file imports from elsewhere is not its own and is left out, unless ``__all__`` names it. External predicates and
-generators of facts are served as actions (:mod:`.external`, :mod:`.generator`).
+The id of ``apply_patch`` of ``workspace.py``, ``workspace/actions.py`` or ``workspace/actions/__init__.py`` is
+``AID.WORKSPACE.APPLY_PATCH.v1``. Imported actions are left out unless ``__all__`` names them. A tool is described when
+it is made, so that every error shows when a plugin loads.
 """
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import typing
+from collections.abc import Callable
+from hashlib import sha256
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from manglecp.toolhost.actions import Declaration, declaration, serving
+from manglecp.toolhost.context import Context, describe
+from manglecp.toolhost.conversion import DIALECT, Converter, converter, encode_value, schema
+from manglecp.toolhost.hints import Constrained, Field, HintError, Record, Shape, shape
+
+__all__ = ["Docstring", "Plugin", "PluginError", "Source", "Tool", "action_id", "find", "load", "plugin_name"]
+
+
+_HEADINGS: Final = ("Args:", "Arguments:", "Parameters:")
+_ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)")
+
+
+class Docstring:
+    """The summary of a docstring, and its ``name: text`` lines under ``Args:``."""
+
+    def __init__(self, text: str) -> None:
+        lines = text.expandtabs().splitlines()
+        start = next((number for number, line in enumerate(lines) if line.strip() in _HEADINGS), len(lines))
+        paragraphs = re.split(r"\n\s*\n", "\n".join(lines[:start]).strip(), maxsplit=1)
+        self.summary: Final = " ".join(paragraphs[0].split())
+        self.parameters: Final[dict[str, str]] = {}
+        if start < len(lines):
+            self._read(lines[start + 1 :], _depth(lines[start]))
+
+    def _read(self, lines: list[str], heading: int) -> None:
+        entries: int | None = None
+        name = ""
+        for line in filter(str.strip, lines):
+            depth = _depth(line)
+            if depth <= heading:
+                return
+            entries = depth if entries is None else entries
+            said = line.strip()
+            if depth > entries:
+                if name:
+                    self.parameters[name] = f"{self.parameters[name]} {said}".strip()
+                continue
+            found = _ENTRY.match(said)
+            name = found[1] if found is not None else ""
+            if found is not None:
+                self.parameters[name] = found[2].strip()
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+_VARIADIC: Final = 0x04 | 0x08
+_GENERATOR: Final = 0x20 | 0x200
+
+
+class Tool:
+    """One action of a plugin, with its converter and descriptor."""
+
+    def __init__(self, aid: str, function: Callable[..., Any], said: Declaration) -> None:
+        self.aid: Final = aid
+        self.name: Final[str] = function.__name__
+        self.function: Final = function
+        self.said: Final = said
+        self._described: Final = Docstring(function.__doc__ or "")
+        signature = _signed(function)
+        code = signature.__code__
+        if code.co_flags & _VARIADIC or code.co_posonlyargcount:
+            raise HintError(f"{self.name}: a parameter without a name cannot be given in JSON")
+        if getattr(function, "__code__", code).co_flags & _GENERATOR:
+            raise HintError(f"{self.name}: an action returns one result; a generator has none")
+        hints = typing.get_type_hints(signature, include_extras=True)
+        returns = hints.pop("return", Any)
+        self.defaults: Final = _defaults(signature)
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        contexts = [name for name in names if hints.get(name) is Context]
+        if len(contexts) > 1:
+            raise HintError(f"{self.name}: there is one Context for a call, not {len(contexts)}")
+        self.context: Final = contexts[0] if contexts else None
+        fields = tuple(self._field(name, hints) for name in names if name not in contexts)
+        inputs = Record(fields, dict)
+        self.convert: Final[Converter] = converter(inputs)
+        self._descriptor: Final = self._describe(schema(inputs), schema(shape(returns)))
+        encode_value(self._descriptor)
+
+    def _field(self, name: str, hints: dict[str, Any]) -> Field:
+        if name not in hints:
+            raise HintError(f"{self.name}: the parameter {name!r} has no type hint")
+        read: Shape = shape(hints[name])
+        text = self._described.parameters.get(name)
+        if text is not None and not (isinstance(read, Constrained) and "description" in read.keywords):
+            read = Constrained(read, {"description": text})
+        return Field(name, read, name not in self.defaults, name)
+
+    def descriptor(self) -> dict[str, Any]:
+        return self._descriptor
+
+    def _describe(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
+        said = self.said
+        for name in inputs["properties"].keys() & self.defaults.keys():
+            try:
+                inputs["properties"][name]["default"] = json.loads(encode_value(self.defaults[name]))
+            except (TypeError, ValueError):  # nothing that a caller could give
+                continue
+        return {
+            "aid": self.aid,
+            "name": self.name,
+            "deterministic": said.deterministic,
+            "tags": list(said.tags),
+            "side_effects": list(said.effects) or ["none"],
+            "replay_inputs": list(said.replay_inputs),
+            "description": self._described.summary,
+            "inputs_schema": {"$schema": DIALECT, **inputs},
+            "outputs_schema": {"$schema": DIALECT, **outputs},
+            "tier": said.tier,
+            "capabilities": {"spawn": list(said.spawn)},
+            "reversible": said.reversible,
+            "idempotent": said.idempotent,
+            "mutates": said.mutates,
+            "timeout": said.timeout,
+            **({} if said.external is None else {"external": said.external}),
+            **({} if said.generator is None else {"generator": said.generator}),
+        }
+
+
+def _signed(function: Any) -> Any:
+    """Return the function that a decorator wraps: its parameters count, not ``*args``."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    if not hasattr(function, "__code__"):
+        raise HintError(f"{function!r} is not a plain function")
+    return function
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    code = function.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    given = function.__defaults__ or ()
+    return {
+        **dict(zip(positional[len(positional) - len(given) :], given, strict=True)),
+        **(function.__kwdefaults__ or {}),
+    }
+
 
 # pathlib would take a tenth of the time in which a worker has to start:
 # ruff: noqa: PTH113, PTH119, PTH120, PTH122, PTH123
 
-from __future__ import annotations
-
-import os
-import re
-import sys
-from types import ModuleType
-from typing import Final, NamedTuple
-
-from manglecp.toolhost.action_decorator import declaration, serving
-from manglecp.toolhost.describing import describe
-from manglecp.toolhost.tool import Tool
-
-__all__ = ["Plugin", "PluginError", "Source", "action_id", "find", "load", "plugin_name"]
 
 NAMELESS: Final = frozenset({"actions", "__init__"})
-"""Files that are called after their folder."""
+"""Files that are named after their folder."""
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class PluginError(Exception):
-    """A plugin that cannot be served, and why."""
+    """A plugin that cannot be served."""
 
 
 class Plugin:
-    """The tools of a loaded plugin, by action id and in its order."""
+    """The tools of a loaded plugin, sorted by action id."""
 
     def __init__(self, source: bytes, tools: dict[str, Tool]) -> None:
         self._source = source
@@ -48,17 +182,15 @@ class Plugin:
 
     @property
     def sha256(self) -> str:
-        """The hash of what was loaded, to pin it by."""
-        return _sha256(self._source)
+        return sha256(self._source).hexdigest()
 
 
 class Source(NamedTuple):
-    """A plugin that was found and read, and of which nothing has run yet."""
+    """A plugin that was found and read; nothing of it has run."""
 
     where: str
     path: str
     module: str
-    """What its module is called while it runs."""
     root: str
     """The folder that its imports begin in: its own or, if it was named as a module, that of its outermost package."""
     content: bytes
@@ -78,7 +210,7 @@ def find(where: str, pin: str | None = None) -> Source:
 
 
 def load(plugin: str | Source) -> Plugin:
-    """Run the top level of a plugin and take its actions."""
+    """Run the top level of a plugin and collect its actions."""
     source = find(plugin) if isinstance(plugin, str) else plugin
     folder, file_name = os.path.split(source.path)
     if source.root not in sys.path:
@@ -98,7 +230,7 @@ def load(plugin: str | Source) -> Plugin:
 
 
 def _place(module: ModuleType, folder: str | None) -> None:
-    """Say where relative imports begin; ``folder`` is that of a package."""
+    """Set where relative imports begin; ``folder`` is that of a package."""
     spec = type(os.__spec__)(module.__name__, None, origin=module.__file__, is_package=folder is not None)
     if folder is not None:
         spec.submodule_search_locations = module.__path__ = [folder]
@@ -107,7 +239,7 @@ def _place(module: ModuleType, folder: str | None) -> None:
 
 
 def plugin_name(path: str) -> str:
-    """What a plugin is called: its file, or the folder that it is named after."""
+    """Return the name of a plugin: its file, or the folder that it is named after."""
     folder, file_name = os.path.split(path)
     name = os.path.splitext(file_name)[0]
     while name in NAMELESS and folder not in ("", "/"):
@@ -116,7 +248,7 @@ def plugin_name(path: str) -> str:
 
 
 def action_id(plugin: str, function: str, version: int) -> str:
-    """``AID.<PLUGIN>.<FUNCTION>.v<N>``, in the letters that ids have."""
+    """Return ``AID.<PLUGIN>.<FUNCTION>.v<N>``."""
     return f"AID.{_part(plugin)}.{_part(function)}.v{version}"
 
 
@@ -126,7 +258,7 @@ def _part(name: str) -> str:
 
 
 def _locate(where: str) -> tuple[str, str, str]:
-    """The path of a plugin, the name of its module, and the folder that its imports begin in."""
+    """Return the path of a plugin, the name of its module, and the folder that its imports begin in."""
     if os.path.isfile(where):
         path = os.path.realpath(where)
         stem = os.path.splitext(os.path.basename(path))[0]
@@ -144,7 +276,7 @@ def _locate(where: str) -> tuple[str, str, str]:
 
 
 def _path_of_module(name: str) -> str | None:
-    """Where a module lies. Unlike the standard library's `find_spec`, this runs nothing of the packages around it."""
+    """Return the path of a module. Unlike ``find_spec``, this runs nothing of its packages."""
     folders: list[str] | None = None
     within = ""
     for part in name.split("."):
@@ -171,15 +303,9 @@ def _import_package_of(module: str) -> None:
 
 
 def _compare(source: bytes, pin: str) -> None:
-    found = _sha256(source)
+    found = sha256(source).hexdigest()
     if found != pin.removeprefix("sha256:").lower():
         raise PluginError(f"plugin hash mismatch: expected {pin}, found sha256:{found}")
-
-
-def _sha256(source: bytes) -> str:
-    from hashlib import sha256  # OpenSSL takes its time to load, and most hosts compare nothing
-
-    return sha256(source).hexdigest()
 
 
 def _tools(module: ModuleType, name: str) -> dict[str, Tool]:

@@ -20,9 +20,8 @@ works on such a copy, and what it leaves there is copied again (:func:`own_slots
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
-
-from manglecp.toolhost.hashing import hex_digest
 
 __all__ = [
     "SLOTS",
@@ -49,11 +48,11 @@ _LARGEST: Final = 2**63 - 1
 
 
 class StateError(ValueError):
-    """A state on the wire that says nothing we could take without guessing."""
+    """An invalid state on the wire."""
 
 
 class Drift(StateError):
-    """A delta to a base that we do not hold."""
+    """A delta to another base than the one held here."""
 
     def __init__(self, expected: str, held: str) -> None:
         super().__init__(f"the delta is to the state {expected}, but the state here is {held}")
@@ -62,7 +61,7 @@ class Drift(StateError):
 
 
 class Artifact(NamedTuple):
-    """What a slot holds. ``size_bytes`` is whatever its writer measured: upstream counts matches with it, too."""
+    """The content of a slot. ``size_bytes`` is whatever its writer measured; upstream also counts matches with it."""
 
     type: str = ""
     provenance: str = ""
@@ -74,14 +73,14 @@ Slots: TypeAlias = dict[int, Artifact]
 
 
 def full_state(slots: Mapping[int, Artifact]) -> dict[str, Any]:
-    """The whole state, as it travels."""
+    """Return the wire form of the whole state."""
     return {"slots": _emit(slots)}
 
 
 def state_delta(
     before: Mapping[int, Artifact], after: Mapping[int, Artifact], *, name_base: bool = False
 ) -> dict[str, Any]:
-    """What has to be done to ``before`` to make ``after`` of it. ``name_base`` lets the receiver detect drift."""
+    """Return the wire form of the change from ``before`` to ``after``. ``name_base`` lets the receiver detect drift."""
     changed = {slot: artifact for slot, artifact in after.items() if slot not in before or before[slot] != artifact}
     document: dict[str, Any] = {
         "delta": True,
@@ -94,7 +93,7 @@ def state_delta(
 
 
 def own_slots(lent: Mapping[int, Artifact]) -> Slots:
-    """A copy of slots that somebody else may still write to, if they are a state that can be emitted."""
+    """Return a validated copy of slots that other code may still write to; raises :class:`StateError`."""
     copied = dict(lent)  # at once: a thread of the tool may write while we look
     for slot, artifact in copied.items():
         _check(slot, artifact)
@@ -102,7 +101,7 @@ def own_slots(lent: Mapping[int, Artifact]) -> Slots:
 
 
 def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
-    """The state after receiving ``document`` where ``base`` is held. What is no object says nothing."""
+    """Return the state after receiving ``document`` where ``base`` is held. What is no object changes nothing."""
     if not isinstance(document, dict):
         return dict(base)
     is_delta = document.get("delta")
@@ -122,17 +121,17 @@ def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
 
 
 def digest_state(slots: Mapping[int, Artifact]) -> str:
-    """SHA-256 of the canonical text, in hexadecimal."""
-    return hex_digest(_canonical(slots))
+    """Return the SHA-256 of the canonical text, in hexadecimal."""
+    return sha256(_canonical(slots)).hexdigest()
 
 
 def digest_state_fast(slots: Mapping[int, Artifact]) -> str:
-    """FNV-1a of the canonical text, with upstream's basis."""
+    """Return the FNV-1a of the canonical text, with upstream's basis."""
     return fnv1a64(_canonical(slots))
 
 
 def fnv1a64(data: bytes) -> str:
-    """FNV-1a with upstream's basis, as 16 hexadecimal digits."""
+    """Return FNV-1a with upstream's basis, as 16 hexadecimal digits."""
     value = _FNV_BASIS
     for byte in data:
         value = ((value ^ byte) * _FNV_PRIME) & _MASK_64
@@ -144,7 +143,7 @@ def _canonical(slots: Mapping[int, Artifact]) -> bytes:
     parts = []
     for slot in sorted(slots):
         artifact = slots[slot]
-        content = hex_digest(artifact.content_json.encode("utf-8", "surrogatepass"))
+        content = sha256(artifact.content_json.encode("utf-8", "surrogatepass")).hexdigest()
         parts.append(f"{slot}:{artifact.type}:{artifact.provenance}:{artifact.size_bytes}:{content}|")
     return "".join(parts).encode("utf-8", "surrogatepass")
 
@@ -164,7 +163,7 @@ def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:
 
 
 def _check(slot: object, artifact: object) -> None:
-    """Exact types only: what a subclass does when it is compared or written is not known."""
+    """Require exact types: a subclass could behave differently when compared or written."""
     if type(slot) is not int or not 0 <= slot < SLOTS:
         raise StateError(f"{slot!r:.40} is no slot; slots are 0 to {SLOTS - 1}")
     if type(artifact) is not Artifact:

@@ -188,7 +188,7 @@ PLUGIN = '''
 import os
 import time
 
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 
 
 @action(effects=["filesystem"])

@@ -29,7 +29,7 @@ import os
 import time
 from typing import Literal
 
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 from manglecp.toolhost.context import Context
 from manglecp.toolhost.state import Artifact
 
@@ -72,7 +72,7 @@ def doze(seconds: float) -> None:
 NUMBERS = '''
 import os
 
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 from manglecp.toolhost.context import Context
 from manglecp.toolhost.state import Artifact
 

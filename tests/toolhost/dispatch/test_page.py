@@ -12,7 +12,7 @@ from tests.toolhost.sandbox.confined import require
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "toolhost.md"
 PLUGIN = '''
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 
 
 @action(effects=["none"])

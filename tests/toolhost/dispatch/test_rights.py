@@ -20,7 +20,7 @@ from tests.toolhost.rights import authorised, closed, requested, right_to
 
 REFUSED = ("tool_error", "lease_refused")
 PLUGIN = '''
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 
 
 @action(effects=["filesystem"])

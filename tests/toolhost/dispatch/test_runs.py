@@ -18,7 +18,7 @@ from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_l
 from tests.toolhost.rights import authorised
 
 PLUGIN = '''
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 from manglecp.toolhost.context import Context
 from manglecp.toolhost.state import Artifact
 

@@ -18,7 +18,7 @@ from tests.toolhost.rights import authorised
 PLUGIN = '''
 import os
 
-from manglecp.toolhost.action_decorator import action
+from manglecp.toolhost.actions import action
 
 
 @action(effects=["none"])

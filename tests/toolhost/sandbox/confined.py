@@ -31,9 +31,11 @@ def staged() -> Path:
     """Copies of the toolhost and of the attackers that everybody can read; the repository may be closed to others."""
     folder = Path(tempfile.mkdtemp(prefix="manglecp-staged-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    room = folder / "manglecp" / "toolhost"
-    shutil.copytree(PACKAGE / "toolhost", room, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(PACKAGE / "__init__.py", folder / "manglecp")
+    for package in ("base", "toolhost"):
+        copy = folder / "manglecp" / package
+        shutil.copytree(PACKAGE / package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("__init__.py", "__init__.pyi"):
+        shutil.copy(PACKAGE / file, folder / "manglecp")
     for script in ("assault.py", "attacks.py"):
         shutil.copy(HERE / script, folder)
     for python in dict.fromkeys(each.python for each in identities()):  # compiled once, not at each of many starts

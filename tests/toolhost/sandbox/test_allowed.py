@@ -19,7 +19,7 @@ assert sorted(results) == list(range(8))
 """,
     "late imports": """
 import decimal, email.message, sqlite3, ssl, unittest, xml.etree.ElementTree, zoneinfo
-import manglecp.toolhost.sandbox.programs
+import manglecp.toolhost.sandbox.landlock
 sqlite3.connect(":memory:").execute("select 1")
 """,
     "an event loop": """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.sandbox.syscalls import number
+from manglecp.toolhost.sandbox.kernel import number
 
 from .confined import NOBODY, SYSTEM_PYTHON, Identity, identities, require, staged
 from .hosted import HONEST, aid, argv, called, folder_of, host, listed, plugin, request

@@ -182,7 +182,7 @@ ALONE: dict[str, tuple[str, str]] = {
         "os.fork()",
     ),
     "the limits": (
-        "limits.limit_resources(policy.Policy(memory=1 << 28))",
+        "privileges.limit_resources(policy.Policy(memory=1 << 28))",
         "bytearray(1 << 29)",
     ),
 }
@@ -207,7 +207,7 @@ def test_each_wall_stands_alone(wall: str, workspace: str, identity: Identity) -
         os.chown(file, identity.uid, identity.uid)
     code = f"""
 import os
-from manglecp.toolhost.sandbox import landlock, limits, namespaces, policy, privileges, seccomp
+from manglecp.toolhost.sandbox import landlock, namespaces, policy, privileges, seccomp
 FILE = {str(file)!r}
 {build}
 {attack}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from manglecp.toolhost.sandbox import Profile
+from manglecp.toolhost.sandbox.kernel import NEWEST, audit_architecture, number
+from manglecp.toolhost.sandbox.landlock import executed_by
 from manglecp.toolhost.sandbox.policy import Unsupported
-from manglecp.toolhost.sandbox.programs import executed_by
 from manglecp.toolhost.sandbox.seccomp import program
-from manglecp.toolhost.sandbox.syscalls import NEWEST, audit_architecture, number
 
 MACHINES = ("x86_64", "aarch64")
 PID = 4242

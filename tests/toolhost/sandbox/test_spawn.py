@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from manglecp.toolhost.sandbox import Policy
-from manglecp.toolhost.sandbox.programs import executed_by
+from manglecp.toolhost.sandbox.landlock import executed_by
 
 from .confined import NOBODY, Identity, Outcome, identities, require, run
 

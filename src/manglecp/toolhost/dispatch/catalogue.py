@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.toolhost.actions import DANGEROUS, lease_tier
 from manglecp.toolhost.canonical import unique
 from manglecp.toolhost.dispatch.launch import (
     DEFAULT_TIMEOUT,
@@ -34,8 +36,6 @@ from manglecp.toolhost.dispatch.launch import (
 )
 from manglecp.toolhost.dispatch.messages import Call, DispatchError, failure, is_failure
 from manglecp.toolhost.dispatch.responses import MAX_OUTPUT
-from manglecp.toolhost.effects import DANGEROUS, lease_tier
-from manglecp.toolhost.hashing import hex_digest
 from manglecp.toolhost.plugin import PluginError, Source, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
 from manglecp.toolhost.state import Artifact
@@ -270,7 +270,7 @@ async def list_plugin(
         source = find(plugin)
     except PluginError as error:
         return failure("", "tool_error", f"plugin {plugin}: {error}")
-    sha256 = hex_digest(source.content)
+    sha256 = hashlib.sha256(source.content).hexdigest()
     command = HostCommand.for_plugin(
         plugin, environ, sha256=sha256, sandbox=sandbox, readable=readable, user=user, degrade=degrade
     ).listing()

@@ -12,14 +12,14 @@ applied to the state that was sent, with one exception: upstream answers a repea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypedDict, TypeGuard, get_args
 
 import msgspec
 
 from manglecp.base.ids import random_id
+from manglecp.toolhost.actions import DANGEROUS, SAFE
 from manglecp.toolhost.dispatch.launch import MAX_TIMEOUT, is_timeout
-from manglecp.toolhost.effects import DANGEROUS, SAFE
-from manglecp.toolhost.hashing import hex_digest
 from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _scoped(identity: str, aid: str, key: str) -> str:
 
     The parts are a JSON array, so that no two triples have the same text.
     """
-    return hex_digest(_encoder.encode((identity, aid, key)))
+    return sha256(_encoder.encode((identity, aid, key))).hexdigest()
 
 
 def decode(line: bytes) -> dict[str, Any]:

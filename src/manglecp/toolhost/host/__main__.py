@@ -14,18 +14,12 @@ import os
 import sys
 from typing import Any, Final, NoReturn
 
-from manglecp.toolhost.context import SETTINGS, Reports
-from manglecp.toolhost.describing import describe, trace
+from manglecp.toolhost.context import SETTINGS, Reports, describe, trace
 from manglecp.toolhost.host.arguments import USAGE, Arguments, Usage, read
-from manglecp.toolhost.host.cache import Cache
-from manglecp.toolhost.host.confinement import ConfinementError, confine
-from manglecp.toolhost.host.execution import Worker
-from manglecp.toolhost.host.gate import Gate, enforced
+from manglecp.toolhost.host.confinement import ConfinementError, compile_all_below, confine, die_with
+from manglecp.toolhost.host.execution import Signals, Worker, default_interrupt
 from manglecp.toolhost.host.messages import MAX_ANSWER, OVERSIZE, encode, oversize, parse, refusal
-from manglecp.toolhost.host.parent import die_with
-from manglecp.toolhost.host.session import Session
-from manglecp.toolhost.host.signals import Signals, default_interrupt
-from manglecp.toolhost.host.sources import compile_all_below
+from manglecp.toolhost.host.session import Cache, Gate, Session, enforced
 from manglecp.toolhost.host.streams import Lost, Oversize, Streams, out_of_the_way, standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
@@ -35,7 +29,7 @@ _KEY_SIZE: Final = 32
 
 
 def main(argv: list[str]) -> int:
-    """Do what the command line says; the exit status."""
+    """Run the command line; return the exit status."""
     standard_descriptors()
     default_interrupt()
     try:
@@ -56,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 
 def _settings() -> dict[str, str]:
-    """What whoever started the host wants its actions to know. What they start in turn does not inherit it."""
+    """Return the settings of the pack. They are removed from the environment, so that children do not inherit them."""
     given = parse(os.environb.pop(SETTINGS.encode(), b"{}"))
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
         raise ValueError(f"{SETTINGS} is no object of texts")
@@ -162,7 +156,7 @@ def _encoded(answer: dict[str, Any], session: Session) -> bytes:
 
 
 def _end(status: int) -> NoReturn:
-    """Leave at once: a client waits 50 ms, and threads or exit handlers of a plugin may wait for ever."""
+    """Exit at once: a client waits 50 ms, and threads or exit handlers of a plugin may block."""
     os._exit(status)
 
 

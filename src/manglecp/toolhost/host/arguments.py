@@ -34,11 +34,11 @@ _STANDARD_ERROR: Final = 2
 
 
 class Usage(Exception):
-    """A command line that says nothing."""
+    """An invalid command line."""
 
 
 class Confinement(NamedTuple):
-    """What the sandbox leaves to this host. Paths are absolute."""
+    """The sandbox options. Paths are absolute."""
 
     profile: Profile
     workspace: tuple[str, ...]
@@ -47,11 +47,11 @@ class Confinement(NamedTuple):
     user: tuple[int, int] | None
     degrade: bool
     limits: tuple[tuple[str, int], ...] = ()
-    """Fields of the sandbox's policy, and what they are instead."""
+    """Overrides of fields of the sandbox policy."""
 
 
 class Arguments(NamedTuple):
-    """What the command line says."""
+    """The parsed command line."""
 
     positions: list[str]
     sha256: str | None
@@ -60,11 +60,10 @@ class Arguments(NamedTuple):
     pipe_leases: bool
     confinement: Confinement
     parent: int | None = None
-    """Whom this host must not outlive."""
 
 
 def read(argv: list[str]) -> Arguments:
-    """Read the command line, and the key that it leads to; :class:`Usage` if it makes no sense."""
+    """Parse the command line and read the lease key; raises :class:`Usage`."""
     positions: list[str] = []
     given: dict[str, list[str]] = {}
     rest = iter(argv)
@@ -161,9 +160,9 @@ def _descriptor(given: dict[str, list[str]], option: str) -> int | None:
 
 
 def _key(descriptor: int | None) -> bytes | None:
-    """The key of the leases. It is read before any code of the plugin runs, and can be read only once.
+    """Read the lease key, before any code of the plugin runs.
 
-    Whoever writes it may keep his end open; a byte too many that is there already is seen.
+    The writer may keep its end open; surplus bytes are detected if they are there already.
     """
     if descriptor is None:
         return None

@@ -1,24 +1,86 @@
-"""A host locks itself in, after its plugin was found and before anything of it runs.
+"""What a host does to itself after its plugin was found and before it runs: parent death signal, sources, sandbox.
 
-What the plugin is left with beside the interpreter: its own folder to read, and the workspaces. A folder that is not
-its own, such as `/tmp` or somebody's home, is not opened because a plugin lies in it; of that it can read its file. The
-first workspace is also where it works and keeps its temporary files; without one it can write nothing, and `tempfile`
-says so.
+The plugin is left with the interpreter, its own folder to read, and the workspaces. Of a shared folder, such as
+``/tmp`` or a home, it can read its own file only. It works in the first workspace and keeps its temporary files there.
 
-A host leads its process group before it is locked in, for nobody can leave the group afterwards and whoever ends the
-host ends the group.
+A host leads its process group before it is sandboxed, for no process can leave the group afterwards, and dispatch kills
+the group.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
+from types import CodeType
 from typing import Any, Final
 
 from manglecp.toolhost.host.arguments import Confinement
 from manglecp.toolhost.plugin import Source
 
-__all__ = ["ConfinementError", "confine"]
+__all__ = ["ConfinementError", "compile_all_below", "confine", "die_with"]
+
+
+_PR_SET_PDEATHSIG: Final = 1
+_SIGKILL: Final = 9
+
+
+def die_with(parent: int) -> None:
+    """Set the parent death signal; exit at once if the parent is gone already.
+
+    The host does it itself: a ``preexec_fn`` in the parent would mean a slow fork.
+    """
+    import ctypes  # takes its time to load, and a host that was started by hand does without
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the host cannot be bound to its parent")
+    if os.getppid() != parent:  # it ended before the kernel knew
+        os._exit(1)
+
+
+class _Compiling(SourceFileLoader):
+    """Loads a source file and ignores its bytecode."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def compile_all_below(folder: str) -> None:
+    """Make every later import from that folder compile from source.
+
+    Bytecode in ``__pycache__`` is covered by no digest, so whoever can write there could run unseen code. The
+    interpreter's own libraries may lie in there too, and keep their bytecode. Nothing is imported from folders that the
+    digest of a pack leaves out.
+    """
+    beginning = _beginning(folder)
+    libraries = tuple(path for path in map(_beginning, sys.path) if path.startswith(beginning) and path != beginning)
+
+    def concerns(path: str) -> bool:
+        return _beginning(path).startswith(beginning) and not _beginning(path).startswith(libraries)
+
+    def hook(path: str) -> FileFinder:
+        if not concerns(path):
+            raise ImportError(path)
+        if _is_apart(path[len(beginning) :]):
+            return FileFinder(path)  # which finds nothing
+        return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_Compiling, SOURCE_SUFFIXES))
+
+    sys.path_hooks.insert(0, hook)
+    for path in list(filter(concerns, sys.path_importer_cache)):
+        del sys.path_importer_cache[path]
+
+
+def _is_apart(path: str) -> bool:
+    """Return whether a folder belongs to tools and not to the pack, see :mod:`manglecp.pack.folder`."""
+    return any(part in ("__pycache__", "node_modules") or part.startswith(".") for part in path.split("/"))
+
+
+def _beginning(folder: str) -> str:
+    return f"{folder.rstrip('/')}/"
+
 
 # What lies directly in one of these is the system's, everybody's or somebody's.
 _DIVIDED: Final = ("", "/dev", "/home", "/run", "/usr", "/usr/local", "/var")
@@ -26,7 +88,7 @@ _WORLD_WRITABLE: Final = 0o002
 
 
 class ConfinementError(Exception):
-    """The host cannot be locked in as it was told to. It must not go on: what it has given up it cannot get back."""
+    """The host cannot be sandboxed as asked. It must exit: what it has given up it cannot get back."""
 
     def __init__(self, reason: str, manifest: dict[str, Any]) -> None:
         super().__init__(reason)
@@ -34,7 +96,7 @@ class ConfinementError(Exception):
 
 
 def confine(asked: Confinement, source: Source) -> dict[str, Any]:
-    """Lock this process in; what a listing says about it."""
+    """Sandbox this process; return the manifest for the listing."""
     if asked.profile == "none":
         return _manifest("none")
     from manglecp.toolhost.sandbox import Policy, SandboxUnavailable, apply
@@ -63,7 +125,7 @@ def confine(asked: Confinement, source: Source) -> dict[str, Any]:
 
 
 def _code(source: Source) -> tuple[str, ...]:
-    """What belongs to the plugin: its folder, or its file and the package that it is."""
+    """Return what belongs to the plugin: its folder, or its file and its package."""
     if not _is_shared(source.root):
         return (source.root,)
     folder, _, name = source.path.rpartition("/")
@@ -75,7 +137,7 @@ def _code(source: Source) -> tuple[str, ...]:
 
 
 def _is_shared(folder: str) -> bool:
-    """Whether others keep something there: a folder of the system, of all users, or a home."""
+    """Return whether a folder is the system's, world-writable, or a home."""
     home = os.path.realpath(os.environ.get("HOME") or "/")
     if folder.rpartition("/")[0] in _DIVIDED or f"{home}/".startswith(f"{folder.rstrip('/')}/"):
         return True
@@ -87,7 +149,7 @@ def _manifest(profile: str, active: tuple[str, ...] = (), missing: dict[Any, str
 
 
 def _check_interpreter(manifest: dict[str, Any]) -> None:
-    """Whoever we have become, the plugin will want to import something."""
+    """Check that the plugin will be able to import."""
     for folder in (os.__file__.rpartition("/")[0], __file__.rpartition("/")[0]):
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ConfinementError(
@@ -98,7 +160,7 @@ def _check_interpreter(manifest: dict[str, Any]) -> None:
 
 
 def _is_open(folder: str) -> bool:
-    """Whether imports can look there. In a closed folder they would trip over what they remember of it."""
+    """Return whether imports can search this folder. In a closed one the import caches would raise."""
     try:
         os.scandir(folder or ".").close()
     except PermissionError:

@@ -1,40 +1,100 @@
-"""One call of one action: its input converted, its slots lent, its outcome caught.
+"""One call of one action: its input converted, its slots copied, its outcome caught.
 
-Whatever an action does, the host lives on: every exception, ``SystemExit`` too, becomes ``TOOL_ERROR``, and where it
-came from is told on standard error. An action works on a copy of the slots, and a copy of that counts if it succeeds.
+Whatever an action does, the host survives: every exception, ``SystemExit`` too, becomes ``TOOL_ERROR`` with its
+traceback on standard error. An action works on a copy of the slots, which counts if it succeeds.
 
-Nothing of a call reaches into the next one: each has its own context variables, tasks that it leaves behind are
-cancelled, timers stopped, and signal handlers put back. A child that an action forked ends where the action does.
+No call affects the next: each has its own context variables, tasks that it leaves behind are cancelled, timers stopped
+and signal handlers restored. A child that an action forked ends where the action does.
 """
 
 from __future__ import annotations
 
 import os
+from _operator import is_
 from collections.abc import Awaitable, Mapping
 from contextvars import Context as Variables, copy_context
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from manglecp.toolhost.context import Context, Reports
-from manglecp.toolhost.conversion import ConversionError
-from manglecp.toolhost.describing import describe, trace
+from manglecp.toolhost.context import Context, Reports, describe, trace
+from manglecp.toolhost.conversion import ConversionError, encode_value
 from manglecp.toolhost.host.messages import parse
-from manglecp.toolhost.host.signals import Signals
-from manglecp.toolhost.plain import encode_value
+from manglecp.toolhost.plugin import Tool
 from manglecp.toolhost.state import Slots, own_slots
-from manglecp.toolhost.tool import Tool
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["InvalidInput", "Outcome", "Worker"]
+__all__ = ["InvalidInput", "Outcome", "Signals", "Worker", "default_interrupt"]
+
+
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # what the module of the standard library is made of, without its enums
+
+
+_NUMBERS: Final = range(1, 32)
+_TERMINATING: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+_TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+def default_interrupt() -> None:
+    """Let SIGINT end the host, unless the parent had it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Signals:
+    """Signal handlers and timers as they were after the plugin was loaded; restored after each call.
+
+    Handlers of the plugin's top level are active during calls only: in between, their signals are blocked, except those
+    that end a process, which have their default action.
+    """
+
+    def __init__(self) -> None:
+        handled = {number: handler for number in _NUMBERS if callable(handler := signal.getsignal(number))}
+        self._ending: Final = {number: handled.pop(number) for number in _TERMINATING if number in handled}
+        self._waiting: Final = list(handled)
+        for number in self._ending:
+            signal.signal(number, signal.SIG_DFL)
+        self._handlers: Final = _handlers()
+        self.put_back()
+
+    def lend(self) -> None:
+        """Activate the plugin's handlers for a call. Exceptions of pending signals are logged."""
+        for number, handler in self._ending.items():
+            signal.signal(number, handler)
+        if self._waiting:
+            try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, self._waiting)
+            except BaseException as error:
+                trace(error)
+
+    def put_back(self) -> None:
+        """Restore handlers and stop timers."""
+        if self._waiting:
+            signal.pthread_sigmask(signal.SIG_BLOCK, self._waiting)
+        for timer in _TIMERS:
+            signal.setitimer(timer, 0)
+        now = _handlers()
+        if all(map(is_, self._handlers, now)):  # the usual case, after each call: not one step of it is Python's
+            return
+        for number, before, after in zip(_NUMBERS, self._handlers, now, strict=True):
+            if after is not before and before is not None:  # None: not Python's to set
+                signal.signal(number, before)
+
+
+def _handlers() -> list[Any]:
+    return list(map(signal.getsignal, _NUMBERS))
+
 
 _CANCELLING: Final = 1.0
-"""Seconds that tasks have to end after they were cancelled."""
+"""Seconds that cancelled tasks have to end."""
 
 
 class InvalidInput(Exception):
-    """Input that the action does not take. It was not called."""
+    """Input that the action does not accept. It was not called."""
 
 
 class Outcome(NamedTuple):
@@ -45,11 +105,11 @@ class Outcome(NamedTuple):
     error: str
     slots: Slots
     returned: bool = False
-    """Of an error: the action itself ended well, and what it returned cannot be told."""
+    """Of an error: the action itself ended well, and its result cannot be encoded."""
 
 
 class Worker:
-    """Runs actions, one after the other. Those that are async share one event loop, made when the first comes."""
+    """Runs actions, one after the other. Async ones share one event loop, made for the first."""
 
     def __init__(
         self, reports: Reports, signals: Signals | None = None, settings: Mapping[str, str] = MappingProxyType({})
@@ -61,7 +121,7 @@ class Worker:
         self._process: Final = os.getpid()
 
     def call(self, tool: Tool, input_json: str, slots: Slots, call: Mapping[str, object]) -> Outcome:
-        """The outcome of one call; :class:`InvalidInput` if there was none."""
+        """Run one call; raises :class:`InvalidInput` if it was not run."""
         try:
             arguments = tool.convert(parse(input_json))
         except ConversionError as error:
@@ -108,7 +168,7 @@ class Worker:
             self._cancel_rest(self._runner)
 
     def _cancel_rest(self, runner: asyncio.Runner) -> None:
-        """End what the action has left running. A task that will not end takes its loop with it."""
+        """Cancel the tasks that an action left running. A task that does not end takes its loop with it."""
         import asyncio
 
         loop = runner.get_loop()
@@ -131,7 +191,7 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 
 
 def _end_child(error: BaseException | None) -> NoReturn:
-    """Leave a process that an action forked and let run on, as an interpreter would."""
+    """Exit a process that an action forked and let run on, as an interpreter would."""
     if isinstance(error, SystemExit):
         os._exit(error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None))
     if error is not None:

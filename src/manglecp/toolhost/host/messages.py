@@ -14,7 +14,6 @@ import json
 from typing import Any, Final, NoReturn
 
 from manglecp.toolhost.canonical import unique
-from manglecp.toolhost.short_json import reader, writer
 
 __all__ = [
     "MAX_ANSWER",
@@ -37,21 +36,21 @@ OVERSIZE: Final = "stdin exceeds 10MB limit"
 
 
 class RequestError(ValueError):
-    """A request that is JSON and still makes no sense."""
+    """Valid JSON that is no valid request."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_decode: Final = reader(parse_constant=_refuse_constant, object_pairs_hook=unique)
-_encode: Final = writer(ensure_ascii=False)
-_escape: Final = writer()
+_decode: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=unique).decode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
+_escape: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _canonical: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
 
 def parse(data: bytes | str) -> Any:
-    """One JSON value; ValueError if it is anything else, however deep or long."""
+    """Return one JSON value; raises ValueError for anything else, however deep or long."""
     try:
         return _decode(data if isinstance(data, str) else data.decode())
     except RecursionError as error:
@@ -59,7 +58,7 @@ def parse(data: bytes | str) -> Any:
 
 
 def encode(answer: dict[str, Any]) -> bytes:
-    """An answer, without a newline."""
+    """Return an answer as bytes, without a newline."""
     try:
         return _encode(answer).encode()
     except UnicodeEncodeError:
@@ -67,18 +66,18 @@ def encode(answer: dict[str, Any]) -> bytes:
 
 
 def oversize(answer: dict[str, Any], size: int) -> dict[str, Any]:
-    """What is said instead of an answer of so many bytes."""
+    """Return the error in place of an answer of so many bytes."""
     reason = f"the answer has {size} bytes; {MAX_ANSWER} are allowed"
     return named(refusal("oversize", status="TOOL_ERROR", reason=reason), answer)
 
 
 def refusal(error: str, **members: Any) -> dict[str, Any]:
-    """A request that led to no call."""
+    """Return the answer to a request that led to no call."""
     return {"ok": False, "error": error, **members}
 
 
 def named(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """The answer with the name of its call, if the request had one: it lets the other side notice a lost line."""
+    """Echo the call id of the request: it lets the client detect a lost line."""
     name = request.get("call_id")
     if isinstance(name, str):
         answer["call_id"] = name
@@ -86,7 +85,7 @@ def named(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
 
 
 def input_text(request: dict[str, Any]) -> str:
-    """The input as JSON text, from ``input_json`` (text) or ``inputs`` (an object), but not from both (OPEN-60)."""
+    """Return the input as JSON text, from ``input_json`` (text) or ``inputs`` (an object), not from both (OPEN-60)."""
     text = request.get("input_json")
     if "inputs" not in request:
         if text is None:

@@ -1,32 +1,191 @@
-"""What happens to one request, in the order of the contract.
+"""One request, in the order of the contract: parse, aid, ``_lease.*``, lookup, lease, cache, state, input types, run.
 
-    parse, aid, _lease.* if allowed, lookup, lease, cache, state, input types, run
-
-Each step either answers or passes on. Input that is given twice is refused in its turn. The
-lease comes before the cache, so that no key can fetch what a lease guards, and a hit uses its lease up. The state that
-a request brings counts once it was taken, whatever then becomes of the input: a client of upstream believes that it
-does, and goes on from there. An answer has a ``ds_state`` if, and only if, it does; a request that is refused earlier
-changes nothing. A hit changes the state as the call did that it repeats.
-
-Whatever goes wrong in all this is answered, too, and leaves the state as it was.
+The lease comes before the cache, so that no key can fetch what a lease guards; a hit spends its lease. The state of a
+request counts once it was applied, whatever then becomes of the input, as a client of upstream expects. An answer has a
+``ds_state`` if and only if it does. A hit changes the state as the call that it repeats. Every failure is answered, and
+leaves the state as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from manglecp.toolhost.canonical import canonical_digest
-from manglecp.toolhost.describing import describe, trace
-from manglecp.toolhost.host.cache import Cache
+from manglecp.toolhost.context import Reports, describe, trace
 from manglecp.toolhost.host.execution import InvalidInput, Worker
-from manglecp.toolhost.host.gate import Gate
 from manglecp.toolhost.host.messages import RequestError, input_text, named, parse, refusal
-from manglecp.toolhost.plugin import Plugin
+from manglecp.toolhost.plugin import Plugin, Tool
 from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, digest_state, full_state, state_delta
-from manglecp.toolhost.tool import Tool
 
-__all__ = ["Session"]
+if TYPE_CHECKING:
+    from manglecp.toolhost.leases import LeaseBook
+
+__all__ = ["MAX_BYTES", "MAX_ENTRIES", "TTL", "Cache", "Entry", "Gate", "Session", "enforced"]
+
+
+_MIN_TTL_MS: Final = 1_000
+_MAX_TTL_MS: Final = 300_000
+_DEFAULT_TTL_MS: Final = 10_000
+
+
+def enforced(environ: Mapping[str, str]) -> bool:
+    """Return whether the environment requires leases, by exactly these two values, as upstream."""
+    return environ.get("MACHINA_LEASE_ENFORCE") in ("1", "true")
+
+
+@cache
+def _leases() -> Any:
+    from manglecp.toolhost import leases
+
+    return leases
+
+
+class Gate:
+    """The lease check of one host. ``key`` None is an open gate; ``every_call`` guards tier 0, too.
+
+    A host that was started with a key enforces always, for every call. One that was started by hand follows the
+    contract: ``MACHINA_LEASE_ENFORCE``, in serve mode, above tier 0. ``--pipe-leases`` allows ``_lease.issue`` and
+    ``_lease.gc`` for clients of the C++ toolhost: with them, every writer to the pipe can permit itself everything.
+    """
+
+    def __init__(
+        self, key: bytes | None, reports: Reports, *, pipe_leases: bool = False, every_call: bool = False
+    ) -> None:
+        self._key = key
+        self._every_call = every_call
+        self._reports = reports
+        self._pipe_leases = pipe_leases
+        self._book: LeaseBook | None = None
+        self._counts = {"lease_granted": 0, "lease_used": 0, "lease_refused": 0}
+        self._outstanding: dict[object, Any] = {}
+
+    def refusal(self, tool: Tool, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return why this call may not run; None if it may, and its token has been used."""
+        tier = tool.said.tier
+        if self._key is None or (tier == 0 and not self._every_call):
+            return None
+        token = request.get("_lease_token")
+        if not isinstance(token, str) or not token:
+            self._audit("lease_refused", {"aid": tool.aid, "tier": tier, "reason": "lease_required"}, counted=False)
+            return refusal("lease_required", tier=tier, aid=tool.aid)
+        leases = _leases()
+        if self._book is None:
+            self._book = leases.LeaseBook(self._key, audit=self._audit)
+        call = request.get("call_id")
+        reason = self._book.check(
+            token, tool.aid, leases.input_digest(input_json), call if isinstance(call, str) else "", tier
+        )
+        return refusal("lease_rejected", reason=reason) if reason is not None else None
+
+    def command(self, aid: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the answer to ``_lease.issue`` or ``_lease.gc``, where these are allowed."""
+        if not self._pipe_leases or aid not in ("_lease.issue", "_lease.gc"):
+            return None
+        return self._issue(request) if aid == "_lease.issue" else self._gc()
+
+    def _issue(self, request: dict[str, Any]) -> dict[str, Any]:
+        tool_aid = request.get("tool_aid", "")
+        tier = request.get("tier", 0)
+        ttl = request.get("ttl_ms", _DEFAULT_TTL_MS)
+        if not isinstance(tool_aid, str) or type(tier) is not int or type(ttl) is not int:
+            return refusal("tool_aid is a string, tier and ttl_ms are integers")
+        ttl = min(max(ttl, _MIN_TTL_MS), _MAX_TTL_MS)
+        token = _leases().mint(
+            self._key or b"",
+            aid=tool_aid,
+            input_digest=None,
+            call_id=None,
+            tier=tier,
+            ttl=ttl / 1000,
+            audit=self._audit,
+        )
+        return {"ok": True, "token_id": token, "tool_aid": tool_aid, "tier": tier, "expires_ms": ttl}
+
+    def _gc(self) -> dict[str, Any]:
+        now = time.monotonic()
+        self._outstanding = {lease: until for lease, until in self._outstanding.items() if until > now}
+        return {
+            "ok": True,
+            "active": len(self._outstanding),
+            "issued": self._counts["lease_granted"],
+            "consumed": self._counts["lease_used"],
+            "rejected": self._counts["lease_refused"],
+        }
+
+    def _audit(self, event: str, details: Mapping[str, object], *, counted: bool = True) -> None:
+        if counted:
+            self._counts[event] += 1
+        if event == "lease_granted":
+            self._outstanding[details["lease"]] = details["expires"]
+        elif event == "lease_used":
+            self._outstanding.pop(details["lease"], None)
+        self._reports.send(event, details)
+
+
+TTL: Final = 60.0
+MAX_ENTRIES: Final = 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+class Entry(NamedTuple):
+    """An answer, with the state delta of its call."""
+
+    input_digest: str
+    expires: float
+    answer: dict[str, Any]
+    size: int
+
+
+class Cache:
+    """Answers by action and idempotency key, for a minute, oldest first.
+
+    The same key with other input is a conflict. Only successes are kept: a failure may be tried again. The oldest
+    entries are evicted first, in number and in bytes; an entry's time does not start again when it is used (OPEN-63).
+    The newest is kept however large it is: to drop it would be to run its action twice.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, aid: str, key: str) -> Entry | None:
+        entry = self._entries.get((aid, key))
+        return entry if entry is not None and entry.expires > self._clock() else None
+
+    def keep(self, aid: str, key: str, input_digest: str, answer: dict[str, Any]) -> None:
+        now, size = self._clock(), _size(key) + _size(answer)
+        if (aid, key) in self._entries:  # so that a key that is used again after its time counts as new
+            self._drop((aid, key))
+        while self._entries:
+            oldest = next(iter(self._entries))
+            if (
+                self._entries[oldest].expires > now
+                and len(self._entries) < MAX_ENTRIES
+                and self._size + size <= MAX_BYTES
+            ):
+                break
+            self._drop(oldest)
+        self._entries[aid, key] = Entry(input_digest, now + TTL, answer, size)
+        self._size += size
+
+    def _drop(self, name: tuple[str, str]) -> None:
+        self._size -= self._entries.pop(name).size
+
+
+def _size(value: object) -> int:
+    """Return about how many bytes an answer takes."""
+    if isinstance(value, dict):
+        return sum(_size(name) + _size(member) for name, member in value.items())
+    return sys.getsizeof(value)
+
 
 T = TypeVar("T")
 
@@ -43,11 +202,11 @@ class Session:
         self._held: Slots = {}
 
     def take_back(self) -> None:
-        """The last answer cannot be sent: hold what was held before it."""
+        """Restore the slots: the last answer cannot be sent."""
         self._slots = self._held
 
     def serve(self, line: bytes) -> dict[str, Any]:
-        """The answer to one line of serve mode."""
+        """Return the answer to one line of serve mode."""
         try:
             request = parse(line)
         except ValueError:
@@ -60,7 +219,7 @@ class Session:
         return named(self._answered(self._lookup, aid, request), request)
 
     def run(self, tool: Tool, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer in run mode: the only call of this process, with the whole state in it."""
+        """Return the answer in run mode: the only call of this process, with the whole state in it."""
         incoming = request.get("ds_state")
         if isinstance(incoming, dict) and incoming.get("delta") is True:
             # There is nothing here to which it could be a difference; upstream, too, takes it for a whole state.

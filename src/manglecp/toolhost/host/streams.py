@@ -27,11 +27,11 @@ _HIGH: Final = (512, 128, 3)
 
 
 class Oversize(Exception):
-    """More than a request may have. It was read to its end, so that the next one can be."""
+    """A request that is too long. It was read to its end, so that the next one can be read."""
 
 
 class Lost(Exception):
-    """The pipe cannot be used any more. ``closed``: our end of it was closed in this process."""
+    """The pipe is unusable. ``closed``: our end of it was closed in this process."""
 
     def __init__(self, error: OSError) -> None:
         from errno import EBADF
@@ -41,7 +41,7 @@ class Lost(Exception):
 
 
 def standard_descriptors() -> None:
-    """Open what a careless parent has closed, so that nothing else can come to lie there, and make it writable."""
+    """Open standard descriptors that the parent has closed, so that nothing else takes their numbers."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -52,7 +52,7 @@ def standard_descriptors() -> None:
 
 
 def out_of_the_way(descriptor: int) -> int:
-    """A copy with a high number that no program inherits."""
+    """Return a copy with a high number that no program inherits."""
     for least in _HIGH:
         try:
             return fcntl(descriptor, F_DUPFD_CLOEXEC, least)
@@ -79,7 +79,7 @@ class Streams:
         os.register_at_fork(after_in_child=self._leave_to_parent)
 
     def line(self) -> bytes:
-        """The next line without its newline, or nothing: the end of the input and an empty line mean the same."""
+        """Return the next line without its newline; empty at the end of the input, as for an empty line."""
         pending = self._pending
         while (end := pending.find(b"\n", self._searched)) < 0:
             if len(pending) > MAX_REQUEST:
@@ -100,7 +100,7 @@ class Streams:
         return line
 
     def everything(self) -> bytes:
-        """All of the input, without a last newline."""
+        """Return all of the input, without a last newline."""
         data = bytearray()
         while chunk := self._read():
             if len(data) <= MAX_REQUEST + 1:
@@ -110,7 +110,7 @@ class Streams:
         return bytes(data)
 
     def write(self, data: bytes) -> None:
-        """Write all of it; :class:`Lost` if nobody wants it any more."""
+        """Write all of it; raises :class:`Lost`."""
         try:
             written = os.write(self._output, data)
             while written < len(data):
@@ -128,7 +128,7 @@ class Streams:
             raise Lost(error) from error
 
     def _leave_to_parent(self) -> None:
-        """In a child: it must not answer, nor keep the pipe open when the host is gone."""
+        """Close both in a forked child: it must not answer, nor keep the pipe open."""
         for descriptor in (self._input, self._output):
             try:
                 os.close(descriptor)

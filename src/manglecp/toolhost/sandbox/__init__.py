@@ -11,15 +11,12 @@ Three ideas:
   caller said that less will do, and then the result says what is missing.
 
 policy        what a profile is asked to allow, and what became of it
-syscalls      numbers of system calls, by architecture
-kernel        calling the kernel through ctypes
-privileges    capabilities, users, no_new_privs: who the process is
+kernel        system calls by name, through ctypes
+privileges    user, capabilities, no_new_privs and resource limits of the process
 shielding     what must not be written although it lies in a workspace
 namespaces    a network with nothing in it, a disk that cannot be written
 landlock      which files, and whom a signal reaches
 seccomp       which system calls
-limits        how much of everything
-programs      what it takes to start a program
 profiles      the four profiles: which of these, in which order
 
 Standard library only, and little of it: this is part of the start of every worker.

@@ -1,4 +1,4 @@
-"""Landlock: which files may be used, and whom a signal reaches.
+"""Landlock: which files may be used, and which processes a signal reaches.
 
 A ruleset names the rights it judges; what it judges is refused except below the paths that rules give. The kernel looks
 at the file that is really opened, so symbolic links, `..` and `/proc/self/root` lead nowhere new, and a file cannot be
@@ -8,7 +8,7 @@ linked or moved to a place where more is allowed.
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .kernel import address, call, packed
 from .policy import Unsupported
@@ -97,5 +97,35 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
             rights &= _OF_A_FILE  # the kernel refuses rights of folders for anything else
         rule = packed(struct.pack("=Qi", rights, descriptor))
         call("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, address(rule), 0)
+    finally:
+        os.close(descriptor)
+
+
+_PT_INTERP = 3
+
+
+def executed_by(path: str) -> Iterator[str]:
+    """The program, and its loader if it names one."""
+    yield path
+    loader = _loader(path)
+    if loader:
+        yield loader
+
+
+def _loader(path: str) -> str | None:
+    """The loader of a dynamically linked 64-bit program; None for everything else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head = os.pread(descriptor, 64, 0)
+        if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01":
+            return None
+        (table,) = struct.unpack_from("<Q", head, 32)
+        size, count = struct.unpack_from("<HH", head, 54)
+        for index in range(count):
+            entry = os.pread(descriptor, 56, table + index * size)
+            kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", entry)
+            if kind == _PT_INTERP:
+                return os.fsdecode(os.pread(descriptor, length, offset).rstrip(b"\0"))
+        return None
     finally:
         os.close(descriptor)

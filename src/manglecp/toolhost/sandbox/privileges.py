@@ -1,9 +1,11 @@
-"""Who the process is: its user, its capabilities, and whether either can grow again."""
+"""Who the process is and how much it may use: its user, its capabilities, its resource limits."""
 
 import os
+import resource
 import struct
 
 from .kernel import address, call, packed, prctl
+from .policy import Policy, Unsupported
 
 _PR_SET_PDEATHSIG = 1
 _PR_GET_PDEATHSIG = 2
@@ -59,3 +61,29 @@ def refuse_new_privileges() -> None:
 def refuse_dumps() -> None:
     """Others of the same user can neither trace this process nor read its memory, and it leaves no core."""
     prctl(_PR_SET_DUMPABLE, 0)
+
+
+def limit_resources(policy: Policy) -> None:
+    """Memory, file sizes, open files and CPU time of this process, for good. No core dumps."""
+    _lower(resource.RLIMIT_AS, policy.memory)
+    _lower(resource.RLIMIT_FSIZE, policy.file_size)
+    _lower(resource.RLIMIT_NOFILE, policy.open_files)
+    if policy.cpu_seconds is not None:
+        _lower(resource.RLIMIT_CPU, policy.cpu_seconds)
+    _lower(resource.RLIMIT_CORE, 0)
+
+
+def limit_processes(policy: Policy) -> None:
+    """Only meaningful in a user namespace, which counts by itself; outside it all processes of the user are counted."""
+    if os.getuid() == 0:
+        raise Unsupported(
+            "the kernel does not limit the processes of root; run as another user, or go without this limit (--degrade)"
+        )
+    _lower(resource.RLIMIT_NPROC, policy.processes)
+
+
+def _lower(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(kind, (value, value))

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import landlock, limits, namespaces, privileges, seccomp
+from . import landlock, namespaces, privileges, seccomp
+from .landlock import executed_by
 from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable, Unsupported
-from .programs import executed_by
 from .shielding import PACKAGE, Shield, prefixes, shield
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
@@ -135,9 +135,9 @@ def _steps(profile: Profile, policy: Policy, shielded: Shield) -> Iterator[_Step
     if confined:
         yield "landlock_scopes", landlock.restrict_scopes
     yield "undumpable", privileges.refuse_dumps
-    yield "limits", lambda: limits.limit_resources(policy)
+    yield "limits", lambda: privileges.limit_resources(policy)
     if confined:
-        yield "process_limit", lambda: limits.limit_processes(policy)
+        yield "process_limit", lambda: privileges.limit_processes(policy)
     yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid())
 
 

@@ -13,9 +13,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .kernel import address, call, packed
+from .kernel import NEWEST, address, audit_architecture, call, number, packed
 from .policy import Profile, Unsupported
-from .syscalls import NEWEST, audit_architecture, number
 
 # ---- what is refused ----------------------------------------------------------------------------------------------
 

@@ -1,16 +1,20 @@
-"""The facts that a pack finds out, from one host that is locked in and asked again as long as the pack is served.
+"""The fact generators of a pack, run by one sandboxed host for as long as the pack is served.
 
-What the host may read are the pack and the folders that whoever runs it has named; what it may write is a cache. It is
-held to the file that the pack describes, and no file of the pack may have changed when it is set up.
+The host may read the pack and the folders that the operator named, and write a cache. It is pinned to the file that the
+pack describes, and no file of the pack may have changed when it is set up.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import os
+import shutil
 import sys
 import threading
+import time
 from asyncio import AbstractEventLoop, run_coroutine_threadsafe
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +23,6 @@ from typing import Any, Final
 
 from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.pack import Folder, Pack, PackError, Problems, Profile
-from manglecp.toolhost.caches import cache_folder
 from manglecp.toolhost.dispatch import (
     Answer,
     Dispatcher,
@@ -32,7 +35,43 @@ from manglecp.toolhost.dispatch import (
 )
 from manglecp.toolhost.passes import Generated, Looking, NoFacts
 
-__all__ = ["Generated", "Looking", "NoFacts", "serve_facts"]
+__all__ = ["Generated", "Looking", "NoFacts", "cache_folder", "serve_facts"]
+
+
+_OLD: Final = 30 * 86_400
+
+
+def cache_root() -> Path:
+    """Return the folder of this user's caches."""
+    if given := os.environ.get("MANGLECP_CACHE_DIR"):
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "manglecp"
+
+
+def cache_folder(pack: Pack, root: Path | None = None) -> Path:
+    """Return the cache folder of a pack, created if missing; raises OSError.
+
+    It belongs to one pack with one set of settings and one content of ``facts.py``. Folders unused for a month are
+    removed.
+    """
+    about = json.dumps([pack.name, sorted(pack.params.items()), pack.generators_sha256]).encode()
+    within = (root or cache_root()).absolute() / "facts" / pack.name
+    folder = within / hashlib.sha256(about).hexdigest()[:32]
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    os.utime(folder)
+    _tidy(within, folder)
+    return folder
+
+
+def _tidy(within: Path, kept: Path) -> None:
+    oldest = time.time() - _OLD
+    for other in within.iterdir():
+        with contextlib.suppress(OSError):
+            if other != kept and not other.is_symlink() and other.stat().st_mtime < oldest:
+                shutil.rmtree(other, ignore_errors=True)
+
 
 _FILE: Final = "facts.py"
 _SAID: Final = 300
@@ -51,12 +90,11 @@ def serve_facts(
     allow_weaker: bool = False,
     told: Callable[[Looking], None] | None = None,
 ) -> Iterator[Generated | None]:
-    """A host for the generators of a pack, or None if it has none; :class:`PackError` if there is no host to be had.
+    """Start a host for the generators of a pack and yield them; None if it has none. Raises :class:`PackError`.
 
-    ``cache`` is where the folders are that generators keep things in; by default that of this user; False: nowhere.
-    ``programs`` are those that they may start, by name or absolute path, if they name them too. ``degrade`` allows a
-    machine that cannot lock the host in completely, ``allow_weaker`` the profile that the pack asks for. ``told`` hears
-    how far a pass is.
+    ``cache`` is the root of cache folders; by default this user's; False: none. ``programs`` are those that generators
+    may start, by name or absolute path, if they name them too. ``degrade`` allows an incomplete sandbox,
+    ``allow_weaker`` the profile that the pack asks for. ``told`` is called with the progress of passes.
     """
     if not pack.generators or pack.generators_file is None:
         yield None
@@ -87,7 +125,7 @@ def _cache(pack: Pack, wanted: Path | bool) -> Path | None:
 
 
 def _profile(pack: Pack, programs: Sequence[str], *, allow_weaker: bool) -> Profile | None:
-    """None: as strict as the programs let it be."""
+    """Return the sandbox profile; None is the strictest that allows the programs."""
     if allow_weaker and pack.settings.sandbox in ("none", "standard"):
         return pack.settings.sandbox
     return None if programs else "strict"
@@ -127,7 +165,7 @@ def _problem(message: str, fix: str | None = None) -> PackError:
 
 
 class _Host:
-    """One process at a time, begun when it is needed."""
+    """One process at a time, started on demand."""
 
     def __init__(self, loop: AbstractEventLoop, served: Served) -> None:
         self._loop = loop
@@ -150,7 +188,7 @@ class _Host:
             return run_coroutine_threadsafe(self._dispatcher.call(aid, inputs=inputs, timeout=seconds), self._loop)
 
     def end(self) -> None:
-        """The next question begins another one, which remembers nothing."""
+        """End the process; the next call starts another one, without memory."""
         with self._lock:
             dispatcher, self._dispatcher = self._dispatcher, None
         if dispatcher is not None:

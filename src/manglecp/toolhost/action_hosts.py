@@ -1,17 +1,13 @@
-"""The actions of a pack, run by warm hosts that are locked in.
+"""The actions of a pack, run by warm sandboxed hosts.
 
-What rules were proven about is what the pack described when it was read. So the hosts must be those of the very file
-that was described, no file of the pack may have changed when they are set up, and the file must say of its actions what
-it said then: which there are, how dangerous each is, whether it may be repeated and what it takes. A host that is
-started later is held to the file.
+Rules were proven about the pack as it was read. So the hosts must serve the very file that was described, no file of
+the pack may have changed when they are set up, and the file must list the same actions with the same tiers,
+idempotency, timeouts, schemas and programs.
 
-How the hosts are locked in is decided by whoever runs the pack: strictly, but for the programs that they allow by name,
-unless they let the pack have the profile that it asks for. Actions share a host only with those that may do as much
-(:mod:`.grouping`): what one of them may start or write is not open to the others.
-
-A setting that is a folder (``--set root=PATH``) can be read by all of them, and written by those that say that they
-write files, if the pack says that it is to be written. Then the hosts do not work in it, and leave nothing of their own
-there: unless they were given a workspace they get a folder that is gone when they are.
+The operator decides the sandbox: ``strict``, plus the programs that are allowed by name, unless the pack may have the
+profile that it asks for. Actions share a host only with those of the same rights: those that start programs are kept
+apart, and so are those that write the folders of the pack. A folder setting is readable by all of them. Without a
+workspace, hosts work in a temporary folder.
 """
 
 from __future__ import annotations
@@ -27,16 +23,48 @@ from typing import Any, Final, NamedTuple
 from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problems, Profile
 from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
-from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, default_timeout
-from manglecp.toolhost.grouping import Rights, grouped, places_of
+from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
 
-__all__ = ["profile_of", "serve_actions"]
+__all__ = ["HostRights", "group_actions", "profile_of", "program_finder", "serve_actions"]
+
+
+_WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delete", "destructive"})
+
+
+class HostRights(NamedTuple):
+    """What the actions of a host need."""
+
+    starts: bool  # programs
+    writes: bool  # the folders of the pack
+
+
+def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
+    """Return the finder for programs that the pack names. A path that is only the pack's own default does not count."""
+    own = {param.name for param in pack.settings.params if "/" in (param.default or "")}
+    said = {param.name: param.default for param in pack.settings.params}
+    given = {name: value for name, value in pack.params.items() if name not in own or value != said[name]}
+    return ProgramFinder(environ, given)
+
+
+def group_actions(pack: Pack, startable: Callable[[str], bool]) -> dict[HostRights, list[str]]:
+    """Return action ids by rights, the least first."""
+    parted = bool(pack.writable)
+    groups: dict[HostRights, list[str]] = {}
+    for action in pack.actions.values():
+        rights = HostRights(any(map(startable, action.spawn)), parted and _writes(action))
+        groups.setdefault(rights, []).append(action.aid)
+    return dict(sorted(groups.items()))
+
+
+def _writes(action: ActionDescription) -> bool:
+    return action.mutates and not _WRITING.isdisjoint(action.effects)
+
 
 _FILE: Final = "actions.py"
 _AGAIN: Final = "read it again"
 _MOST_SETTINGS: Final = 100_000
-"""They travel in one variable of the environment, and the kernel takes no longer one."""
+"""Bytes: the kernel's limit on one environment variable."""
 
 
 @contextlib.asynccontextmanager
@@ -52,11 +80,11 @@ async def serve_actions(
     audit: Audit | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> AsyncIterator[Dispatcher]:
-    """A dispatcher for the actions of a pack, entered; empty if there are none. ``size`` is how many hosts are kept.
+    """Start hosts for the actions of a pack and yield an entered dispatcher; ``size`` is the number of hosts.
 
     ``workspace`` are the folders that actions may write; they work in the first. ``programs`` are those that they may
-    start, by name or absolute path. ``degrade`` allows a machine that cannot lock hosts in completely, ``allow_weaker``
-    the profile that the pack asks for. :class:`PackError` if there are no hosts to be had for what the pack describes.
+    start, by name or absolute path. ``degrade`` allows an incomplete sandbox, ``allow_weaker`` the profile that the
+    pack asks for. Raises :class:`PackError` if the pack cannot be served as described.
     """
     with contextlib.ExitStack() as places:
         plugins: list[Served] = []
@@ -72,7 +100,7 @@ async def serve_actions(
 
 
 def _longest(pack: Pack) -> float:
-    """What no call may exceed: what the environment says or, if it says nothing, the longest time of an action."""
+    """Return the timeout of the pool: the environment's, or at least the longest timeout of an action."""
     usual = default_timeout(os.environ)
     if os.environ.get(TIMEOUT_VARIABLE, "").strip():
         return usual
@@ -80,7 +108,7 @@ def _longest(pack: Pack) -> float:
 
 
 class _Hosting(NamedTuple):
-    """What whoever runs a pack says about its hosts."""
+    """The operator's options for the hosts of a pack."""
 
     environ: Mapping[str, str]
     workspace: Sequence[str]
@@ -103,8 +131,8 @@ async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
         raise PackError.at("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")
     weaker = _weaker(pack, hosting.allow_weaker)
     programs = () if weaker else hosting.programs
-    places = places_of(pack, hosting.environ)
-    groups = grouped(pack, lambda name: places.startable(name, programs) is not None)
+    places = program_finder(pack, hosting.environ)
+    groups = group_actions(pack, lambda name: places.startable(name, programs) is not None)
     served = []
     for rights, aids in groups.items():
         part = listing.part(aids)
@@ -114,7 +142,9 @@ async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
     return served
 
 
-def _command(pack: Pack, listing: Listing, rights: Rights, hosting: _Hosting, weaker: Profile | None) -> HostCommand:
+def _command(
+    pack: Pack, listing: Listing, rights: HostRights, hosting: _Hosting, weaker: Profile | None
+) -> HostCommand:
     if weaker == "none":
         command = listing.command(hosting.environ, sandbox=weaker, settings=pack.params)
     else:
@@ -127,7 +157,7 @@ def _command(pack: Pack, listing: Listing, rights: Rights, hosting: _Hosting, we
             readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
             degrade=hosting.degrade,
             settings=pack.params,
-            finder=places_of(pack, hosting.environ),
+            finder=program_finder(pack, hosting.environ),
         )
     if not isinstance(command, HostCommand):
         raise _problem(f"cannot be served: {command['detail'][:300]}")
@@ -141,26 +171,23 @@ def profile_of(
     environ: Mapping[str, str] | None = None,
     allow_weaker: bool = False,
 ) -> Profile:
-    """How hosts of the pack are locked in that :func:`serve_actions` starts with the same arguments.
-
-    Of several that are locked in differently it is the least strict.
-    """
+    """Return the sandbox profile that :func:`serve_actions` would use; the least strict of several."""
     weaker = _weaker(pack, allow_weaker)
     if weaker is not None:
         return weaker
-    places = places_of(pack, environ or os.environ)
+    places = program_finder(pack, environ or os.environ)
     wanted = {name for action in pack.actions.values() for name in action.spawn}
     return "spawn" if any(places.startable(name, programs) for name in wanted) else "strict"
 
 
 def _weaker(pack: Pack, allowed: bool) -> Profile | None:
-    """The profile that the pack asks for, if it is a weak one and may have it."""
+    """Return the profile that the pack asks for, if it is weaker and allowed."""
     wished = pack.settings.sandbox
     return wished if allowed and wished in ("none", "standard") else None
 
 
 def _compare(described: Mapping[str, ActionDescription], listed: Catalogue) -> None:
-    """Refuse actions that say something else of themselves than they did."""
+    """Refuse actions that differ from their description."""
     actions = {action.aid: action for action in described.values()}
     for aid in sorted(actions.keys() | listed.keys()):
         if aid not in listed or aid not in actions or not _same(actions[aid], listed[aid]):

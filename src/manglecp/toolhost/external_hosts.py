@@ -1,12 +1,11 @@
-"""The external predicates of a pack, answered by warm hosts that are locked in.
+"""The external predicates of a pack, answered by warm sandboxed hosts.
 
-The engine asks synchronously, from any thread, and many questions at a time. Hosts are served by an event loop. So one
-thread runs that loop as long as the pack is served, and whoever asks waits for it, at most as long as the predicate
-has. The host must be one of the very file that the pack describes. That file may import others, so no file of the pack
-may have changed when the hosts are set up; a host that is started later is held to the file alone.
+The engine calls synchronously, from any thread, with batches of questions; hosts are served by an event loop in a
+background thread. The hosts must serve the file that the pack describes, and no file of the pack may have changed when
+they are set up.
 
-Values travel as JSON, in the form that the predicate's declaration in the rules gives them. What a host answers is
-somebody else's word: it is read against that declaration here, and held against it once more by the engine.
+Values travel as JSON, in the form that the predicate's declaration gives them. Answers are untrusted: they are read
+against that declaration here, and checked once more by the engine.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 __all__ = ["serve_externals"]
 
+
 BATCH: Final = 1_000
 """Questions of one call."""
 _GRACE: Final = 5.0
-"""Seconds beyond its deadline after which a call is not waited for: dispatch answers by itself."""
+"""Seconds beyond its deadline that a call is awaited: dispatch returns an error by itself."""
 
 
 @contextlib.contextmanager
@@ -45,11 +45,11 @@ def serve_externals(
     degrade: bool = False,
     allow_weaker: bool = False,
 ) -> Iterator[Mapping[str, External]]:
-    """Hosts for the external predicates of a pack, as the engine takes them; ``size`` is how many are kept.
+    """Start hosts for the external predicates of a pack and yield them as the engine takes them.
 
-    :class:`PackError` if there are no hosts to be had for what the pack describes. ``degrade`` allows a machine that
-    cannot lock them in completely. They are locked in strictly, whatever the pack says, unless ``allow_weaker`` lets
-    it have the profile that it asks for.
+    ``size`` is the number of hosts. They get the strict sandbox unless ``allow_weaker`` lets the pack have the profile
+    that it asks for; ``degrade`` allows an incomplete sandbox. Raises :class:`PackError` if the pack cannot be served
+    as described.
     """
     if not pack.externals or pack.externals_file is None:
         yield {}
@@ -62,7 +62,7 @@ def serve_externals(
         wait_for(loop, dispatcher.__aenter__())
         stack.callback(lambda: wait_for(loop, dispatcher.__aexit__(None, None, None)))
         yield {
-            name: External(_Asking(external, shapes[name], dispatcher, loop), batch=True, seconds=external.seconds)
+            name: External(_Predicate(external, shapes[name], dispatcher, loop), batch=True, seconds=external.seconds)
             for name, external in pack.externals.items()
         }
 
@@ -84,13 +84,13 @@ def _dispatcher(
     if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
         raise PackError.at("", "the pack has changed since it was read", fix="read it again")
     command = listing.command(environ, sandbox=profile, degrade=degrade and profile != "none")
-    assert isinstance(command, HostCommand)  # anything else would be about programs, and none are allowed
+    assert isinstance(command, HostCommand)  # an error would be about programs, and none are allowed
     longest = max(external.seconds for external in pack.externals.values())
     return Dispatcher([Served(listing.catalogue, command)], size=size, timeout=longest)
 
 
-class _Asking:
-    """Answers the questions about one predicate."""
+class _Predicate:
+    """The callable of one predicate."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Asking:
 
 
 def _shapes(pack: Pack) -> dict[str, Sequence[Shape]]:
-    """How the rules declare the arguments of each external predicate; anything, where they do not say."""
+    """Return the declared argument shapes of each external predicate; anything, where there is no declaration."""
     found: dict[str, Sequence[Shape]] = {name: [ANYTHING] * external.arity for name, external in pack.externals.items()}
     for source in pack.sources:
         with contextlib.suppress(MangleError, Fault):  # whoever loads the rules says what is wrong with them

@@ -1,0 +1,282 @@
+"""``@action`` and ``@external``: what a function declares about itself, so that it can be called from outside.
+
+The tier of an action is the highest tier of its effects, in whatever order; an unknown effect is dangerous:
+
+    0  safe        nothing changes
+    1  write       files, databases and pages change
+    2  system      other machines and processes take part
+    3  dangerous   money, identities, what cannot be undone, and everything unknown
+
+``mutates=False`` declares a whole action read-only. It lowers effects that can be reads, and is refused for others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
+
+__all__ = [
+    "DANGEROUS",
+    "SAFE",
+    "SYSTEM",
+    "WRITE",
+    "Declaration",
+    "action",
+    "declaration",
+    "external",
+    "lease_tier",
+    "mark",
+    "serve_with",
+    "serving",
+]
+
+
+SAFE: Final = 0
+WRITE: Final = 1
+SYSTEM: Final = 2
+DANGEROUS: Final = 3
+
+_TIERS: Final = {
+    "none": SAFE,
+    "filesystem": WRITE,
+    "database": WRITE,
+    "browser": WRITE,
+    "network": SYSTEM,
+    "process": SYSTEM,
+    "payments": DANGEROUS,
+    "authentication": DANGEROUS,
+    "destructive": DANGEROUS,
+    # the words of the C++ toolhost
+    "gpu_probe": SAFE,
+    "process_introspection": SAFE,
+    "network_io": SYSTEM,
+    "proc_exec": SYSTEM,
+    "process_spawn": SYSTEM,
+    "dynamic_library_load": DANGEROUS,
+}
+_READABLE: Final = frozenset({"filesystem", "database", "browser", "network"})
+
+
+def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
+    """Return the highest tier of the effects. Raises ValueError for ``mutates=False`` with an effect that cannot be a
+    read.
+    """
+    tier = SAFE
+    for effect in effects:
+        least = _tier(effect)
+        if not mutates and least > SAFE:
+            if effect not in _READABLE:
+                raise ValueError(f"an action with the effect {effect!r} cannot be declared with mutates=False")
+            least = SAFE
+        tier = max(tier, least)
+    return tier
+
+
+def _tier(effect: str) -> int:
+    known = _TIERS.get(effect)
+    if known is not None:
+        return known
+    if effect.startswith("x-"):  # somebody else's word, whatever it ends in
+        return DANGEROUS
+    if effect.endswith("_read"):
+        return SAFE
+    if effect.endswith(("_write", "_delete")):
+        return WRITE
+    return DANGEROUS
+
+
+_ATTRIBUTE: Final = "__manglecp_action__"
+_SERVED: Final = "__manglecp_served__"
+_STARTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Declaration(NamedTuple):
+    """The arguments of a decorator."""
+
+    effects: tuple[str, ...]
+    tier: int
+    reversible: bool
+    idempotent: bool
+    timeout: float | None
+    mutates: bool
+    spawn: tuple[str, ...]
+    version: int
+    deterministic: bool = False
+    tags: tuple[str, ...] = ()
+    replay_inputs: tuple[str, ...] = ()
+    external: dict[str, Any] | None = None
+    """The external predicate that it serves."""
+    generator: dict[str, Any] | None = None
+    """The facts that it generates."""
+
+
+def action(
+    *,
+    effects: Iterable[str],
+    reversible: bool = False,
+    idempotent: bool = False,
+    timeout: float | None = None,
+    mutates: bool = True,
+    spawn: Iterable[str] = (),
+    version: int = 1,
+    deterministic: bool = False,
+    tags: Iterable[str] = (),
+    replay_inputs: Iterable[str] = (),
+) -> Callable[[F], F]:
+    """Make an action of a typed function, which stays callable as before.
+
+        @action(effects=["filesystem"], reversible=True)
+        def apply_patch(path: str, patch: str, *, dry_run: bool = False) -> PatchResult: ...
+
+    ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only; ``timeout``
+    is in seconds; ``spawn`` names the only binaries that it may execute, by name or absolute path; ``version`` is the
+    last part of its action id. ``deterministic`` declares that the same input and slots give the same result,
+    ``replay_inputs`` what else that depends on, and ``tags`` the menus that it may appear on.
+    """
+    lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
+    for name, values in lists.items():
+        if isinstance(values, str):
+            raise TypeError(f"{name} is a list of strings, not a string")
+    declared, programs, fences = tuple(effects), tuple(spawn), tuple(replay_inputs)
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise ValueError("timeout is no number of seconds above 0")
+    if version < 1:
+        raise ValueError("versions count from 1")
+    for program in programs:
+        if not program or ("/" in program and not program.startswith("/")):
+            raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+    if programs and not _STARTS & set(declared):
+        raise ValueError("spawn: an action that starts programs has the effect 'process'")
+    if deterministic and not fences and any(effect != "none" for effect in declared):
+        raise ValueError("deterministic and with effects: replay_inputs has to say what the result depends on")
+    declared_as = Declaration(
+        declared,
+        lease_tier(declared, mutates=mutates),
+        reversible,
+        idempotent,
+        timeout,
+        mutates,
+        programs,
+        version,
+        deterministic,
+        tuple(tags),
+        fences,
+    )
+
+    return lambda function: mark(function, declared_as)
+
+
+def mark(function: F, said: Declaration) -> F:
+    """Attach a declaration to a function."""
+    setattr(function, _ATTRIBUTE, said)
+    return function
+
+
+def serve_with(function: F, answering: Callable[..., Any]) -> F:
+    """Make a host serve ``answering`` in place of a function."""
+    setattr(function, _SERVED, answering)
+    return function
+
+
+def serving(candidate: Any) -> Any:
+    """Return the action that serves a function; anything else is returned as it is."""
+    try:
+        found = getattr(candidate, _SERVED, None)
+    except Exception:  # other objects of a module may raise here
+        return candidate
+    return candidate if found is None else found
+
+
+def declaration(candidate: object) -> Declaration | None:
+    """Return the declaration of an action; None for anything else."""
+    try:
+        said = getattr(candidate, _ATTRIBUTE, None)
+    except Exception:  # other objects of a module may raise here
+        return None
+    return said if isinstance(said, Declaration) and callable(candidate) else None
+
+
+_SIGNATURE: Final = re.compile(
+    r"([a-z][A-Za-z0-9_]*)\(\s*([A-Z][A-Za-z0-9_]*(?:\s*,\s*[A-Z][A-Za-z0-9_]*)*)\s*\)", re.ASCII
+)
+_COROUTINE: Final = 0x80 | 0x200
+_MAX_SECONDS: Final = 3_600
+_NOT_ROWS: Final = (str, bytes, bytearray, dict)
+
+
+def external(
+    signature: str, *, mode: str, deterministic: bool = True, seconds: float = 5.0, batch: bool = False
+) -> Callable[[F], F]:
+    """Have a function answer a predicate of the rules.
+
+        @external("similar_failure(Text, Count, Id)", mode="++-", deterministic=False, seconds=2)
+        def similar_failure(text: str, count: int) -> Iterable[tuple[str]]: ...
+
+    The function gets the values at ``+`` and returns rows of the values at ``-``; with one ``-``, a row may be the bare
+    value. With ``batch=True`` it gets a list of tuples and returns as many lists of rows. Values are plain JSON, in the
+    form of the predicate's declaration. ``deterministic=False`` declares that answers may change; ``seconds`` is the
+    time for all questions of one evaluation round. A host serves it as an action of tier 0; it declares no effects.
+    """
+    read = _SIGNATURE.fullmatch(signature)
+    if read is None:
+        raise ValueError(f"{signature!r} is no predicate with variables, such as similar_failure(Text, Id)")
+    predicate, arguments = read[1], [word.strip() for word in read[2].split(",")]
+    if len(set(arguments)) < len(arguments):
+        raise ValueError(f"{signature}: a variable stands twice")
+    if len(mode) != len(arguments) or set(mode) - {"+", "-"}:
+        raise ValueError(f"{predicate}: mode has a + or - for each of the {len(arguments)} arguments")
+    if isinstance(seconds, bool) or not 0 < seconds <= _MAX_SECONDS:
+        raise ValueError(f"{predicate}: seconds have to be above 0 and at most {_MAX_SECONDS}")
+    said = {
+        "predicate": predicate,
+        "arguments": arguments,
+        "mode": mode,
+        "deterministic": bool(deterministic),
+        "seconds": seconds,
+    }
+
+    def served(function: F) -> F:
+        code = getattr(function, "__code__", None)
+        if code is None or code.co_flags & _COROUTINE:
+            raise TypeError(f"{predicate}: a plain function answers a predicate")
+        answering = _row_action(function, mode, batch)
+        answering.__name__ = function.__name__
+        answering.__module__ = function.__module__
+        answering.__doc__ = function.__doc__
+        declared = Declaration((), 0, False, True, seconds, False, (), 1, external=said)
+        return serve_with(function, mark(answering, declared))
+
+    return served
+
+
+def _row_action(function: Callable[..., Any], mode: str, batch: bool) -> Callable[..., Any]:
+    given, found = mode.count("+"), mode.count("-")
+
+    def answer(inputs: list[list[Any]]) -> dict[str, Any]:
+        questions = [tuple(question) for question in inputs]
+        if any(len(question) != given for question in questions):
+            raise ValueError(f"a question has {given} values")
+        answers = list(function(questions)) if batch else [function(*question) for question in questions]
+        if len(answers) != len(questions):
+            raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
+        return {"rows": [[_row(row, found) for row in _rows(rows)] for rows in answers]}
+
+    return answer
+
+
+def _rows(rows: Any) -> Any:
+    """Refuse iterables that are never meant as rows: text, bytes, mappings."""
+    if isinstance(rows, _NOT_ROWS):
+        raise TypeError(f"an answer is a list of rows, not a {type(rows).__name__}")
+    return rows
+
+
+def _row(row: Any, count: int) -> list[Any]:
+    if count != 1 and isinstance(row, _NOT_ROWS):
+        raise TypeError(f"a row is a tuple of {count} values, not a {type(row).__name__}")
+    values = list(row) if isinstance(row, tuple) or count != 1 else [row]
+    if len(values) != count:
+        raise ValueError(f"a row has {count} values, not {len(values)}")
+    return values

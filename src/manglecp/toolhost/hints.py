@@ -1,0 +1,475 @@
+"""Type hints as shapes: the few kinds of JSON that a typed function can take.
+
+A hint is read once into a tree of shapes. Its JSON Schema and its converter (:mod:`.conversion`) are derived from the
+same tree, so they cannot disagree. What they could not agree on is refused when a plugin loads.
+
+Objects are closed: an undeclared member is an error. Classes (TypedDict, dataclass, msgspec Struct) are records, enums
+are choices. ``Annotated`` takes :class:`Limits`, any object with the same attributes (``msgspec.Meta``,
+``annotated_types``), or a description; what has no JSON Schema keyword is refused. Standard library only: importing
+msgspec would nearly double the start of a host.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+__all__ = [
+    "ArrayOf",
+    "Choice",
+    "Constrained",
+    "Field",
+    "HintError",
+    "Limits",
+    "MapOf",
+    "Record",
+    "Scalar",
+    "Shape",
+    "Union",
+    "choice",
+    "constrained",
+    "kinds",
+    "of_class",
+    "shape",
+]
+
+
+class HintError(TypeError):
+    """A hint that has no meaning in JSON."""
+
+
+class Limits(NamedTuple):
+    """Constraints for ``Annotated`` that cost a plugin no import."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    multiple_of: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    pattern: str | None = None
+    description: str | None = None
+
+
+class Scalar(NamedTuple):
+    """A simple type, by its name in JSON Schema; ``any`` is no restriction."""
+
+    kind: Literal["any", "null", "boolean", "integer", "number", "string"]
+
+
+class Choice(NamedTuple):
+    """One of a few values. ``results`` are the arguments for them: themselves, or members of an enum."""
+
+    values: tuple[Any, ...]
+    results: tuple[Any, ...]
+
+
+class ArrayOf(NamedTuple):
+    """Items of one shape, or with ``fixed`` as many as there are shapes."""
+
+    item: Shape | None
+    fixed: tuple[Shape, ...] | None
+    build: Callable[[list[Any]], Any]
+
+
+class MapOf(NamedTuple):
+    """Any names, values of one shape."""
+
+    value: Shape
+
+
+class Field(NamedTuple):
+    """A member of an object. ``target`` is its name in Python, or None if it only has to be present."""
+
+    name: str
+    shape: Shape
+    required: bool
+    target: str | None
+
+
+class Record(NamedTuple):
+    """Declared members; ``build`` makes the Python object of them."""
+
+    fields: tuple[Field, ...]
+    build: Callable[..., Any]
+
+
+class Union(NamedTuple):
+    """Any of the options; the converter decides the order."""
+
+    options: tuple[Shape, ...]
+
+
+class Constrained(NamedTuple):
+    """A shape with JSON Schema keywords, which restrict or describe it."""
+
+    inner: Shape
+    keywords: Mapping[str, Any]
+
+
+Shape: TypeAlias = "Scalar | Choice | ArrayOf | MapOf | Record | Union | Constrained"
+
+_SCALARS: Final[dict[Any, Scalar]] = {
+    Any: Scalar("any"),
+    object: Scalar("any"),
+    None: Scalar("null"),
+    type(None): Scalar("null"),
+    bool: Scalar("boolean"),
+    int: Scalar("integer"),
+    float: Scalar("number"),
+    str: Scalar("string"),
+}
+_ARRAYS: Final[dict[Any, Callable[[list[Any]], Any]]] = {list: list, Sequence: list}
+_QUALIFIERS: Final = ("Required", "NotRequired", "ReadOnly")
+_DEEPEST: Final = 50
+"""Nested classes. A generic class can contain itself without ever being the same hint twice."""
+
+
+def shape(hint: Any) -> Shape:
+    """Return the shape of a resolved hint (``typing.get_type_hints(..., include_extras=True)``); raises
+    :class:`HintError`.
+    """
+    return _shape(hint, ())
+
+
+def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:  # first, for what stands in it need not be hashable
+        return constrained(_shape(arguments[0], outer), hint.__metadata__)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name, for typing_extensions has its own of them
+        return _shape(arguments[0], outer)
+    if origin is Literal:
+        return choice(arguments, hint)
+    if origin in (typing.Union, types.UnionType):
+        return _union(arguments, outer)
+    kind = origin or hint
+    if kind in _ARRAYS:
+        return ArrayOf(_shape(arguments[0], outer) if arguments else Scalar("any"), None, _ARRAYS[kind])
+    if kind is tuple:
+        return _tuple(arguments, outer)
+    if kind in (set, frozenset):
+        return _set(hint, kind, arguments, outer)
+    if kind in (dict, Mapping):
+        return _map(hint, arguments, outer)
+    if isinstance(hint, typing.NewType):
+        return _shape(hint.__supertype__, outer)
+    if isinstance(hint, typing.TypeVar):
+        return _variable(hint, outer)
+    if isinstance(kind, type):
+        if hint in outer or len(outer) >= _DEEPEST:
+            raise HintError(f"{kind.__name__} contains itself; a schema that ends is needed")
+        deeper = (*outer, hint)
+        return of_class(hint, lambda member: _shape(member, deeper))
+    raise HintError(f"{hint!r} has no meaning in JSON")
+
+
+def _union(options: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
+    msgspec = sys.modules.get("msgspec")
+    unset = msgspec.UnsetType if msgspec is not None else None  # says that a member may be missing: a default says so
+    read = tuple(_shape(option, outer) for option in options if unset is None or option is not unset)
+    return Union(read) if len(read) > 1 else read[0]
+
+
+def _variable(variable: typing.TypeVar, outer: tuple[Any, ...]) -> Shape:
+    """Return the shape of an unbound type variable: its constraints, its bound, or anything."""
+    if variable.__constraints__:
+        return _union(variable.__constraints__, outer)
+    return _shape(Any if variable.__bound__ is None else variable.__bound__, outer)
+
+
+def _tuple(arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
+    if not arguments:
+        return ArrayOf(Scalar("any"), None, tuple)
+    if arguments[-1] is Ellipsis:
+        return ArrayOf(_shape(arguments[0], outer), None, tuple)
+    return ArrayOf(None, tuple(_shape(item, outer) for item in arguments), tuple)
+
+
+def _set(hint: Any, build: Any, arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
+
+    item = _shape(arguments[0], outer) if arguments else Scalar("any")
+    held = kinds(item)
+    if held & {"array", "object"}:
+        raise HintError(f"{hint!r}: arrays and objects cannot be in a set")
+    if "boolean" in held and held & {"integer", "number"}:
+        raise HintError(f"{hint!r}: true and 1 are two values in JSON, but one in a set")
+    return Constrained(ArrayOf(item, None, build), {"uniqueItems": True})
+
+
+def _map(hint: Any, arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
+    if arguments and _shape(arguments[0], outer) != Scalar("string"):
+        raise HintError(f"{hint!r}: the names in a JSON object are strings")
+    return MapOf(_shape(arguments[1], outer) if arguments else Scalar("any"))
+
+
+Read: TypeAlias = Callable[[Any], Shape]
+Bindings: TypeAlias = dict[Any, Any]
+_SIMPLE: Final = (str, int, bool, type(None))
+
+
+def choice(options: Iterable[Any], hint: object) -> Choice:
+    """Return the choice between these values; members of enums stand for their values."""
+    results = tuple(options)
+    values = tuple(option.value if isinstance(option, Enum) else option for option in results)
+    if not values:
+        raise HintError(f"{hint!r} offers nothing to choose")
+    for value in values:
+        # A float is finite if it differs from itself by nothing.
+        if type(value) not in _SIMPLE and not (type(value) is float and value - value == 0):
+            raise HintError(f"{hint!r}: {value!r} is no simple value of JSON")
+    return Choice(values, results)
+
+
+def of_class(hint: Any, read: Read) -> Shape:
+    """Return the shape of a class, or of a generic class with arguments."""
+    cls = typing.get_origin(hint) or hint
+    if issubclass(cls, Enum):
+        return choice(cls, hint)
+    if issubclass(cls, dict) and hasattr(cls, "__required_keys__"):  # typing_extensions has its own TypedDict
+        return _typed_dict(hint, cls, read)
+    if hasattr(cls, "__dataclass_fields__"):
+        return _dataclass(hint, cls, read)
+    if hasattr(cls, "__struct_fields__"):
+        return _struct(hint, cls, read)
+    raise HintError(f"{hint!r} has no meaning in JSON")
+
+
+def _typed_dict(hint: Any, cls: Any, read: Read) -> Record:
+    return Record(
+        tuple(Field(name, read(said), _required(cls, name, said), name) for name, said in _members(hint, cls).items()),
+        dict,
+    )
+
+
+def _required(cls: Any, name: str, said: Any) -> bool:
+    """Return what the hint states, or else what the class states that has the member."""
+    while (origin := typing.get_origin(said)) is not None:
+        if origin in (typing.Required, typing.NotRequired):
+            return origin is typing.Required
+        if origin is not typing.Annotated and getattr(origin, "_name", None) != "ReadOnly":
+            break
+        said = typing.get_args(said)[0]
+    return name in cls.__required_keys__
+
+
+def _dataclass(hint: Any, cls: Any, read: Read) -> Record:
+    from dataclasses import MISSING, InitVar, fields  # loaded already: there is a dataclass
+
+    if not cls.__dataclass_params__.init:
+        raise HintError(f"{hint!r}: its constructor does not take its fields")
+    members = _members(hint, cls)
+    taken = {field.name for field in fields(cls) if field.init}
+    shapes = []
+    for name, field in cls.__dataclass_fields__.items():
+        said = members[name]
+        if isinstance(said, InitVar):  # the constructor takes it and does not keep it
+            said = said.type
+        elif name not in taken:
+            continue
+        required = field.default is MISSING and field.default_factory is MISSING
+        shapes.append(Field(name, read(said), required, name))
+    return Record(tuple(shapes), cls)
+
+
+def _struct(hint: Any, cls: Any, read: Read) -> Record:
+    """Return the record of a msgspec Struct, by its encoded names; a tag is a member with one value."""
+    structs = sys.modules["msgspec"].structs  # loaded already: there is a Struct
+    config = cls.__struct_config__
+    if config.array_like:
+        raise HintError(f"{hint!r}: a Struct that is an array has no names for its members")
+    fields = [Field(f.encode_name, read(f.type), f.required, f.name) for f in structs.fields(hint)]
+    if config.tag is not None:
+        fields.insert(0, Field(config.tag_field, choice((config.tag,), hint), True, None))
+    return Record(tuple(fields), cls)
+
+
+# ------------------------------------------------------------------------------------------------ generic classes
+
+
+def _members(hint: Any, cls: Any) -> dict[str, Any]:
+    """Return the resolved hints of a class, with its type variables bound."""
+    bound = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(hint), strict=False))
+    bindings = dict(_bindings(cls, bound))
+    members = {}
+    for name, said in typing.get_type_hints(cls, include_extras=True).items():
+        owner = _declaring(cls, name, bindings)
+        members[name] = _bind(said, bindings.get(owner, {}), owner)
+    return members
+
+
+def _bindings(cls: Any, bound: Bindings) -> Iterable[tuple[Any, Bindings]]:
+    """Yield a class and its bases, each with the bindings of its own type variables."""
+    yield cls, bound
+    for base in cls.__dict__.get("__orig_bases__", cls.__bases__):
+        origin = typing.get_origin(base) or base
+        if isinstance(origin, type) and origin not in (typing.Generic, object, dict):
+            inner = (_bind(argument, bound, cls) for argument in typing.get_args(base))
+            yield from _bindings(origin, dict(zip(getattr(origin, "__parameters__", ()), inner, strict=False)))
+
+
+def _declaring(cls: Any, name: str, classes: Iterable[Any]) -> Any:
+    """Return the class that declares a member."""
+    if not issubclass(cls, dict):
+        return next(base for base in cls.__mro__ if name in getattr(base, "__annotations__", ()))
+    # A TypedDict does not inherit: it has the hints of its bases as its own, the same objects.
+    here = cls.__annotations__[name]
+    return [base for base in classes if getattr(base, "__annotations__", {}).get(name) is here][-1]
+
+
+def _bind(said: Any, bound: Bindings, owner: Any) -> Any:
+    """Replace the type variables of a hint. Those that the owner leaves open stay."""
+    variables = (said,) if isinstance(said, typing.TypeVar) else getattr(said, "__parameters__", ())
+    if isinstance(said, type) or not variables:
+        return said
+    opened = getattr(owner, "__parameters__", ())
+    for variable in variables:
+        if variable not in bound and variable not in opened:
+            raise HintError(f"{owner!r}: what {variable!r} stands for is not known")
+    if isinstance(said, typing.TypeVar):
+        return bound.get(said, said)
+    return said[tuple(bound.get(variable, variable) for variable in variables)]
+
+
+_NUMBERS: Final = frozenset({"integer", "number"})
+_BOUNDS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
+    "ge": ("minimum", max),
+    "gt": ("exclusiveMinimum", max),
+    "le": ("maximum", min),
+    "lt": ("exclusiveMaximum", min),
+}
+_LENGTHS: Final[dict[str, tuple[dict[str, str], Callable[..., Any]]]] = {
+    "min_length": ({"string": "minLength", "array": "minItems", "object": "minProperties"}, max),
+    "max_length": ({"string": "maxLength", "array": "maxItems", "object": "maxProperties"}, min),
+}
+_TEXTS: Final = {"title": "title", "description": "description", "documentation": "description"}
+_KNOWN: Final = frozenset({*_BOUNDS, *_LENGTHS, *_TEXTS, "multiple_of", "pattern", "examples"})
+_KIND_OF: Final = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+
+def constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
+    """Return a shape with the keywords of its metadata. The tightest of several constraints counts."""
+    keywords: dict[str, Any] = {}
+    if isinstance(inner, Constrained):  # a NewType of something that has limits already
+        keywords.update(inner.keywords)
+        inner = inner.inner
+    about = kinds(inner)
+    for entry in metadata:
+        said = {"description": entry} if isinstance(entry, str) else _attributes(entry)
+        for attribute, value in said.items():
+            _add(keywords, attribute, value, about)
+    return Constrained(inner, keywords) if keywords else inner
+
+
+def kinds(inner: Shape) -> frozenset[str]:
+    """Return the JSON Schema types that the shape accepts."""
+    match inner:
+        case Scalar("any"):
+            return frozenset({*_KIND_OF.values(), "array", "object"})
+        case Scalar(kind):
+            return frozenset({kind})
+        case Choice(values, _):
+            return frozenset(_KIND_OF[type(value)] for value in values)
+        case ArrayOf():
+            return frozenset({"array"})
+        case MapOf() | Record():
+            return frozenset({"object"})
+        case Union(options):
+            return frozenset().union(*map(kinds, options))
+        case Constrained(deeper, _):
+            return kinds(deeper)
+
+
+def _attributes(entry: object) -> dict[str, Any]:
+    """Return the attributes of a constraint object; raises HintError if one is not understood."""
+    said = dict(_public(entry))
+    if not said.keys() & _KNOWN:
+        raise HintError(f"Annotated: {entry!r} says nothing that JSON Schema has a word for")
+    for name in said.keys() - _KNOWN:
+        if said[name] is not None:
+            raise HintError(f"Annotated: {name} of {entry!r} has no meaning here")
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _public(entry: object) -> Iterator[tuple[str, Any]]:
+    if isinstance(entry, Limits):
+        yield from entry._asdict().items()
+        return
+    for name in dir(entry):
+        if not name.startswith("_") and not callable(getattr(type(entry), name, None)):  # data, no methods
+            yield name, getattr(entry, name)
+
+
+def _add(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[str]) -> None:
+    if attribute in _TEXTS:
+        if not isinstance(value, str):
+            raise HintError(f"{attribute} is no text: {value!r}")
+        keywords[_TEXTS[attribute]] = str(value)
+    elif attribute == "examples":
+        keywords["examples"] = _examples(value)
+    elif attribute in _LENGTHS:
+        _add_length(keywords, attribute, value, about)
+    elif attribute == "pattern":
+        _said_of(attribute, about & {"string"})
+        _check_pattern(value)
+        _add_once(keywords, "pattern", value)
+    else:
+        _said_of(attribute, about & _NUMBERS)
+        # JSON has no other numbers. A float is finite if it differs from itself by nothing.
+        if type(value) not in (int, float) or value - value != 0:
+            raise HintError(f"{attribute} is no number that JSON has: {value!r}")
+        if attribute == "multiple_of":
+            if value <= 0:
+                raise HintError(f"multiple_of is not above 0: {value!r}")
+            _add_once(keywords, "multipleOf", value)
+        else:
+            keyword, tightest = _BOUNDS[attribute]
+            keywords[keyword] = tightest(keywords.get(keyword, value), value)
+
+
+def _add_length(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[str]) -> None:
+    names, tightest = _LENGTHS[attribute]
+    measured = [name for kind, name in names.items() if kind in about]
+    _said_of(attribute, measured)
+    if type(value) is not int or value < 0:
+        raise HintError(f"{attribute} is no length: {value!r}")
+    for keyword in measured:
+        keywords[keyword] = tightest(keywords.get(keyword, value), value)
+
+
+def _add_once(keywords: dict[str, Any], keyword: str, value: Any) -> None:
+    """Add a keyword that cannot be tightened; a second one goes to ``allOf``."""
+    if keywords.setdefault(keyword, value) != value:
+        keywords["allOf"] = [*keywords.get("allOf", ()), {keyword: value}]
+
+
+def _said_of(attribute: str, measured: object) -> None:
+    if not measured:
+        raise HintError(f"{attribute} is said of something that has nothing of the kind")
+
+
+def _check_pattern(pattern: Any) -> None:
+    from manglecp.toolhost.patterns import matcher  # it needs `re`
+
+    if type(pattern) is not str:
+        raise HintError(f"pattern is no text: {pattern!r}")
+    try:
+        matcher(pattern)
+    except ValueError as error:
+        raise HintError(f"pattern {pattern!r}: {error}") from error
+
+
+def _examples(examples: Any) -> list[Any]:
+    import json
+
+    try:
+        copied: list[Any] = json.loads(json.dumps(list(examples), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise HintError(f"the examples are not JSON: {error}") from error
+    return copied
