@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.invoke import Secrets, sign
+from manglecp.invoke import Secrets
+from manglecp.wire import sign_confirmation
 from tests.adversarial._invoked import invoked
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect
@@ -85,10 +86,10 @@ async def test_an_agent_cannot_make_one(secret: bytes) -> None:
     async with shop(chain(*RULES, actions=(PAY,))) as s:
         asked = await challenged(s)
         what = (asked["macro_id"], asked["args_digest"], asked["nonce"], asked["issued_ms"])
-        await refused(s, sign(secret, ME.name, *what))
+        await refused(s, sign_confirmation(secret, ME.name, *what))
         other = SECRETS.of("somebody")
         assert other is not None
-        await refused(s, sign(other, ME.name, *what))
+        await refused(s, sign_confirmation(other, ME.name, *what))
         assert s.bench.ran == []
 
 
@@ -109,7 +110,9 @@ async def test_names_cannot_be_arranged_to_look_alike() -> None:
     """What is signed is a list of lines: no name can take over the next line."""
     secret = b"the same for both"
     odd = Identity("me\nm-1")
-    assert sign(secret, "me", "m-1\nx", "d", "n" * 16, 1) != sign(secret, "me\nm-1", "x", "d", "n" * 16, 1)
+    assert sign_confirmation(secret, "me", "m-1\nx", "d", "n" * 16, 1) != sign_confirmation(
+        secret, "me\nm-1", "x", "d", "n" * 16, 1
+    )
     async with shop(chain(*RULES, actions=(PAY,))) as s:
         token = token_for(await challenged(s, odd), odd)
         await refused(s, token)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from manglecp.harness import fitting
 from manglecp.toolhost import Call
 from manglecp.toolhost.dispatch import Catalogue
 from manglecp.toolhost.dispatch.messages import encode
 from manglecp.toolhost.leases import LeaseBook, input_digest, mint
+from manglecp.wire import validator_of
 from tests.adversarial._hosted import Hosted, aid, effects, hosting, listed, plugin_in, value
 from tests.adversarial._pipe import KEY, lease, line, said
 from tests.toolhost.dispatch.hosts import error
@@ -136,7 +136,7 @@ def test_the_check_and_the_action_read_the_same(text: str, plugin: Path, catalog
     text = text.replace("P", str(file))
     prepared = catalogue.prepare(aid("note"), input_json=text)
     # The schema is checked once by the caller, with the validator of the harness, and once by the host's conversion.
-    fits = fitting(dict(catalogue[aid("note")].inputs_schema or {}))
+    fits = validator_of(dict(catalogue[aid("note")].inputs_schema or {}))
     (answer,) = said(plugin, line("note", text, call_id="c1", _lease_token=lease("note", text)))
     accepted = isinstance(prepared, Call) and fits(json.loads(text))
     assert accepted == (answer["ok"] is True)

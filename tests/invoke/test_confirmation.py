@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.invoke.confirmation import LIFETIME_MS, AutoConfirm, Secrets, sign
-from manglecp.wire import WireError
+from manglecp.invoke.confirmation import LIFETIME_MS, AutoConfirm, Secrets
+from manglecp.wire import WireError, sign_confirmation
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import ME, SECRETS, Shop, invocation, shop, token_for
@@ -187,7 +187,9 @@ async def test_a_clock_that_is_put_back_brings_no_token_back() -> None:
 async def test_an_identity_without_a_secret_confirms_nothing() -> None:
     async with shop_of_payments() as s:
         asked = await challenge_of(s, {"n": 1})
-        forged = sign(b"", ME.name, asked["macro_id"], asked["args_digest"], asked["nonce"], asked["issued_ms"])
+        forged = sign_confirmation(
+            b"", ME.name, asked["macro_id"], asked["args_digest"], asked["nonce"], asked["issued_ms"]
+        )
         with pytest.raises(WireError, match="confirmation"):
             await s.invoker.invoke(invocation(asked["macro_id"], {"n": 1}, confirmation_token=forged), ME)
 

@@ -16,13 +16,13 @@ from typing import Any
 
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Domain, Identity
-from manglecp.invoke.confirmation import AutoConfirm, Secrets, sign
+from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack import Pack
 from manglecp.store import Store, open_store
 from manglecp.toolhost import Answer, Call, DispatchError, PlanPermit, Right, failure
-from manglecp.wire import WireError, receive
+from manglecp.wire import WireError, receive, sign_confirmation
 from manglecp.wire.messages import InvokeRequest, InvokeResult, ProgressPayload
 from tests.intent.packs import NOW, request
 
@@ -157,7 +157,7 @@ def token_for(challenge: Mapping[str, Any], identity: Identity = ME, secrets: Se
     secret = secrets.of(identity.name)
     assert secret is not None
     asked = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
-    return sign(secret, identity.name, *asked)
+    return sign_confirmation(secret, identity.name, *asked)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from manglecp.invoke import sign
+from manglecp.wire import sign_confirmation
 from tests.replicas.proxies import PATIENCE, has_nginx
 from tests.replicas.site import JSON, SECRETS, TOKENS, Replica, Site
 from tests.server.desk import encoded, intent, invoke
@@ -55,7 +55,7 @@ async def test_a_consent_is_asked_for_on_one_and_used_up_on_the_other(site: Site
     refused = await post(a, invoke("x", tool, args))
     assert code(refused) == "confirmation_required"
     asked = refused["payload"]["details"]["challenge"]
-    token = sign(SECRETS["ann"], "ann", tool, asked["args_digest"], asked["nonce"], asked["issued_ms"])
+    token = sign_confirmation(SECRETS["ann"], "ann", tool, asked["args_digest"], asked["nonce"], asked["issued_ms"])
     assert code(await post(b, invoke("x", tool, {"case": "other"}, confirmation_token=token))) == "confirmation_invalid"
     both = [post(one, invoke("x", tool, args, confirmation_token=token)) for one in (a, b) * 3]
     answers = await asyncio.gather(*both)

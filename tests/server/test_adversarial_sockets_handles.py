@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.invoke import sign
+from manglecp.wire import sign_confirmation
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect
 from tests.invoke.workshop import token_for
@@ -162,7 +162,7 @@ async def test_an_agent_cannot_make_a_consent(way: Way) -> None:
         asked = await challenged(m, tool)
         what = (asked["macro_id"], asked["args_digest"], asked["nonce"], asked["issued_ms"])
         for secret in (b"", b"a", tool.encode(), asked["nonce"].encode(), b"\0" * 32):
-            await refused(m.ann, tool, sign(secret, "ann", *what))
+            await refused(m.ann, tool, sign_confirmation(secret, "ann", *what))
         bobs = token_for(asked, BOB)
         await refused(m.ann, tool, bobs)
         parts = token_for(asked, ANN).split(".")

@@ -29,9 +29,9 @@ from manglecp.cli.servers import Person, Server, agreed, asked_at_terminal, talk
 from manglecp.cli.tool_text import answer_lines, failure_lines, what_to_state
 from manglecp.client import Client, Question, Tool
 from manglecp.intent import Identity
-from manglecp.invoke import Answer, Invoker, Opened, open_packs, sign
+from manglecp.invoke import Answer, Invoker, Opened, open_packs
 from manglecp.store import RunState, StoreError
-from manglecp.wire import WireError, encode, read_instant, why_not_lines
+from manglecp.wire import WireError, encode, read_instant, sign_confirmation, why_not_lines
 from manglecp.wire.messages import (
     UNSET,
     IntentResponse,
@@ -172,7 +172,7 @@ class _Session:
         secret = self._opened.secrets.of(who)
         assert secret is not None  # derived from the secret of this machine's user
         about = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
-        return sign(secret, who, *about)
+        return sign_confirmation(secret, who, *about)
 
     async def _resume_earlier_run(self) -> None:
         """Resume what an earlier call with this key began, if its process is gone: there may be no worker."""

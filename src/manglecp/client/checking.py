@@ -16,7 +16,6 @@ from typing import Any, Final
 from manglecp.client.errors import Refused, Unreadable
 from manglecp.client.plain import NotPlain, plain
 from manglecp.client.working_state import FactObject
-from manglecp.invoke import schema_errors
 from manglecp.mangle import FALSE, TRUE
 from manglecp.mangle.types import BYTES, DURATION, FLOAT, NAME, NUMBER, STRING, TIME, Singleton, union
 from manglecp.wire import (
@@ -30,6 +29,7 @@ from manglecp.wire import (
     Violation,
     refused_arguments,
     refused_facts,
+    schema_errors,
     too_large,
     too_many_facts,
 )

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from manglecp.base.digest import digest
 from manglecp.client.answers import Tool
 from manglecp.client.errors import ServerError
-from manglecp.invoke import sign
+from manglecp.wire import sign_confirmation
 
 __all__ = ["OnConfirm", "Question", "Signer", "consent"]
 
@@ -84,4 +84,6 @@ class Signer:
         if not isinstance(nonce, str) or type(issued_ms) is not int:
             nonce, issued_ms = secrets.token_urlsafe(24), self._clock_ms()
         identity = self._identity if self._identity is not None else question.identity or "anonymous"
-        return sign(self._secret, identity, question.tool.macro_id, digest(question.args), nonce, issued_ms)
+        return sign_confirmation(
+            self._secret, identity, question.tool.macro_id, digest(question.args), nonce, issued_ms
+        )

@@ -18,11 +18,6 @@ from .patterns import (
 )
 from .replay import ready_from as ready_from
 from .rows import Mutation as Mutation
-from .schema_breadth import size as size
-from .schemas import (
-    fitting as fitting,
-    looks as looks,
-)
 from .sessions import (
     Refused as Refused,
     Session as Session,

@@ -17,8 +17,8 @@ from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.evidence import Evidence, read_evidence
 from manglecp.harness.reading import LIMITS, Limits, reader_of
 from manglecp.harness.rows import CallerEdge, ToolRequest, ToolResult, ToolUse
-from manglecp.harness.schemas import fits
 from manglecp.harness.terms import Terms
+from manglecp.wire import validator_of
 
 __all__ = ["PROGRAM", "Beside", "Turn", "read_turn", "schema_verdicts"]
 
@@ -193,7 +193,7 @@ def schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool
         if row is not None and row.get("input") is not None:
             arguments[trim(row["toolCallId"])] = row["input"]
     return {
-        row.tool_call_id: all(fits(arguments[row.tool_call_id], schema) for schema in pins[row.tool_name])
+        row.tool_call_id: all(validator_of(schema)(arguments[row.tool_call_id]) for schema in pins[row.tool_name])
         for row in evidence.tool_requests
         if row.tool_call_id in arguments and row.tool_name in pins
     }

@@ -1,9 +1,7 @@
 from .announcing import Announced as Announced
-from .argument_errors import schema_errors as schema_errors
 from .confirmation import (
     AutoConfirm as AutoConfirm,
     Secrets as Secrets,
-    sign as sign,
 )
 from .deciding import (
     decide as decide,

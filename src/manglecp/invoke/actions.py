@@ -16,9 +16,9 @@ from manglecp.base.digest import digest_text
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.claims import Claim
-from manglecp.invoke.fitting import fits
 from manglecp.invoke.large_values import LARGE_TEXT, run_in_thread_if
 from manglecp.toolhost import Answer, Dispatcher, DispatchError, PlanPermit, Slots
+from manglecp.wire import is_valid
 
 __all__ = ["ActionRunner", "Permit"]
 
@@ -75,7 +75,7 @@ def _done(call: Call, answer: Answer, took: int) -> Outcome:
         output = msgspec.json.decode(answer.output_json)
     except (ValueError, RecursionError):
         return _outcome(call, "failed", took, code="parse_error", happened=call.is_effect)
-    if call.action.output_schema and not fits(output, call.action.output_schema):
+    if call.action.output_schema and not is_valid(output, call.action.output_schema):
         return _outcome(call, "failed", took, code=_BAD_OUTPUT, happened=call.is_effect)
     return _outcome(call, "done", took, output=output, output_digest=digest_text(answer.output_json))
 

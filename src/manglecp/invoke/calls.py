@@ -15,8 +15,8 @@ import msgspec
 
 from manglecp.base.digest import digest_bytes
 from manglecp.intent import Argument, Step, Undo
-from manglecp.invoke.fitting import fits
 from manglecp.pack import ActionDescription
+from manglecp.wire import is_valid
 
 __all__ = [
     "EVENT_STATUS",
@@ -284,7 +284,7 @@ def _call(
     secret: bool,
     undo: bool = False,
 ) -> Call:
-    if not fits(inputs, action.input_schema):
+    if not is_valid(inputs, action.input_schema):
         raise NoCall(f"what would be given to {action.name} does not fit its schema")
     sent = _encode(inputs)
     return Call(

@@ -16,7 +16,6 @@ import msgspec
 from manglecp.base.digest import digest
 from manglecp.base.json import Uncanonical
 from manglecp.intent import Definition, Identity
-from manglecp.invoke.argument_errors import schema_errors
 from manglecp.invoke.asking import consent_text
 from manglecp.invoke.calls import secret_names, with_defaults
 from manglecp.invoke.confirmation import AutoConfirm, Consent, Secrets, challenge, verify
@@ -25,7 +24,7 @@ from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.mangle import instant_text
 from manglecp.pack import ActionDescription
 from manglecp.store import Kept
-from manglecp.wire import WireError, malformed, refused_arguments
+from manglecp.wire import WireError, malformed, refused_arguments, schema_errors
 from manglecp.wire.messages import InvokePayload
 
 __all__ = ["Checked", "Checks", "args_digest", "not_found"]

@@ -4,21 +4,14 @@ The server asks with a *challenge*: what would be done, to what, with which effe
 person answers with a token: an HMAC over exactly that, under a secret that came with the credential and never travels
 in this protocol. The agent only carries the two, and can make neither. A token is good for one identity, one tool, one
 set of arguments, one use and five minutes; the server keeps nothing but the nonces that were used.
-
-    token = v1.<nonce>.<issued_ms>.<mac>
-    mac   = base64url(HMAC-SHA256(secret, lines)), without padding; the lines, joined by line feeds, are
-            manglecp-confirm-v1, <identity>, <macro_id>, <args_digest>, <nonce>, <issued_ms>
-
-Whoever knows the secret may choose nonce and time itself and skip the first round.
+The token is that of :mod:`manglecp.wire.confirmation`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 import secrets as chance
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,16 +19,15 @@ from typing import Any, Final
 from manglecp.base.digest import digest
 from manglecp.intent import Definition
 from manglecp.mangle import instant_text
+from manglecp.wire import CONFIRMATION_PURPOSE, confirmation_mac
 
-__all__ = ["LIFETIME_MS", "AutoConfirm", "Consent", "Secrets", "challenge", "sign", "verify"]
+__all__ = ["LIFETIME_MS", "AutoConfirm", "Consent", "Secrets", "challenge", "verify"]
 
 LIFETIME_MS: Final = 300_000
 SKEW_MS: Final = 30_000
 """A token from the future is refused, unless clocks merely differ."""
 REMEMBERED_MS: Final = 86_400_000
 """For how long a token that was used is known. Longer than it holds: a clock may run ahead and be put back."""
-_VERSION: Final = "v1"
-_PURPOSE: Final = "manglecp-confirm-v1"
 _TOKEN: Final = re.compile(r"v1\.([A-Za-z0-9_-]{16,128})\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{43})")
 
 
@@ -61,7 +53,7 @@ class Secrets:
             return self.own[identity]
         if self.local is None:
             return None
-        return hmac.digest(self.local, f"{_PURPOSE}\n{identity}".encode(), "sha256")
+        return hmac.digest(self.local, f"{CONFIRMATION_PURPOSE}\n{identity}".encode(), "sha256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +84,6 @@ def challenge(definition: Definition, args_digest: str, text: str, now_ms: int) 
     }
 
 
-def sign(secret: bytes, identity: str, macro_id: str, args_digest: str, nonce: str, issued_ms: int) -> str:
-    """The token of a person who agrees. Never called by a server."""
-    return f"{_VERSION}.{nonce}.{issued_ms}.{_mac(secret, identity, macro_id, args_digest, nonce, issued_ms)}"
-
-
 def verify(
     token: str, secret: bytes | None, identity: str, macro_id: str, args_digest: str, now_ms: int
 ) -> Consent | None:
@@ -105,14 +92,7 @@ def verify(
     if found is None or secret is None:
         return None
     nonce, issued_ms = found[1], int(found[2])
-    mac = _mac(secret, identity, macro_id, args_digest, nonce, issued_ms)
+    mac = confirmation_mac(secret, identity, macro_id, args_digest, nonce, issued_ms)
     if not hmac.compare_digest(mac, found[3]) or not -SKEW_MS <= now_ms - issued_ms < LIFETIME_MS:
         return None
     return Consent(nonce, issued_ms + REMEMBERED_MS)
-
-
-def _mac(secret: bytes, identity: str, macro_id: str, args_digest: str, nonce: str, issued_ms: int) -> str:
-    # Only the identity could hold a line break, and no two texts must look the same.
-    named = identity if "\n" not in identity else "sha256:" + hashlib.sha256(identity.encode()).hexdigest()
-    said = "\n".join((_PURPOSE, named, macro_id, args_digest, nonce, str(issued_ms)))
-    return urlsafe_b64encode(hmac.digest(secret, said.encode(), "sha256")).decode().rstrip("=")

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from manglecp.harness import size
+from manglecp.wire import value_size
 
 __all__ = ["LARGE_TEXT", "is_large", "run_in_thread_if"]
 
@@ -38,7 +38,7 @@ def is_large(value: Any) -> bool:
                 break
         else:
             return False
-    return size(value, _LARGE) > _LARGE
+    return value_size(value, _LARGE) > _LARGE
 
 
 async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from manglecp.intent import Definition, Domain, scrub
-from manglecp.invoke.argument_errors import schema_errors
 from manglecp.invoke.calls import Missing, Outcome, resolve
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.errors import Told, cancelled, failed, needs_decision, result_refused
@@ -24,7 +23,7 @@ from manglecp.invoke.plan import Plan
 from manglecp.invoke.run_rules import NOTHING_SAID, RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Invocation
-from manglecp.wire import SchemaError, WireError
+from manglecp.wire import SchemaError, WireError, schema_errors
 from manglecp.wire.messages import Event, InvokeResult, Next, Observability, StateDelta
 
 __all__ = [

@@ -22,7 +22,7 @@ import msgspec
 from manglecp.base.background_loop import background_loop, runs_here, wait_for
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent import Domain, Identity
-from manglecp.invoke import Invoker, Secrets, sign
+from manglecp.invoke import Invoker, Secrets
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import open_store
 from manglecp.testing.messages import message
@@ -38,7 +38,7 @@ from manglecp.toolhost import (
     profile_of,
     serve_actions,
 )
-from manglecp.wire import WireError
+from manglecp.wire import WireError, sign_confirmation
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
 Function: TypeAlias = Callable[..., Any]
@@ -217,7 +217,7 @@ class Stage:
         secret = self._secrets.of(identity.name)
         assert secret is not None  # derived for each identity
         about = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
-        token = sign(secret, identity.name, *about)
+        token = sign_confirmation(secret, identity.name, *about)
         return await self._invoked({**payload, "confirmation_token": token}, identity)
 
     async def _invoked(self, payload: dict[str, Any], identity: Identity) -> InvokeResult:

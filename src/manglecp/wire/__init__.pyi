@@ -1,3 +1,8 @@
+from .confirmation import (
+    CONFIRMATION_PURPOSE as CONFIRMATION_PURPOSE,
+    confirmation_mac as confirmation_mac,
+    sign_confirmation as sign_confirmation,
+)
 from .errors import (
     CODES as CODES,
     Code as Code,
@@ -49,6 +54,12 @@ from .predicates import (
 from .profile import (
     MOST_VIOLATIONS as MOST_VIOLATIONS,
     Profile as Profile,
+)
+from .schema_validation import (
+    is_valid as is_valid,
+    schema_errors as schema_errors,
+    validator_of as validator_of,
+    value_size as value_size,
 )
 from .shapes import (
     ANYTHING as ANYTHING,

@@ -14,7 +14,7 @@ from manglecp.conformance.bench import SESSIONS, Bench, Untested, check, message
 from manglecp.conformance.checks.facts import same
 from manglecp.conformance.connections import Answer, HttpConnection
 from manglecp.conformance.plan import Invocation, Stated
-from manglecp.invoke import sign
+from manglecp.wire import sign_confirmation
 
 
 @check("INVK-06", "ERR-23", "INVK-05")
@@ -117,7 +117,7 @@ def _token(b: Bench, secret: bytes, macro_id: str, args: Mapping[str, Any], aske
     nonce, issued = given.get("nonce"), given.get("issued_ms")
     if not isinstance(nonce, str) or not isinstance(issued, int):
         nonce, issued = secrets.token_urlsafe(24), time.time_ns() // 1_000_000
-    return sign(secret, b.plan.credentials.identity, macro_id, digest(args), nonce, issued)
+    return sign_confirmation(secret, b.plan.credentials.identity, macro_id, digest(args), nonce, issued)
 
 
 async def _full(b: Bench, invocation: Invocation) -> tuple[str, dict[str, Any]]:

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.schema_breadth import breadth, size
-from manglecp.harness.schemas import MOST_LOOKS, fits, looks
-from manglecp.invoke import schema_errors
-from manglecp.invoke.argument_errors import MOST
+from manglecp.wire import is_valid, schema_errors
+from manglecp.wire.schema_validation import MAX_ERRORS, MAX_VISITS, schema_breadth, validation_cost, value_size
 
 KINDS = [{"type": "object", "properties": {"k": {"const": n}, "v": {"type": "integer"}}} for n in range(10)]
 
@@ -29,26 +27,26 @@ KINDS = [{"type": "object", "properties": {"k": {"const": n}, "v": {"type": "int
     ],
 )
 def test_how_many_nodes_look_at_one_value(schema: Any, widest: int) -> None:
-    assert breadth(schema) == widest
+    assert schema_breadth(schema) == widest
 
 
 def test_a_size_is_not_counted_further_than_it_matters() -> None:
-    assert size([1, {"a": [2]}, "x"], 100) == 7
-    assert size("a" * 3_200, 1_000) == 101
-    assert size([0] * 1_000_000, 10) > 10
+    assert value_size([1, {"a": [2]}, "x"], 100) == 7
+    assert value_size("a" * 3_200, 1_000) == 101
+    assert value_size([0] * 1_000_000, 10) > 10
 
 
 def test_what_is_too_much_fits_nothing_and_what_is_not_does() -> None:
     schema = {"items": {"oneOf": KINDS}}
     some = [{"k": 3, "v": 1}] * 1_000
-    assert fits(some, schema)
-    assert looks(some, schema) <= MOST_LOOKS
+    assert is_valid(some, schema)
+    assert validation_cost(some, schema) <= MAX_VISITS
     many = some * 400
-    assert looks(many, schema) == float("inf")
-    assert not fits(many, schema)
+    assert validation_cost(many, schema) == float("inf")
+    assert not is_valid(many, schema)
     (error,) = schema_errors(many, schema)
     assert "too complex" in error.message
-    assert fits([1] * 3_000_000, {"items": {"type": "integer"}}), "what is simple may be long"
+    assert is_valid([1] * 3_000_000, {"items": {"type": "integer"}}), "what is simple may be long"
 
 
 def test_what_is_wrong_is_found_in_what_is_large() -> None:
@@ -64,4 +62,4 @@ def test_what_is_wrong_is_found_in_what_is_large() -> None:
         "/text": "maxLength",
     }
     assert "secret" not in str(errors)
-    assert len(schema_errors({"all": [{}] * 5_000, "name": 1}, schema)) == MOST
+    assert len(schema_errors({"all": [{}] * 5_000, "name": 1}, schema)) == MAX_ERRORS

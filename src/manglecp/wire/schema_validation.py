@@ -1,0 +1,405 @@
+"""Validation against JSON Schema, with a bound on the work and with errors that repeat nothing of the value.
+
+A schema may come from a server or with evidence, and is not trusted: nothing is fetched, patterns run in linear time,
+and a schema that cannot be compiled accepts nothing. Two ways to keep a validator busy remain: references that double
+at every step, and many alternatives for each of many values. :func:`validation_cost` bounds the visits of a validator
+before it runs; where they are too many, the value is not valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.base.cache import LruCache
+from manglecp.base.json import canonical
+from manglecp.base.text import escape_invisible
+from manglecp.wire.errors import SchemaError
+
+__all__ = [
+    "MAX_ERRORS",
+    "MAX_VISITS",
+    "is_valid",
+    "schema_breadth",
+    "schema_errors",
+    "validation_cost",
+    "validator_of",
+    "value_size",
+]
+
+MAX_VISITS: Final = 4_000_000
+_MAX_REFERENCE_VISITS: Final = 1_000_000
+_MAX_PAIRS: Final = 100_000
+_NARROW: Final = 2
+"""The cost of a value is not worth computing for a schema of at most this breadth: messages are limited."""
+
+_SAME_VALUE: Final = ("allOf", "anyOf", "oneOf")
+_SAME_VALUE_ONE: Final = ("not", "if", "then", "else")
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_ANY_MEMBER: Final = ("additionalProperties", "unevaluatedProperties")
+_ANY_ENTRY: Final = ("items", "additionalItems", "contains", "unevaluatedItems")
+_UNKNOWN: Final = object()
+
+
+def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
+    """Return a function that tells whether a value is valid. The schema must not be changed afterwards."""
+    encoded = canonical(schema)
+    breadth = _breadth(encoded)
+    accepts: Callable[[Any], bool] | None = None
+
+    def validate(value: Any) -> bool:
+        nonlocal accepts
+        if (breadth is None or breadth > _NARROW) and validation_cost(value, schema) > MAX_VISITS:
+            return False
+        if accepts is None:
+            validator = _validator(encoded)
+            accepts = (lambda _: False) if validator is None else validator.is_valid
+        try:
+            return accepts(value)
+        except ValueError:  # nested too deep
+            return False
+
+    return validate
+
+
+_validators: Final = LruCache[int, tuple[Mapping[str, Any], Callable[[Any], bool]]](4_096)
+"""By identity, which is cheaper than by content. The schema is kept with its validator, so its id is not reused."""
+
+
+def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
+    """As :func:`validator_of`, for schemas that live long, such as those of a loaded pack."""
+    found = _validators.get(id(schema))
+    if found is None:
+        found = (schema, validator_of(dict(schema)))
+        _validators.put(id(schema), found)
+    return found[1](value)
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: bytes) -> Any:
+    """Compile a schema; None for one that is invalid."""
+    import jsonschema_rs  # imported late: slow
+
+    limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+    try:
+        return jsonschema_rs.validator_for(schema.decode(), offline=True, pattern_options=limits)
+    except ValueError:
+        return None
+
+
+# --- cost -------------------------------------------------------------------------------------------------------------
+
+
+def validation_cost(value: Any, schema: dict[str, Any]) -> float:
+    """Return an upper bound of a validator's visits; infinity if that is too many, or unknown."""
+    breadth = _breadth(canonical(schema))
+    if breadth is None:
+        visits = _reference_visits(value, schema)
+        return visits if visits <= _MAX_REFERENCE_VISITS else float("inf")
+    most = MAX_VISITS // max(breadth, 1)
+    size = value_size(value, most)
+    return size * breadth if size <= most else float("inf")
+
+
+@lru_cache(maxsize=256)
+def _breadth(encoded: bytes) -> int | None:
+    """Return the breadth of a schema; None for one with references, whose cost depends on the value."""
+    return None if b'Ref"' in encoded or b'$ref"' in encoded else schema_breadth(msgspec.json.decode(encoded))
+
+
+def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
+    """Count the pairs of a schema and a value that a validator visits, at most; infinity if that cannot be told.
+
+    A pair that is reached along several ways counts once for each, but is computed once.
+    """
+    counts: dict[tuple[int, int], int] = {}
+    waiting: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
+    while waiting:
+        part, inner, below = waiting.pop()
+        pair = (id(part), id(inner))
+        if below is not None:
+            counts[pair] = min(1 + sum(counts[id(a), id(b)] for a, b in below), _MAX_REFERENCE_VISITS + 1)
+            continue
+        if pair in counts:
+            continue
+        if len(counts) > _MAX_PAIRS:
+            return float("inf")
+        below = list(_pairs_below(part, inner, schema))
+        if any(a is _UNKNOWN for a, _ in below):
+            return float("inf")
+        counts[pair] = 0  # a cycle adds nothing
+        waiting.append((part, inner, below))
+        waiting += [(a, b, None) for a, b in below]
+    return counts[id(schema), id(value)]
+
+
+def _pairs_below(part: Any, value: Any, root: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the pairs that a validator visits because of this one."""
+    if not isinstance(part, dict):
+        return
+    for name in _REFERENCES:
+        if name in part:
+            yield _resolve(part[name], root), value
+    for name in (*_SAME_VALUE, "dependentSchemas", "dependencies"):
+        yield from ((one, value) for one in _parts(part.get(name)))
+    for name in _SAME_VALUE_ONE:
+        if name in part:
+            yield part[name], value
+    if isinstance(value, dict):
+        properties = part.get("properties")
+        for name, one in properties.items() if isinstance(properties, dict) else ():
+            if name in value:
+                yield one, value[name]
+        for one in (*_parts(part.get("patternProperties")), *(part[name] for name in _ANY_MEMBER if name in part)):
+            yield from ((one, entry) for entry in value.values())
+    elif isinstance(value, list):
+        for one in (*_parts(part.get("prefixItems")), *(part[name] for name in _ANY_ENTRY if name in part)):
+            for each in _parts(one) if isinstance(one, list) else (one,):
+                yield from ((each, entry) for entry in value)
+
+
+def _resolve(reference: Any, root: dict[str, Any]) -> Any:
+    """Follow a reference within the schema; no others are followed."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return _UNKNOWN
+    found: Any = root
+    for step in reference[2:].split("/") if len(reference) > 1 else ():
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return _UNKNOWN
+    return found
+
+
+_CHARACTERS: Final = 32
+"""Characters of a text that count as one value: a pattern has to read all of them."""
+_MAX_DEPTH: Final = 200
+
+
+def schema_breadth(schema: Any) -> int:
+    """Return the largest number of nodes of a schema without references that visit one value.
+
+    It is 1 for a list of numbers, and 41 for a list of things of forty kinds. Breadth times the size of a value bounds
+    the visits.
+    """
+    widest, waiting = 0, [([schema], 0)]
+    while waiting:
+        some, depth = waiting.pop()
+        here = _nodes_of_value(some)
+        widest = max(widest, len(here))
+        if depth < _MAX_DEPTH:
+            waiting += [(below, depth + 1) for below in _children(here) if below]
+        else:
+            widest = max(widest, sum(map(_count_nodes, here)))
+    return widest
+
+
+def _nodes_of_value(some: Iterable[Any]) -> list[Mapping[str, Any]]:
+    """Return these schemas, and those in them that visit the same value."""
+    found: list[Mapping[str, Any]] = []
+    waiting = list(some)
+    while waiting:
+        one = waiting.pop()
+        if not isinstance(one, Mapping):
+            continue
+        found.append(one)
+        for name in (*_SAME_VALUE, "dependentSchemas", "dependencies"):
+            waiting += _parts(one.get(name))
+        waiting += [one[name] for name in (*_SAME_VALUE_ONE, "propertyNames") if name in one]
+    return found
+
+
+def _children(here: list[Mapping[str, Any]]) -> Iterable[list[Any]]:
+    """Yield the schemas that visit the same member, for each that is named; any other member; an entry."""
+    named: dict[str, list[Any]] = {}
+    anywhere: list[Any] = []
+    entries: list[Any] = []
+    for one in here:
+        properties = one.get("properties")
+        for name, part in properties.items() if isinstance(properties, Mapping) else ():
+            named.setdefault(name, []).append(part)
+        anywhere += _parts(one.get("patternProperties"))
+        anywhere += [one[name] for name in _ANY_MEMBER if name in one]
+        entries += _parts(one.get("prefixItems"))
+        for name in _ANY_ENTRY:
+            part = one.get(name)
+            entries += part if isinstance(part, list) else [part]
+    yield anywhere
+    yield entries
+    for parts in named.values():
+        yield [*parts, *anywhere] if anywhere else parts
+
+
+def _count_nodes(schema: Any) -> int:
+    count, waiting = 0, [schema]
+    while waiting:
+        one = waiting.pop()
+        count += 1
+        waiting += _parts(one)
+    return count
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else []
+
+
+def value_size(value: Any, most: int) -> int:
+    """Count the values in a value, itself among them; not much further than ``most``."""
+    count, waiting = 0, [value]
+    while waiting and count <= most:
+        one = waiting.pop()
+        count += 1
+        if isinstance(one, str):
+            count += len(one) // _CHARACTERS
+        elif one is None or isinstance(one, (int, float)):
+            continue  # the most frequent case, before the slow check of an abstract class
+        elif isinstance(one, list):
+            count += max(0, len(one) - most)
+            waiting += one[:most]
+        elif isinstance(one, (dict, Mapping)):
+            waiting += one.values()
+            waiting += one
+    return count
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+MAX_ERRORS: Final = 50
+_MAX_TEXT: Final = 200
+_MAX_LISTED: Final = 2_000
+"""Visits of validators that list errors, for one answer."""
+_ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf", "not", "if")
+_INSIDE: Final = frozenset(
+    {
+        *("items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "unevaluatedItems"),
+        *("patternProperties", "propertyNames", "unevaluatedProperties", "dependentSchemas", "dependencies"),
+        *(*_ALTERNATIVES, "then", "else", "$ref", "$defs", "definitions"),
+    }
+)
+"""Keywords that lead to other schemas, besides the two that name members."""
+
+
+def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
+    """Return the errors of a value, sorted by path; empty if it is valid. Raises ``ValueError`` for a bad schema.
+
+    A path leads to the member that is missing or not allowed, not to the object around it (seed 004, section 4.2).
+    """
+    if is_valid(value, schema):
+        return []
+    found: dict[SchemaError, None] = {}
+    for error in _ErrorSearch(schema).errors(value, schema, ""):
+        found[error] = None
+        if len(found) >= MAX_ERRORS:
+            break
+    return sorted(found, key=lambda one: (one.path, one.keyword, one.message))
+
+
+class _ErrorSearch:
+    """Finds errors in bounded time.
+
+    A validator lists all errors, with those of all alternatives, before it yields the first. So only small values are
+    listed. In a large one, invalid members and entries are searched one by one; when the budget is spent, only their
+    paths are reported.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        self._left: float = _MAX_LISTED
+        self._validators: dict[int, Callable[[Any], bool]] = {}
+
+    def errors(self, value: Any, schema: Mapping[str, Any], path: str) -> Iterator[SchemaError]:
+        """Yield the errors of an invalid value."""
+        whole = {**self._shared, **schema}
+        cost = validation_cost(value, whole)
+        if cost <= self._left:
+            self._left -= cost
+            for error in _error_validator(canonical(whole)).iter_errors(value):
+                yield from _convert(error, path)
+            return
+        keyword = next((one for one in _ALTERNATIVES if one in schema), "$ref")
+        if cost == float("inf"):
+            yield _error(path, "The value is too complex to be checked", keyword)
+            return
+        listed = False
+        for error in _error_validator(canonical(_shallow(schema))).iter_errors(value):
+            listed = True
+            yield from _convert(error, path)
+        for name, part, under in _members(value, schema):
+            if not self._is_valid(part, under):
+                listed = True
+                yield from self.errors(part, under, f"{path}/{_escape(name)}")
+        if not listed:
+            yield _error(path, "The value does not fit", keyword)
+
+    def _is_valid(self, value: Any, schema: Mapping[str, Any]) -> bool:
+        if id(schema) not in self._validators:  # parts of one schema, which outlives this
+            self._validators[id(schema)] = validator_of({**self._shared, **schema})
+        return self._validators[id(schema)](value)
+
+
+def _shallow(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a schema requires of a value itself, without what it requires of its parts."""
+    outside = {key: part for key, part in schema.items() if key not in _INSIDE}
+    if isinstance(names := outside.get("properties"), Mapping):
+        outside["properties"] = dict.fromkeys(names, True)
+    if not isinstance(outside.get("additionalProperties"), bool):
+        outside.pop("additionalProperties", None)
+    return outside
+
+
+def _members(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Yield name, value and schema of members and entries whose schemas follow from their place."""
+    properties, items = schema.get("properties"), schema.get("items")
+    if isinstance(value, Mapping) and isinstance(properties, Mapping):
+        for name, under in properties.items():
+            if name in value and isinstance(under, Mapping):
+                yield name, value[name], under
+    elif isinstance(value, list) and isinstance(items, Mapping) and "prefixItems" not in schema:
+        for number, entry in enumerate(value):
+            yield str(number), entry, items
+
+
+def _convert(error: Any, above: str) -> Iterator[SchemaError]:
+    path = above + "".join(f"/{_escape(str(part))}" for part in error.instance_path)
+    keyword = str(error.kind.name)
+    if keyword == "required":
+        name = error.kind.property
+        yield _error(f"{path}/{_escape(name)}", f"Required property '{name}' is missing", keyword)
+    elif keyword in ("additionalProperties", "unevaluatedProperties"):
+        for name in error.kind.unexpected:
+            yield _error(f"{path}/{_escape(name)}", f"Property '{name}' is not known", keyword)
+    elif keyword == "type":
+        expected = " or ".join(error.kind.types) or "another type"
+        yield _error(path, f"Expected {expected}, got {_type_name(error.instance)}", keyword)
+    else:
+        yield _error(path, error.message, keyword)
+
+
+def _error(path: str, message: str, keyword: str) -> SchemaError:
+    return SchemaError(
+        path=escape_invisible(path)[:_MAX_TEXT], message=escape_invisible(message)[:_MAX_TEXT], keyword=keyword
+    )
+
+
+def _type_name(value: Any) -> str:
+    names = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def _escape(part: str) -> str:
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+@lru_cache(maxsize=1024)
+def _error_validator(schema: bytes) -> Any:
+    """Compile a schema whose errors do not repeat the value. Raises ``ValueError`` for one that is invalid."""
+    import jsonschema_rs  # imported late: slow
+
+    limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+    return jsonschema_rs.Draft202012Validator(schema.decode(), offline=True, mask="The value", pattern_options=limits)
