@@ -89,8 +89,8 @@ def test_everything_that_is_wrong_with_a_package(run: Run, package: Path) -> Non
     shown = run("policy", "show", "careful")
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert shown.stderr.splitlines() == [
-        "error: stop.toml: /maxTurn: the key 'maxTurn' is unknown; did you mean maxTurns?",
-        "error: tolos.toml: /: the document 'tolos' is unknown; did you mean tools?",
+        "error[policy]: stop.toml: /maxTurn: the key 'maxTurn' is unknown; did you mean maxTurns?",
+        "error[policy]: tolos.toml: the document 'tolos' is unknown; did you mean tools?",
     ]
     shown = run("policy", "pin", "careful", "--json")
     assert shown.exit_code == 2
@@ -236,7 +236,7 @@ def test_a_promotion_needs_its_files(run: Run, package: Path, change: Change, br
     options = bring(change(), evaluation={"passd": True})
     shown = run("policy", "promote", "careful", *options)
     assert shown.exit_code == 2
-    assert "error: evaluation.json: /passd: the key 'passd' is unknown; did you mean passed?" in shown.stderr
+    assert "error[policy]: evaluation.json: /passd: the key 'passd' is unknown; did you mean passed?" in shown.stderr
     PIN.unlink()
     shown = run("policy", "promote", "careful", *options[2:], "--eval", "red_team.json")
     assert shown.exit_code == 2

@@ -24,11 +24,17 @@ _MAX_STEPS: Final = 64
 
 
 class FileLocation(NamedTuple):
-    """A place in a file, as far as it is known. Lines and columns count from 1."""
+    """A place in a file, as far as it is known: line and column from 1, JSON pointer."""
 
     file: str
     line: int | None = None
     column: int | None = None
+    pointer: str = ""
+
+    def __truediv__(self, step: str | int) -> FileLocation:
+        """Return the location of a part of the value here."""
+        escaped = str(step).replace("~", "~0").replace("/", "~1")
+        return self._replace(pointer=f"{self.pointer}/{escaped}")
 
 
 class JsonPath(tuple[str | int, ...]):
@@ -80,10 +86,16 @@ class Diagnostic:
 
     @property
     def place(self) -> str:
-        """``file:line:column``, as much of it as is known, or the path in a JSON value."""
+        """``file:line:column: /pointer``, as much of it as is known, or the path in a JSON value."""
         if isinstance(self.location, JsonPath):
             return str(self.location)
-        return ":".join(str(part) for part in (self.file, self.line, self.column) if part not in (None, ""))
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part not in (None, ""))
+        return f"{place}: {self.pointer}" if self.pointer else place
+
+    @property
+    def pointer(self) -> str:
+        """The JSON pointer to a value in a file, or ``""``."""
+        return self.location.pointer if isinstance(self.location, FileLocation) else ""
 
     def render(self) -> str:
         """``error[code]: file:line:column: message``, the line, a caret, the clause and the fix."""

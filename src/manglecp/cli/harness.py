@@ -289,6 +289,6 @@ def _policy(name: str | None) -> tuple[Any, str | None]:
         package = load_package(name)
         pin = load_pin(default_pin(name))
     except PolicyError as error:
-        first = error.problems[0]
-        raise UnreadableFile(first.place.file, first.place.pointer, first.message) from None
+        first = error.diagnostics[0]
+        raise UnreadableFile(first.file, first.pointer, first.message) from None
     return package, None if pin is None else pin.digest

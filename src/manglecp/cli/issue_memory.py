@@ -171,7 +171,7 @@ def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
     try:
         pin = load_pin(pin_file)
     except PolicyError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError("\n".join(f"{one.place}: {one.message}" for one in error.diagnostics)) from None
     assert pin is not None  # the file is there
     return pin.package.digests["mutation"]
 

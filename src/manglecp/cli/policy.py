@@ -122,11 +122,10 @@ def _strictly(verb: Callable[P, None]) -> Callable[P, None]:
 
 def _invalid(error: PolicyError, *, as_json: bool) -> NoReturn:
     if as_json:
-        problems = [{"file": p.place.file, "pointer": p.place.pointer, "message": p.message} for p in error.problems]
+        problems = [{"file": d.file, "pointer": d.pointer, "message": d.message} for d in error.diagnostics]
         print_json({"result": "invalid", "problems": problems})
     else:
-        for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
+        click.echo(error.render(), err=True)
     raise click.exceptions.Exit(INVALID)
 
 

@@ -55,11 +55,10 @@ def _read(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | N
     try:
         package = read_package({name: text.encode() for name, text in documents.items()})
     except PolicyError as error:
-        for problem in error.problems:
-            name, pointer = problem.place.file, problem.place.pointer
-            line, column = _place(name, documents.get(name, ""), pointer)
-            message = f"{pointer}: {problem.message}" if pointer else problem.message
-            problems.add(f"{FOLDER}/{name}", message, line=line, column=column)
+        for problem in error.diagnostics:
+            line, column = _place(problem.file, documents.get(problem.file, ""), problem.pointer)
+            message = f"{problem.pointer}: {problem.message}" if problem.pointer else problem.message
+            problems.add(f"{FOLDER}/{problem.file}", message, line=line, column=column)
         return None
     except ValueError:  # a number of very many digits
         problems.add(f"{FOLDER}/", "a value is too large")
@@ -83,7 +82,7 @@ def _is_readable(name: str, text: str, problems: Problems) -> bool:
 
 
 def _place(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[None, None]:
-    """Where the value stands that a JSON pointer leads to; only texts that the TOML reader takes are looked at."""
+    """Return line and column of the value at a JSON pointer, of TOML that the parser accepts."""
     if not pointer or not name.endswith(".toml"):
         return None, None
     steps = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])

@@ -7,7 +7,7 @@ shapes, values             declared bounds; values to JSON and back
 predicates, facts          published predicates; fact objects to facts and back
 fact_checker, profile      the facts of a request, and what a program publishes
 clauses, json_schemas      structured clauses (an extension); JSON Schema of every message
-telling, vocabulary        parts of responses as text; words and numbers of the protocol
+response_text, vocabulary  parts of responses as text; words and numbers of the protocol
 """
 
 from manglecp.base.lazy import attach

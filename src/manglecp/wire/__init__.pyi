@@ -55,6 +55,14 @@ from .profile import (
     MOST_VIOLATIONS as MOST_VIOLATIONS,
     Profile as Profile,
 )
+from .response_text import (
+    Heading as Heading,
+    coverage_lines as coverage_lines,
+    derivation_lines as derivation_lines,
+    error_lines as error_lines,
+    fact_text as fact_text,
+    why_not_lines as why_not_lines,
+)
 from .schema_validation import (
     is_valid as is_valid,
     schema_errors as schema_errors,
@@ -69,14 +77,6 @@ from .strict_json import (
     JSON as JSON,
     Fault as Fault,
     decode as decode,
-)
-from .telling import (
-    Heading as Heading,
-    coverage_lines as coverage_lines,
-    derivation_lines as derivation_lines,
-    error_lines as error_lines,
-    fact_text as fact_text,
-    why_not_lines as why_not_lines,
 )
 from .values import (
     READERS as READERS,

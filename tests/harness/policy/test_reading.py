@@ -19,7 +19,7 @@ from tests.harness.policy.packages import careful, careful_files, changed
 def refused(files: dict[str, bytes]) -> list[str]:
     with pytest.raises(PolicyError) as caught:
         read_package(files)
-    return [str(problem) for problem in caught.value.problems]
+    return [f"{one.place}: {one.message}" for one in caught.value.diagnostics]
 
 
 def test_the_example_has_every_document() -> None:
@@ -57,27 +57,27 @@ def test_everything_that_is_wrong_at_once() -> None:
     files["scope.toml"] = b"[roles.specialist]\nread = ['a', 3]"
     files["boundary.toml"] = b"\xff"
     assert refused(files) == [
-        "boundary.toml: /: not UTF-8: byte 0xff",
+        "boundary.toml: not UTF-8: byte 0xff",
         "eval-gate.toml: /dataset: the text is blank",
         "eval-gate.toml: /thresholds/f1: 1.5 is not between 0 and 1",
         "eval-gate.toml: /thresholds/recal: the key 'recal' is unknown; did you mean recall?",
-        "notes.yaml: /: the files of a package end in .toml or .json",
-        "queue.json: /: an object has the key 'dedup' twice",
-        "queue.toml: /: queue.json is the same document",
-        "risk-tiers.toml: /: defaultTier is missing",
+        "notes.yaml: the files of a package end in .toml or .json",
+        "queue.json: an object has the key 'dedup' twice",
+        "queue.toml: queue.json is the same document",
+        "risk-tiers.toml: defaultTier is missing",
         "risk-tiers.toml: /tiers: a table belongs here, not a number",
         "scope.toml: /roles/specialist/read/1: a text belongs here, not a number",
         "stop.toml: /checkpointEveryTurns: 0 is less than 1",
         "stop.toml: /maxIterations: a whole number belongs here, not true or false",
         "stop.toml: /maxTurn: the key 'maxTurn' is unknown; did you mean maxTurns?",
-        "tolos.toml: /: the document 'tolos' is unknown; did you mean tools?",
-        "views.toml: /: not TOML: Invalid value (at end of document)",
+        "tolos.toml: the document 'tolos' is unknown; did you mean tools?",
+        "views.toml: not TOML: Invalid value (at end of document)",
     ]
 
 
 def test_documents_that_are_owed() -> None:
     assert refused({}) == [
-        f"{name}: /: the document is missing"
+        f"{name}: the document is missing"
         for name in ("decomposition", "governance", "mutation", "package", "queue", "render", "views")
     ]
 
@@ -171,7 +171,7 @@ def test_null_is_no_document() -> None:
     files = careful_files()
     del files["queue.toml"]
     files["queue.json"] = b"null"
-    assert refused(files) == ["queue.json: /: null is no document"]
+    assert refused(files) == ["queue.json: null is no document"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_document_that_is_nested_too_deeply(file: str, data: bytes) -> None:
     files = careful_files()
     del files["queue.toml"]
     (problem,) = refused({**files, file: data})
-    assert problem == f"{file}: /: nested too deeply"
+    assert problem == f"{file}: nested too deeply"
 
 
 JSON = st.recursive(

@@ -21,7 +21,7 @@ from manglecp.harness.policy.doubts import doubts
 from manglecp.harness.policy.kinds import TIERS
 from manglecp.harness.policy.package import PolicyPackage, call_id
 from manglecp.harness.policy.pins import Difference, Pin, differences, read_pin
-from manglecp.harness.policy.problems import PolicyError, Problem
+from manglecp.harness.policy.problems import PolicyError
 from manglecp.harness.policy.promotion import Unchanged, promote
 from manglecp.harness.policy.reading import ENDINGS, package_of, read_package
 from manglecp.harness.policy.reports import read_reports
@@ -33,7 +33,6 @@ __all__ = [
     "Pin",
     "PolicyError",
     "PolicyPackage",
-    "Problem",
     "Unchanged",
     "call_id",
     "differences",

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from manglecp.base.diagnostic import FileLocation
 from manglecp.harness.classes import CLASSES, Retry
-from manglecp.harness.policy.problems import Place, Problems
+from manglecp.harness.policy.problems import Problems
 
 __all__ = ["check"]
 
 Documents = Mapping[str, Any]
 
 
-def check(documents: Documents, places: Mapping[str, Place], problems: Problems) -> None:
+def check(documents: Documents, places: Mapping[str, FileLocation], problems: Problems) -> None:
     """Report every contradiction. The documents have their shapes."""
     for rule in _RULES:
         for kind, pointer, message in rule(documents):
-            problems.add(Place(places[kind].file, pointer), message)
+            problems.add(FileLocation(places[kind].file, pointer=pointer), message)
 
 
 Contradictions = Iterator[tuple[str, str, str]]

@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from manglecp.base.diagnostic import FileLocation
 from manglecp.base.digest import digest
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
 from manglecp.harness.classes import CLASSES
 from manglecp.harness.descent import PATTERNS
-from manglecp.harness.policy.problems import Place, Problems
+from manglecp.harness.policy.problems import Problems
 from manglecp.harness.policy.shapes import (
     Shape,
     anything,
@@ -71,7 +72,7 @@ class Kind:
     required: bool = False
 
 
-def _tool(value: Any, place: Place, problems: Problems) -> Any:
+def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
     """A tool of the catalogue; its schema digest is that of its schema, where the schema is there."""
     found = _TOOL(value, place, problems)
     if not isinstance(found, dict):
@@ -83,20 +84,20 @@ def _tool(value: Any, place: Place, problems: Problems) -> Any:
     try:
         computed = digest(found["inputSchema"])
     except Uncanonical as error:
-        problems.add(Place(place.file, f"{place.pointer}/inputSchema{error.path}"), error.reason)
+        problems.add(FileLocation(place.file, pointer=f"{place.pointer}/inputSchema{error.path}"), error.reason)
     else:
         if found.setdefault("schemaDigest", computed) != computed:
             problems.add(place / "schemaDigest", f"the digest of inputSchema is {computed}")
     return found
 
 
-def _stages(value: Any, place: Place, problems: Problems) -> Any:
+def _stages(value: Any, place: FileLocation, problems: Problems) -> Any:
     """Stages have an order of their own, so the list is one that follows it."""
     found = words(STAGES, least=1)(value, place, problems)
     return [stage for stage in STAGES if stage in found]
 
 
-def _reason(value: Any, place: Place, problems: Problems) -> Any:
+def _reason(value: Any, place: FileLocation, problems: Problems) -> Any:
     """A stop reason: any word, since providers invent new ones."""
     found = text(value, place, problems)
     return normalize_word(found) if isinstance(found, str) else found

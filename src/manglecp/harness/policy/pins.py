@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from manglecp.base.diagnostic import FileLocation
 from manglecp.base.digest import digest
 from manglecp.base.json import canonical
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.policy.problems import Place, PolicyError, Problems
+from manglecp.harness.policy.problems import PolicyError, Problems
 from manglecp.harness.policy.reading import package_of, read_json
 from manglecp.harness.policy.shapes import anything, integer, items, one_of, sequence, table, table_of, text
 from manglecp.harness.states import MutationReady, WrongMutation, redeem
@@ -165,7 +166,7 @@ def _row(number: int, previous: str | None, members: Mapping[str, Any]) -> dict[
 # --- reading -------------------------------------------------------------------------------------------------------
 
 
-def _previous(value: Any, place: Place, problems: Problems) -> Any:
+def _previous(value: Any, place: FileLocation, problems: Problems) -> Any:
     return value if value is None else text(value, place, problems)
 
 
@@ -198,7 +199,7 @@ _PIN: Final = table(
 def read_pin(data: bytes, file: str = "pin") -> Pin:
     """The pin that the bytes hold, or a :class:`.PolicyError`."""
     problems = Problems()
-    place = Place(file)
+    place = FileLocation(file)
     decoded = read_json(data, place, problems)
     problems.refuse()
     found = _PIN(decoded, place, problems)
@@ -224,13 +225,15 @@ def read_pin(data: bytes, file: str = "pin") -> Pin:
     return Pin(package, tuple(found["history"]))
 
 
-def _pinned_package(found: Mapping[str, Any], place: Place, problems: Problems) -> PolicyPackage:
+def _pinned_package(found: Mapping[str, Any], place: FileLocation, problems: Problems) -> PolicyPackage:
     contents = {kind: entry["content"] for kind, entry in found["documents"].items()}
     try:
         package = package_of({"name": found["name"], "version": found["version"]}, contents)
     except PolicyError as error:
-        for problem in error.problems:
-            problems.add(Place(place.file, f"/documents/{problem.place.file}{problem.place.pointer}"), problem.message)
+        for problem in error.diagnostics:
+            problems.add(
+                FileLocation(place.file, pointer=f"/documents/{problem.file}{problem.pointer}"), problem.message
+            )
         problems.refuse()
         raise  # not reached: there were problems
     for kind, entry in found["documents"].items():

@@ -13,11 +13,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.harness.policy.consistency import check
 from manglecp.harness.policy.kinds import KINDS, MANIFEST
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.policy.problems import Place, Problems
+from manglecp.harness.policy.problems import Problems
 
 __all__ = ["ENDINGS", "package_of", "read_json", "read_package"]
 
@@ -31,10 +32,10 @@ def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
     """The package that files of these names and contents make, or a :class:`.PolicyError`."""
     problems = Problems()
     decoded: dict[str, Any] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, FileLocation] = {}
     for file in sorted(files):
         stem, dot, ending = file.rpartition(".")
-        place = Place(file)
+        place = FileLocation(file)
         if dot + ending not in ENDINGS:
             problems.add(place, "the files of a package end in .toml or .json")
         elif stem != _MANIFEST and stem not in KINDS:
@@ -52,9 +53,9 @@ def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
 def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str, Any]]) -> PolicyPackage:
     """The package of a manifest and documents that are already decoded."""
     problems = Problems()
-    places = {_MANIFEST: Place(_MANIFEST)}
+    places = {_MANIFEST: FileLocation(_MANIFEST)}
     for kind in documents:
-        places[kind] = Place(kind)
+        places[kind] = FileLocation(kind)
         if kind not in KINDS:
             problems.unknown(places[kind], "the document", kind, KINDS)
     known = {kind: content for kind, content in documents.items() if kind in KINDS}
@@ -62,7 +63,7 @@ def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str,
 
 
 def _package(
-    decoded: Mapping[str, Any], places: Mapping[str, Place], problems: Problems, *, complete: bool
+    decoded: Mapping[str, Any], places: Mapping[str, FileLocation], problems: Problems, *, complete: bool
 ) -> PolicyPackage:
     """``complete`` says that what is not there was left out, and not just unreadable."""
     manifest: dict[str, Any] = {}
@@ -77,14 +78,14 @@ def _package(
         owed = [_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)]
         for name in owed:
             if name not in decoded:
-                problems.add(Place(name), "the document is missing")
+                problems.add(FileLocation(name), "the document is missing")
     problems.refuse()  # what is consistent can only be said of documents that have their shape
     check(contents, places, problems)
     problems.refuse()
     return PolicyPackage(manifest["name"], manifest["version"], contents, manifest.get("description"))
 
 
-def _decode(data: bytes, ending: str, place: Place, problems: Problems) -> Any:
+def _decode(data: bytes, ending: str, place: FileLocation, problems: Problems) -> Any:
     if ending == "json":
         return read_json(data, place, problems)
     import tomllib  # not every package has TOML
@@ -100,7 +101,7 @@ def _decode(data: bytes, ending: str, place: Place, problems: Problems) -> Any:
     return None
 
 
-def read_json(data: bytes, place: Place, problems: Problems) -> Any:
+def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
     """JSON without a key twice; None, and a problem, if it is none."""
     from manglecp.wire import (
         Fault,
@@ -117,7 +118,7 @@ def read_json(data: bytes, place: Place, problems: Problems) -> Any:
     return _bounded(found, place, problems)
 
 
-def _bounded(document: Any, place: Place, problems: Problems) -> Any:
+def _bounded(document: Any, place: FileLocation, problems: Problems) -> Any:
     """The document, unless it is nested deeper than anything that reads it can follow."""
     level = [document]
     for _ in range(DEEPEST):
@@ -133,7 +134,7 @@ def _bounded(document: Any, place: Place, problems: Problems) -> Any:
     return None
 
 
-def _without_own_digest(content: Any, place: Place, problems: Problems) -> Any:
+def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
     if not isinstance(content, Mapping) or "policyDigest" not in content:
         return content
     rest = {name: value for name, value in content.items() if name != "policyDigest"}

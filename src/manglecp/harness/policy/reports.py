@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from manglecp.base.diagnostic import FileLocation
 from manglecp.base.digest import digest
 from manglecp.base.json import canonical
 from manglecp.harness.policy.kinds import METRICS, TIERS
-from manglecp.harness.policy.problems import Place, Problems
+from manglecp.harness.policy.problems import Problems
 from manglecp.harness.policy.reading import read_json
 from manglecp.harness.policy.shapes import Shape, flag, integer, items, number, one_of, table, table_of, text
 
@@ -116,7 +117,7 @@ def read_reports(
     attacked = _read(RED_TEAM, red_team, problems)
     others: dict[str, Any] = {}
     for name, data in evidence:
-        place = Place(name)
+        place = FileLocation(name)
         document = read_json(data, place, problems)
         kind = document.get("evidenceKind") if isinstance(document, dict) else None
         if document is None:
@@ -133,5 +134,5 @@ def read_reports(
 
 def _read(shape: Shape, file: tuple[str, bytes], problems: Problems) -> Any:
     name, data = file
-    document = read_json(data, Place(name), problems)
-    return None if document is None else shape(document, Place(name), problems)
+    document = read_json(data, FileLocation(name), problems)
+    return None if document is None else shape(document, FileLocation(name), problems)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
+from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.base.text import normalize_word, trim
-from manglecp.harness.policy.problems import Place, Problems
+from manglecp.harness.policy.problems import Problems
 
 __all__ = [
     "Shape",
@@ -31,11 +32,11 @@ __all__ = [
     "words",
 ]
 
-Shape: TypeAlias = Callable[[Any, Place, Problems], Any]
+Shape: TypeAlias = Callable[[Any, FileLocation, Problems], Any]
 """The value in its one form. What is wrong with it is reported; what is returned then is not used."""
 
 
-def text(value: Any, place: Place, problems: Problems) -> Any:
+def text(value: Any, place: FileLocation, problems: Problems) -> Any:
     """Text that says something."""
     if not isinstance(value, str):
         problems.add(place, f"a text belongs here, not {_kind(value)}")
@@ -46,7 +47,7 @@ def text(value: Any, place: Place, problems: Problems) -> Any:
     return value
 
 
-def flag(value: Any, place: Place, problems: Problems) -> Any:
+def flag(value: Any, place: FileLocation, problems: Problems) -> Any:
     """True or false, and nothing that counts as one of them."""
     if not isinstance(value, bool):
         problems.add(place, f"true or false belongs here, not {_kind(value)}")
@@ -56,7 +57,7 @@ def flag(value: Any, place: Place, problems: Problems) -> Any:
 def integer(least: int) -> Shape:
     """A whole number of at least this."""
 
-    def read(value: Any, place: Place, problems: Problems) -> Any:
+    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
             problems.add(place, f"a whole number belongs here, not {_kind(value)}")
         elif value < least:
@@ -69,7 +70,7 @@ def integer(least: int) -> Shape:
 def number(least: float, most: float) -> Shape:
     """A number from ``least`` to ``most``, both included."""
 
-    def read(value: Any, place: Place, problems: Problems) -> Any:
+    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int | float) or isinstance(value, bool):
             problems.add(place, f"a number belongs here, not {_kind(value)}")
         elif not least <= value <= most:  # neither is a number that is none
@@ -79,12 +80,12 @@ def number(least: float, most: float) -> Shape:
     return read
 
 
-def anything(value: Any, place: Place, problems: Problems) -> Any:
+def anything(value: Any, place: FileLocation, problems: Problems) -> Any:
     """Any value that has a canonical form."""
     try:
         canonical(value)
     except Uncanonical as error:
-        problems.add(Place(place.file, place.pointer + error.path), error.reason)
+        problems.add(FileLocation(place.file, pointer=place.pointer + error.path), error.reason)
     return value
 
 
@@ -92,7 +93,7 @@ def one_of(vocabulary: Collection[str]) -> Shape:
     """A word of a vocabulary, as the vocabulary writes it."""
     known = {normalize_word(one): one for one in vocabulary}
 
-    def read(value: Any, place: Place, problems: Problems) -> Any:
+    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         found = text(value, place, problems)
         if isinstance(found, str) and trim(found):
             if normalize_word(found) in known:
@@ -106,7 +107,7 @@ def one_of(vocabulary: Collection[str]) -> Shape:
 def items(shape: Shape = text, *, least: int = 0) -> Shape:
     """A list that is a set: its order and repetitions mean nothing."""
 
-    def read(value: Any, place: Place, problems: Problems) -> Any:
+    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         found = _list(shape, value, place, problems)
         if len(found) < least:
             problems.add(place, "the list is empty")
@@ -120,7 +121,7 @@ def items(shape: Shape = text, *, least: int = 0) -> Shape:
 def sequence(shape: Shape) -> Shape:
     """A list whose order means something."""
 
-    def read(value: Any, place: Place, problems: Problems) -> Any:
+    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         return _list(shape, value, place, problems)
 
     return read
@@ -134,7 +135,7 @@ def words(vocabulary: Collection[str], *, least: int = 0) -> Shape:
 def records(shape: Shape, key: str) -> Shape:
     """A list of tables, each known by a member; sorted by it."""
 
-    def read(value: Any, place: Place, problems: Problems) -> Any:
+    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         found = _list(shape, value, place, problems)
         names = [str(one.get(key)) for one in found if isinstance(one, dict)]
         for name in sorted({name for name in names if names.count(name) > 1}):
@@ -147,7 +148,7 @@ def records(shape: Shape, key: str) -> Shape:
 def table(members: Mapping[str, Shape], *, required: Collection[str] = ()) -> Shape:
     """An object with known members and no others."""
 
-    def read(value: Any, place: Place, problems: Problems) -> Any:
+    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, Mapping):
             problems.add(place, f"a table belongs here, not {_kind(value)}")
             return value
@@ -168,7 +169,7 @@ def table(members: Mapping[str, Shape], *, required: Collection[str] = ()) -> Sh
 def table_of(shape: Shape, *, names: Collection[str] | None = None) -> Shape:
     """An object whose members are all alike, under names that the author chooses or that come from a vocabulary."""
 
-    def read(value: Any, place: Place, problems: Problems) -> Any:
+    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, Mapping):
             problems.add(place, f"a table belongs here, not {_kind(value)}")
             return value
@@ -185,7 +186,7 @@ def table_of(shape: Shape, *, names: Collection[str] | None = None) -> Shape:
     return read
 
 
-def _list(shape: Shape, value: Any, place: Place, problems: Problems) -> list[Any]:
+def _list(shape: Shape, value: Any, place: FileLocation, problems: Problems) -> list[Any]:
     if not isinstance(value, list | tuple):
         problems.add(place, f"a list belongs here, not {_kind(value)}")
         return []
