@@ -27,7 +27,7 @@ def test_the_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     settings = '[params.root]\nkind = "folder"\n'
     files = {"pack.toml": settings, "rules/lines.mg": DECL, "facts.py": fence("import os\n")}
     write(tmp_path / "lines", {**SMALL, **files})
-    program = fence("import manglecp.toolhost").replace("/srv/logs", str(tmp_path / "logs"))
+    program = fence("from manglecp.toolhost import serve_facts").replace("/srv/logs", str(tmp_path / "logs"))
     changing, sure = program.split("    looked = ")
     names: dict[str, object] = {}
     edit = f"    import os; os.remove({str(tmp_path / 'logs/a')!r})\n"

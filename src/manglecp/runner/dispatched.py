@@ -30,10 +30,7 @@ __all__ = ["Authorise", "Dispatched", "offers"]
 
 
 class Authorise(Protocol):
-    """The right to one call above tier 0: this action, under this call id, with these input bytes. None: there is none.
-
-    Asked just before the call is made, now or when awaited.
-    """
+    """Returns the authority for one call above tier 0, now or when awaited; None refuses it."""
 
     def __call__(
         self, aid: str, call_id: str, input_json: str, /
@@ -64,10 +61,10 @@ class Dispatched:
 
 
 def offers(listing: bytes) -> list[Offer]:
-    """What the answer to ``--list`` offers.
+    """Return the offers of a ``--list`` answer.
 
-    A replay does once more what is deterministic. So only an action of tier 0 counts as that, whatever it says of
-    itself: nothing is written or sent a second time because somebody reads a log.
+    Only actions of tier 0 count as deterministic, whatever they declare: a replay repeats those, and must have no
+    effects.
     """
     catalogue = Catalogue.read(listing)
     tools: list[Mapping[str, Any]] = json.loads(listing)["tools"]

@@ -9,31 +9,31 @@ __all__ = ["BadHeader", "BadMenu", "BadTransaction", "LogBroken", "PatchRefused"
 
 
 class RunnerError(ValueError):
-    """The runner was given something that it does not take."""
+    """Invalid input of the runner."""
 
 
 class BadHeader(RunnerError):
-    """No run header."""
+    """An invalid run header (contract, section 1)."""
 
 
 class BadMenu(RunnerError):
-    """No menu."""
+    """An invalid menu."""
 
 
 class PatchRefused(RunnerError):
-    """No patch of the inputs."""
+    """An input patch that is no small, shallow JSON object."""
 
 
 class BadTransaction(RunnerError):
-    """No state, or no patch that leads from one state to another."""
+    """An invalid state, or an invalid patch of one."""
 
 
 class PolicyRefused(RunnerError):
-    """A command that is not on the list of allowed executables."""
+    """A policy command that may not be started."""
 
 
 class LogBroken(RunnerError):
-    """The log is not what was written. ``line`` is the first one that shows it, counted from 1."""
+    """A run log that was changed. ``line`` is the first one that shows it, counted from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")

@@ -45,10 +45,10 @@ class StepStatus(StrEnum):
 
 
 class Outcome(NamedTuple):
-    """``output`` is a JSON value; of a failure it says what went wrong. ``state`` counts only where all went well.
+    """``output`` is a JSON value, or describes the failure. ``state`` counts only on success.
 
-    ``by_action`` is False where the action itself said nothing: a deadline, a crash, an open breaker. Such a failure
-    does not follow from the inputs, so a replay does not expect it again.
+    ``by_action`` is False for failures outside the action: a deadline, a crash, an open breaker. They do not follow
+    from the inputs, so a replay does not expect them again.
     """
 
     status: StepStatus
@@ -58,13 +58,13 @@ class Outcome(NamedTuple):
 
 
 class Execute(Protocol):
-    """Run one action, now or when awaited. It may change what it is given: the runner gives it copies."""
+    """Runs one action, now or when awaited. It may modify its arguments: they are copies."""
 
     def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome | Awaitable[Outcome]: ...
 
 
 async def settled(answer: T | Awaitable[T]) -> T:
-    """What was answered, whether at once or later."""
+    """Return the value, awaited if necessary."""
     return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -74,7 +74,7 @@ _PATH: Final = re.compile(r"/slots/([0-7])")
 
 
 def check_state(slots: object) -> Slots:
-    """What an action left, if it is a state that can be written down."""
+    """Return the state that an action left; raises :class:`BadTransaction`."""
     if not isinstance(slots, Mapping) or not all(isinstance(one, Artifact) for one in slots.values()):
         raise BadTransaction("the state is no map from slots to artifacts")
     try:
@@ -87,7 +87,7 @@ def check_state(slots: object) -> Slots:
 
 
 def diff_state(before: Mapping[int, Artifact], after: Mapping[int, Artifact]) -> list[dict[str, Any]]:
-    """The operations that lead from one state to the other."""
+    """Return the operations that lead from one state to the other."""
     values = full_state(after)["slots"]
     found: list[dict[str, Any]] = []
     for slot in sorted(before.keys() | after.keys()):
@@ -100,7 +100,7 @@ def diff_state(before: Mapping[int, Artifact], after: Mapping[int, Artifact]) ->
 
 
 def apply_tx_patch(before: Mapping[int, Artifact], operations: Iterable[object]) -> Slots:
-    """The state after all operations; :class:`BadTransaction` if one of them does not fit."""
+    """Return the state after all operations; raises :class:`BadTransaction`."""
     after = dict(before)
     for one in operations:
         found = _PATH.fullmatch(str(one.get("path"))) if isinstance(one, Mapping) else None

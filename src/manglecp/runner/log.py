@@ -44,7 +44,10 @@ __all__ = [
 
 
 def canonical(value: Any) -> bytes:
-    """ValueError if there is no such text: no JSON value, not Unicode, or nested too deep to be written."""
+    """Return the text of a JSON value in a run log: sorted keys, no spaces, UTF-8. Raises ValueError.
+
+    Not the canonical form of the harness, which carries some numbers as text: values have to be read back unchanged.
+    """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, RecursionError) as error:
@@ -52,7 +55,7 @@ def canonical(value: Any) -> bytes:
 
 
 def copy_json(value: Any) -> Any:
-    """The value once more, sharing nothing: whoever gets it may change it."""
+    """Return a deep copy."""
     try:
         return json.loads(canonical(value))
     except RecursionError as error:
@@ -60,7 +63,7 @@ def copy_json(value: Any) -> Any:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """As values, whatever the order of keys. Python alone would take ``True`` for ``1``."""
+    """Compare as JSON values. Python alone would take ``True`` for ``1``."""
     return canonical(one) == canonical(other)
 
 
@@ -74,7 +77,7 @@ _TRACING: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """``request_id`` is what the caller traces the run by."""
+    """The members that every record of a run carries (contract, section 1). ``request_id`` is the caller's trace id."""
 
     run_id: str
     request_id: str | None = None
@@ -91,12 +94,11 @@ class RunHeader:
 
     @classmethod
     def new(cls, request_id: str | None = None) -> RunHeader:
-        """The header of a run that begins now."""
         return cls(str(uuid.uuid4()), request_id)
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> RunHeader:
-        """The header among the members of a record, which has others too."""
+        """Return the header among the members of a record."""
         return cls(
             members.get("run_id", ""),
             members.get("request_id"),
@@ -105,7 +107,7 @@ class RunHeader:
         )
 
     def members(self) -> dict[str, str]:
-        """As written; a missing ``request_id`` is absent, not null."""
+        """Return the wire form; a missing ``request_id`` is absent, not null."""
         found = {"spec_version": self.spec_version, "profile_id": self.profile_id, "run_id": self.run_id}
         return found if self.request_id is None else {**found, "request_id": self.request_id}
 
@@ -123,14 +125,13 @@ _HASHES: Final = 161
 
 
 class Sink(Protocol):
-    """Where a run tells what happens."""
+    """Receives the events of a run, in order."""
 
-    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
-        """Called for each thing in turn, when it has happened."""
+    def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None: ...
 
 
 class RunLog:
-    """A log being written. Each record reaches the system at once, the disk when the log is closed."""
+    """Writes a log. Each record reaches the kernel at once, the disk when the log is closed."""
 
     def __init__(
         self,
@@ -152,13 +153,13 @@ class RunLog:
 
     @classmethod
     def create(cls, path: Path, header: RunHeader, *, key: bytes | None = None) -> RunLog:
-        """A new file that only this user can read; FileExistsError rather than another run's log overwritten."""
+        """Create a file that only this user can read; raises FileExistsError."""
         if key is not None and not key:
             raise ValueError("an empty key seals nothing")  # before there is a file
         return cls(os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), header, key=key)
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
-        """Add a record; after ``run_end`` there is none."""
+        """Append a record; raises ValueError after ``run_end``."""
         if self._ended:
             raise ValueError("the run has ended")
         said = dict(payload)
@@ -179,7 +180,7 @@ class RunLog:
         self.head = digest
 
     def close(self) -> None:
-        """Bring all of it to the disk. May be called again."""
+        """Sync to disk and close. May be called again."""
         if self._stream.closed:
             return
         try:
@@ -199,7 +200,7 @@ class RunLog:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One thing that happened, without the hashes around it."""
+    """One event, without its hashes."""
 
     event: str
     step: int
@@ -209,7 +210,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A log whose every hash was computed again. ``head`` is the last of them."""
+    """A log with verified hashes. ``head`` is the last of them."""
 
     header: RunHeader
     records: tuple[Record, ...]
@@ -219,10 +220,10 @@ class Verified:
 def verify(
     log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
 ) -> Verified:
-    """The records, or :class:`LogBroken`.
+    """Return the records; raises :class:`LogBroken`.
 
-    ``key`` demands a seal by that key, ``head`` the last hash as it was kept elsewhere. A log of upstream has no end
-    record; ``end_required=False`` takes it, and then only ``head`` can show that its tail is missing.
+    ``key`` requires a seal by that key, ``head`` the last hash as it was kept elsewhere. A log of upstream has no end
+    record; ``end_required=False`` accepts it, and then only ``head`` can reveal a missing tail.
     """
     if key is not None and not key:
         raise ValueError("an empty key seals nothing")
@@ -263,7 +264,7 @@ def verify(
 
 
 def _link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any]]:
-    """The hash of a line and the record in it, if the line follows ``prev``."""
+    """Return the hash of a line and its record, if the line follows ``prev``."""
     if len(line) > LONGEST:
         raise LogBroken(number, f"longer than {LONGEST} bytes")
     if not line.endswith(b"\n"):

@@ -37,7 +37,11 @@ VISITS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that a run may use. ValueError for one that would let nothing happen."""
+    """The limits of a run. Raises ValueError for one that allows nothing.
+
+    Invalid picks are cumulative. A situation is a menu and a state; a fourth visit to the same one is a loop. A step
+    after an invalid pick is no new visit, or the guard would end the run before the picks are counted.
+    """
 
     steps: int = STEPS
     invalid_picks: int = INVALID_PICKS
@@ -50,31 +54,35 @@ class Budget:
 
 @dataclass(slots=True)
 class Spending:
-    """What one run has used of its budget."""
+    """The used part of a budget."""
 
     budget: Budget
     invalid_picks: int = 0
     _visits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def invalid_pick(self) -> bool:
-        """Count one; is the run still within its budget?"""
+        """Count one; return whether the run is within its budget."""
         self.invalid_picks += 1
         return self.invalid_picks <= self.budget.invalid_picks
 
     def visit(self, menu_digest: str, state_digest: str) -> bool:
-        """Count one; is the run still within its budget?"""
+        """Count one; return whether the run is within its budget."""
         situation = (menu_digest, state_digest)
         self._visits[situation] += 1
         return self._visits[situation] <= self.budget.visits
 
 
 META_TAG: Final = "tag.meta"
-"""Actions that every menu has, whatever tags were asked for."""
+"""Actions that every menu has, whatever the tags."""
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """No ``candidate_tags`` means every action; no ``allowed_tools`` means every one that is not blocked."""
+    """Upstream's run request, without its queue.
+
+    No ``candidate_tags`` means every action; no ``allowed_tools`` means every one that is not blocked. An unknown
+    control mode is refused, where upstream takes the default.
+    """
 
     goal_id: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -96,7 +104,7 @@ class RunRequest:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> RunRequest:
-        """The request in a JSON object. Members that concern others, such as ``_queue``, are left to them."""
+        """Parse a JSON object. Other members, such as ``_queue``, are ignored."""
         goal_id, inputs = document.get("goal_id"), document.get("inputs", {})
         mode = document.get("control_mode", ControlMode.FALLBACK_ONLY)
         capabilities = document.get("_capabilities", {})
@@ -118,7 +126,7 @@ class RunRequest:
         )
 
     def menu(self, offers: Iterable[Offer]) -> Menu:
-        """The menu of these actions, as far as the request wants and permits them."""
+        """Return the menu of these actions that the request allows."""
         menu = Menu.of(offers)
         if self.candidate_tags:
             menu = menu.tagged((*self.candidate_tags, META_TAG))
@@ -136,7 +144,7 @@ T = TypeVar("T")
 START = "run_start"
 _LONGEST_ERROR = 4_000
 _FLAGGED = (0, 2, 6, 7)
-"""The slots whose presence a selector is told of, as upstream does."""
+"""The slots whose presence is part of the goal digest, as upstream has it."""
 
 
 class EndReason(StrEnum):
@@ -151,11 +159,11 @@ class EndReason(StrEnum):
     MAX_INVALID = "max_invalid"
     LOOP_GUARD = "loop_guard"
     EXCEPTION = "exception"
-    """What offers menus or judges goals raised; only in logs, for the caller gets the exception."""
+    """A menu or goal function raised; only in logs, for the caller gets the exception."""
 
     @property
     def exit_code(self) -> int:
-        """That of a process that ended so: 0 where the run ended as it should."""
+        """The exit code of a process for this reason."""
         return 0 if self in (EndReason.GOAL_DONE, EndReason.NOOP, EndReason.ASK_SUP) else 1
 
 
@@ -169,7 +177,7 @@ class Result:
     state: Slots
 
     def members(self) -> dict[str, Any]:
-        """As it is logged: inputs and state as digests."""
+        """Return the logged form: inputs and state as digests."""
         return {
             "reason": self.reason.value,
             "steps": self.steps,
@@ -190,7 +198,7 @@ async def run(
     goal_done: Callable[[Slots], bool] = lambda _: False,
     budget: Budget | None = None,
 ) -> Result:
-    """Go on until the goal is reached, a selector or an action ends it, or the budget is spent."""
+    """Run until the goal is reached, a selector or an action ends it, or the budget is spent."""
     spending = Spending(budget or Budget())
     loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, spending, copy_json(dict(request.inputs)))
     loop.state = check_state(state)
@@ -198,7 +206,7 @@ async def run(
 
 
 class _Raised(Exception):
-    """What a function raised that belongs to whoever started the run."""
+    """An exception of a caller's function."""
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(name)
@@ -255,7 +263,7 @@ class _Loop:
         return result
 
     async def _step(self, moved: bool) -> EndReason | None:
-        """One round; why it was the last one, or None."""
+        """Run one step; return why it was the last one, or None."""
         menu = _given("menu", self.menu, self.state)
         menu_digest, state_digest = menu.digest, digest_state(self.state)
         self._tell("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
@@ -342,7 +350,7 @@ class _Loop:
         return None
 
     async def _attempt(self, aid: str, inputs: dict[str, Any]) -> Outcome:
-        """What the action did. Whatever it raises or returns that is no outcome is its error."""
+        """Execute the action. An exception, or an invalid outcome, is its error."""
         try:
             outcome = Outcome(*await settled(self.execute(aid, copy_json(inputs), dict(self.state))))
             output = copy_json(outcome.output)

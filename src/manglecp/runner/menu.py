@@ -30,7 +30,7 @@ _TAG: Final = re.compile(r"[^\x00-\x20\x7f,:|=\ud800-\udfff]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An action that may be put on a menu. A ``deterministic`` one does the same again on the same inputs and state."""
+    """An action for a menu. A ``deterministic`` one has the same result on the same inputs and state."""
 
     aid: str
     name: str = ""
@@ -50,13 +50,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An offer and the name it is picked by."""
+    """An offer and its SID."""
 
     sid: str
     offer: Offer
 
     def members(self) -> dict[str, Any]:
-        """As it is logged at every step, and so without the schema."""
+        """Return the logged form, without the schema."""
         offer = self.offer
         return {
             "sid": self.sid,
@@ -67,7 +67,7 @@ class Entry:
         }
 
     def described(self) -> dict[str, Any]:
-        """As a policy reads it. Upstream leaves the schema out, and a policy then cannot know the arguments."""
+        """Return the form for a policy. Upstream leaves the schema out, and a policy then cannot know the arguments."""
         schema = self.offer.inputs_schema
         return self.members() if schema is None else {**self.members(), "inputs_schema": dict(schema)}
 
@@ -89,7 +89,7 @@ class Menu:
 
     @classmethod
     def of(cls, offers: Iterable[Offer]) -> Menu:
-        """The menu of these actions; the same offer given twice is one entry."""
+        """Return the menu of these actions; a repeated offer is one entry."""
         by_aid: dict[str, Offer] = {}
         for offer in offers:
             if by_aid.setdefault(offer.aid, offer) != offer:
@@ -100,7 +100,7 @@ class Menu:
 
     @classmethod
     def read(cls, entries: Iterable[Mapping[str, Any]]) -> Menu:
-        """The menu that :meth:`members` wrote."""
+        """Parse what :meth:`members` returned."""
         try:
             return cls(
                 tuple(
@@ -115,12 +115,12 @@ class Menu:
             raise BadMenu(f"no menu: {type(error).__name__} {error}") from None
 
     def tagged(self, tags: Iterable[str]) -> Menu:
-        """Only what has one of these tags."""
+        """Keep the entries with one of these tags."""
         wanted = frozenset(tags)
         return Menu(tuple(entry for entry in self.entries if entry.offer.tags & wanted))
 
     def permitted(self, allowed: Iterable[str] = (), blocked: Iterable[str] = ()) -> Menu:
-        """Only what ``_capabilities`` leaves: an AID, or its beginning and ``*``. Blocked wins; no list allows all."""
+        """Apply ``_capabilities``: an AID, or its beginning and ``*``. Blocked wins; no list allows all."""
         allowing, blocking = tuple(allowed), tuple(blocked)
         return Menu(
             tuple(
@@ -131,11 +131,11 @@ class Menu:
         )
 
     def get(self, sid: str) -> Offer | None:
-        """What stands under this SID, None if nothing does."""
+        """Return the offer of this SID, or None."""
         return next((entry.offer for entry in self.entries if entry.sid == sid), None)
 
     def members(self) -> list[dict[str, Any]]:
-        """As it is logged; :meth:`read` reads it again."""
+        """Return the logged form."""
         return [entry.members() for entry in self.entries]
 
     @property

@@ -25,12 +25,12 @@ __all__ = ["Divergence", "Replayed", "replay"]
 
 
 _OF_THE_WRITER: Final = ("duration_ms", "records", "seal", "raised")
-"""What a record holds that is no part of what happened."""
+"""Members of a record that a replay does not reproduce."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first record that came out differently; ``line`` counts from 1."""
+    """The first record that differs; ``line`` counts from 1."""
 
     line: int
     step: int
@@ -40,7 +40,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """``result`` is that of the run, if it was the same to the end; else ``divergence`` says where it was not."""
+    """``result`` is that of the run if all records were the same, else None with the ``divergence``."""
 
     result: Result | None
     divergence: Divergence | None = None
@@ -49,9 +49,9 @@ class Replayed:
 async def replay(
     log: Path | Iterable[bytes], execute: Execute | None = None, *, key: bytes | None = None, head: str | None = None
 ) -> Replayed:
-    """Verify the log, then play it; :class:`LogBroken` if it is none that a run has written.
+    """Verify the log, then replay it; raises :class:`LogBroken`.
 
-    Without ``execute`` all actions answer as they did, and nothing happens outside this process.
+    Without ``execute``, all actions return what was recorded, and nothing happens outside this process.
     """
     verified = verify(log, key=key, head=head)
     start = verified.records[0]
@@ -94,11 +94,11 @@ class _Diverged(Exception):
 
 
 class _RaisedThen(Exception):
-    """Stands for what a function of the caller raised."""
+    """Stands for the recorded exception of a caller's function."""
 
 
 class _Recording:
-    """The answers of then, and the sink that compares what is told now."""
+    """The recorded answers, and the sink that compares events with the log."""
 
     def __init__(self, records: Iterable[Record], execute: Execute | None) -> None:
         self._records = tuple(records)
@@ -155,7 +155,7 @@ class _Recording:
         return (self._step, "goal_done") in self._by_step
 
     def result(self) -> Result:
-        """Of a run that ended because something raised. Its digests were compared when its end was told."""
+        """Return the result of a run that an exception ended."""
         inputs = patched = dict(self._records[0].payload["inputs"])
         for record in self._records:
             if record.event == "menu_built":

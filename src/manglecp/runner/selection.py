@@ -50,7 +50,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Kind(StrEnum):
-    """What a selection counts as. Whatever cannot be read, or is not on the menu, is ``INVALID``."""
+    """The kind of a selection. What cannot be parsed, or is not on the menu, is ``INVALID``."""
 
     PICK = "PICK"
     ASK_SUP = "ASK_SUP"
@@ -60,7 +60,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """``raw`` is the text as it came; ``why`` says of an invalid one what is wrong and is no part of the contract."""
+    """``raw`` is the original text; ``why`` explains an invalid one and is no part of the contract."""
 
     kind: Kind
     raw: str
@@ -80,12 +80,14 @@ class Selection:
 
     @classmethod
     def invalid(cls, raw: str, why: str) -> Selection:
-        """A text that is not Unicode cannot be written into a log; ``raw`` then holds its literal, which is no pick."""
+        """Return an invalid selection. Of a text that is not Unicode, ``raw`` holds the literal, so that it can be
+        logged.
+        """
         return cls(Kind.INVALID, ascii(raw) if _SURROGATE.search(raw) else raw, why=why)
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> Selection:
-        """What :meth:`members` wrote."""
+        """Parse what :meth:`members` returned."""
         try:
             return cls(
                 Kind(members["kind"]),
@@ -98,20 +100,20 @@ class Selection:
             raise ValueError(f"no selection: {type(error).__name__} {error}") from None
 
     def within(self, menu: Menu) -> Selection:
-        """The same, or invalid if it picks what the menu does not have."""
+        """Return itself, or an invalid selection if its SID is not on the menu."""
         if self.sid is None or menu.get(self.sid) is not None:
             return self
         return Selection.invalid(self.raw, f"{self.sid} is not on the menu")
 
     def members(self) -> dict[str, Any]:
-        """As written: what there is none of is absent."""
+        """Return the logged form, without absent members."""
         found = {"kind": self.kind.value, "raw": self.raw}
         more = {"sid": self.sid, "input_patch_json": self.input_patch_json, "why": self.why or None}
         return found | {name: text for name, text in more.items() if text is not None}
 
 
 def parse(raw: str, *, compatible: bool = False) -> Selection:
-    """The selection that a text stands for."""
+    """Return the selection of a text."""
     if len(raw) > LONGEST:
         return Selection.invalid(raw[:LONGEST], f"longer than {LONGEST} characters")
     if _SURROGATE.search(raw):
@@ -133,11 +135,11 @@ def parse(raw: str, *, compatible: bool = False) -> Selection:
 
 
 class _Unread(Exception):
-    """Why there is no patch where one should be."""
+    """An invalid patch."""
 
 
 def _strict_patch(rest: str) -> str | None:
-    """The patch, if it is all there is. JSON may have ``</INP>`` in a text: only the last one ends it."""
+    """Return the patch, if it is all there is. JSON may contain ``</INP>``: only the last one ends it."""
     if not rest:
         return None
     found = _PATCH.fullmatch(rest)
@@ -155,7 +157,7 @@ def _strict_patch(rest: str) -> str | None:
 
 
 def _loose_patch(rest: str) -> str | None:
-    """The first patch found anywhere, INP64 before INP, without what follows its object."""
+    """Return the first patch found anywhere, INP64 before INP, without what follows its object."""
     for tag in ("INP64", "INP"):
         # Not a pattern: that would begin anew at every opening tag, and a text may consist of them.
         _, opened, behind = rest.partition(f"<{tag}>")
@@ -184,7 +186,7 @@ def _from_base64(text: str) -> str:
 
 
 DEEPEST: Final = 32
-"""Containers inside each other. A host written in C++ reads no more."""
+"""Nesting depth. A host written in C++ reads no more."""
 LARGEST_PATCH: Final = 65_536
 LARGEST_INPUTS: Final = 1_048_576
 """Bytes of all inputs after the merge: many small patches are a large one."""
@@ -194,14 +196,19 @@ MOST_BLOCKED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """``blocked`` has JSON pointers to the keys that were left out, never their values."""
+    """``blocked`` has JSON pointers to the removed keys, never their values."""
 
     inputs: dict[str, Any]
     blocked: tuple[str, ...] = ()
 
 
 def merge(inputs: Mapping[str, Any], input_patch_json: str) -> Merged:
-    """New inputs, sharing nothing with the old ones; :class:`PatchRefused` if the patch is none."""
+    """Return new inputs with the patch merged in; raises :class:`PatchRefused`.
+
+    A key of the patch replaces the same key of the inputs as a whole. Keys with a leading underscore are removed at
+    every depth: they steer the runner (``_capabilities``, ``_lease_token``). Upstream checks only the top level for
+    three prefixes.
+    """
     try:
         data = input_patch_json.encode()
         patch = decode(data) if len(data) <= LARGEST_PATCH else None
@@ -223,7 +230,7 @@ def merge(inputs: Mapping[str, Any], input_patch_json: str) -> Merged:
 
 
 class _Place(NamedTuple):
-    """Where a part of the patch is. Only those that are reported are ever written out."""
+    """A position in the patch; only reported ones are rendered."""
 
     within: _Place | None
     step: str
@@ -237,7 +244,7 @@ class _Place(NamedTuple):
 
 
 def _clean(patch: dict[str, Any]) -> tuple[str, ...]:
-    """Take blocked keys out of the patch, and refuse one that is too deep. Without recursion."""
+    """Remove blocked keys, and refuse a patch that is too deep. Without recursion."""
     blocked: list[_Place] = []
     work: list[tuple[_Place | None, Any, int]] = [(None, patch, 1)]
     while work:
@@ -256,5 +263,5 @@ def _clean(patch: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _is_blocked(key: str) -> bool:
-    """Also what only looks like an underscore, and a NUL: behind it a host written in C++ reads another key."""
+    """Also block what only looks like an underscore, and a NUL: behind it a C++ host reads another key."""
     return "\0" in key or unicodedata.normalize("NFKC", key).lstrip().startswith("_")

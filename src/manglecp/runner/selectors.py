@@ -50,17 +50,21 @@ __all__ = [
 
 
 class ControlMode(StrEnum):
-    """One of the rows of the table above."""
+    """Who decides.
+
+    A selector that neither decides nor is compared is not called, and a failing policy is an invalid selection;
+    upstream calls both in every mode and replaces a failing policy by the fallback.
+    """
 
     FALLBACK_ONLY = "FALLBACK_ONLY"
-    SHADOW_POLICY = "SHADOW_POLICY"
-    BLENDED = "BLENDED"
-    POLICY_ONLY = "POLICY_ONLY"
+    SHADOW_POLICY = "SHADOW_POLICY"  # the fallback decides, the policy is logged
+    BLENDED = "BLENDED"  # the policy decides unless it is INVALID
+    POLICY_ONLY = "POLICY_ONLY"  # the policy decides, INVALID included
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a selector is told."""
+    """The input of a selector."""
 
     goal_digest: str
     state_digest: str
@@ -70,7 +74,7 @@ class Situation:
     request_id: str | None = None
 
     def members(self) -> dict[str, Any]:
-        """As a policy reads it; upstream's keys, and the request to trace it by."""
+        """Return the form for a policy: upstream's keys, and the request id."""
         found = {
             "goal_digest": self.goal_digest,
             "state_digest": self.state_digest,
@@ -82,14 +86,14 @@ class Situation:
 
 
 class Selector(Protocol):
-    """Picks from a menu, now or when awaited. A selector that fails says so with an invalid selection."""
+    """Picks from a menu, now or when awaited. A failure is an invalid selection."""
 
     def __call__(self, situation: Situation, /) -> Selection | Awaitable[Selection]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The selection that counts, whose it is, and what each of those who were asked said."""
+    """The selection that counts, its source, and all selections made."""
 
     chosen: Selection
     source: str
@@ -98,7 +102,7 @@ class Choice:
 
 
 async def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> Choice:
-    """Ask whom the mode names. Without a policy, one that has to answer is INVALID."""
+    """Call the selectors of the mode. A missing policy that has to decide is INVALID."""
     mode = situation.control_mode
     said_by_policy = said_by_fallback = None
     if mode is not ControlMode.FALLBACK_ONLY:
@@ -120,7 +124,9 @@ async def _ask(selector: Selector | None, situation: Situation) -> Selection:
 
 
 class FirstFit:
-    """The selector for one run."""
+    """A selector without a model: the first action whose required arguments are present and that was not tried yet on
+    these inputs and this state; otherwise NOOP. Use one instance per run.
+    """
 
     def __init__(self) -> None:
         self._tried: set[tuple[str, str, str]] = set()
@@ -136,14 +142,14 @@ class FirstFit:
 
 
 def _suffice(situation: Situation, offer: Offer) -> bool:
-    """Whether every argument that the action must have is among the inputs."""
+    """Return whether the inputs have every required argument."""
     required = (offer.inputs_schema or {}).get("required")
     return not isinstance(required, list) or all(name in situation.inputs for name in required)
 
 
 _INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _GLANCE: Final = 0.01
-"""Seconds between two looks whether the child is still there, when it prints nothing."""
+"""Seconds between two checks whether the child is alive, when it prints nothing."""
 _NOT_STARTED: Final = 127
 _SORRY: Final = b"not started: "
 _LAUNCHER: Final = """
@@ -162,7 +168,7 @@ except OSError as error:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Upstream's numbers for a policy. ``seconds`` is wall time, the rest is what the kernel enforces."""
+    """Upstream's limits of a policy. ``seconds`` is wall time, the rest is enforced by the kernel."""
 
     seconds: float = 2.5
     output_bytes: int = 65_536
@@ -183,7 +189,12 @@ class ChildResult:
 def run_child(
     argv: Sequence[str], *, stdin: IO[bytes], env: Mapping[str, str], limits: Limits, stop: threading.Event
 ) -> ChildResult:
-    """Start, read, end; early, if somebody sets ``stop``. Never raises for what the child does."""
+    """Run a child process within its limits, or until ``stop`` is set; never raises for what the child does.
+
+    The child leads a process group, which is killed before the child is reaped, while its id cannot be reused. A small
+    launcher sets the limits and then becomes the program: code between fork and exec would be unsafe with threads. Its
+    input is a file, so that a child that does not read cannot block us.
+    """
     own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     deadline = time.monotonic() + limits.seconds
     try:
@@ -224,7 +235,7 @@ def _resource_limits(limits: Limits) -> list[tuple[int, int]]:
 
 
 def _read(child: subprocess.Popen[bytes], deadline: float, limits: Limits, stop: threading.Event) -> tuple[bytes, str]:
-    """What the child printed until it was gone, and why it was not let finish."""
+    """Return the output of the child, and why it was stopped."""
     assert child.stdout is not None
     source = child.stdout.fileno()
     os.set_blocking(source, False)
@@ -268,7 +279,7 @@ class Payload(StrEnum):
 
 @dataclass(frozen=True)
 class ExternalPolicy:
-    """``env`` is added to the few variables that a policy inherits."""
+    """A policy process. ``env`` is added to the few variables that it inherits."""
 
     argv: Sequence[str]
     allowed: Collection[str]

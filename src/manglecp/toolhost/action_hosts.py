@@ -18,10 +18,18 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problems, Profile
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost.dispatch import (
+    Dispatcher,
+    DispatchError,
+    HostCommand,
+    Listing,
+    Served,
+    is_failure,
+    list_plugin,
+)
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
@@ -62,6 +70,7 @@ def _writes(action: ActionDescription) -> bool:
 
 
 _FILE: Final = "actions.py"
+T = TypeVar("T")
 _AGAIN: Final = "read it again"
 _MOST_SETTINGS: Final = 100_000
 """Bytes: the kernel's limit on one environment variable."""
@@ -118,14 +127,7 @@ class _Hosting(NamedTuple):
 
 
 async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
-    listing = await list_plugin(str(pack.actions_file), hosting.environ, degrade=hosting.degrade)
-    if not isinstance(listing, Listing):
-        raise _problem(f"cannot be served: {listing['detail'][:300]}")
-    if listing.sha256 != pack.plugin_sha256:
-        raise _problem("the file has changed since the pack was read", _AGAIN)
-    folder = Folder(Path(pack.folder), Problems())
-    if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
-        raise PackError.at("", "the pack has changed since it was read", fix=_AGAIN)
+    listing = await list_pack_file(pack, _FILE, pack.actions_file, pack.plugin_sha256, hosting.environ, hosting.degrade)
     _compare(pack.actions, listing.catalogue)
     if len(json.dumps(dict(pack.params))) > _MOST_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")
@@ -159,9 +161,27 @@ def _command(
             settings=pack.params,
             finder=program_finder(pack, hosting.environ),
         )
-    if not isinstance(command, HostCommand):
-        raise _problem(f"cannot be served: {command['detail'][:300]}")
-    return command
+    return servable(_FILE, command)
+
+
+async def list_pack_file(
+    pack: Pack, name: str, file: object, sha256: str | None, environ: Mapping[str, str], degrade: bool
+) -> Listing:
+    """List a plugin file of a pack; raises :class:`PackError` if it, or the pack, is not what was read."""
+    listing = servable(name, await list_plugin(str(file), environ, degrade=degrade))
+    if sha256 is not None and listing.sha256 != sha256:
+        raise PackError.at(name, "the file has changed since the pack was read", fix=_AGAIN)
+    folder = Folder(Path(pack.folder), Problems())
+    if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
+        raise PackError.at("", "the pack has changed since it was read", fix=_AGAIN)
+    return listing
+
+
+def servable(name: str, found: T | DispatchError) -> T:
+    """Return the listing or command; raises :class:`PackError` for an error."""
+    if is_failure(found):
+        raise PackError.at(name, f"cannot be served: {found['detail'][:300]}")
+    return cast("T", found)
 
 
 def profile_of(
@@ -191,7 +211,7 @@ def _compare(described: Mapping[str, ActionDescription], listed: Catalogue) -> N
     actions = {action.aid: action for action in described.values()}
     for aid in sorted(actions.keys() | listed.keys()):
         if aid not in listed or aid not in actions or not _same(actions[aid], listed[aid]):
-            raise _problem(f"{aid} is not what it was when the pack was read", _AGAIN)
+            raise PackError.at(_FILE, f"{aid} is not what it was when the pack was read", fix=_AGAIN)
 
 
 def _same(described: ActionDescription, listed: ActionProfile) -> bool:
@@ -202,7 +222,3 @@ def _same(described: ActionDescription, listed: ActionProfile) -> bool:
         listed.inputs_schema,
         listed.spawn,
     )
-
-
-def _problem(message: str, fix: str | None = None) -> PackError:
-    return PackError.at(_FILE, message, fix=fix)

@@ -16,20 +16,21 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.mangle import External, MangleError, Program, Source, Value, ValueFault, parse
-from manglecp.pack import ExternalDescription, Folder, Pack, PackError, Problems, Profile
-from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Listing, Served, list_plugin
+from manglecp.pack import ExternalDescription, Pack, Profile
+from manglecp.toolhost.action_hosts import list_pack_file, servable
+from manglecp.toolhost.dispatch import Answer, Dispatcher, Served
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 __all__ = ["serve_externals"]
 
 
+_FILE: Final = "externals.py"
 BATCH: Final = 1_000
 """Questions of one call."""
 _GRACE: Final = 5.0
@@ -75,16 +76,8 @@ def _dispatcher(
     degrade: bool,
     profile: Profile,
 ) -> Dispatcher:
-    listing = wait_for(loop, list_plugin(str(pack.externals_file), environ, degrade=degrade))
-    if not isinstance(listing, Listing):
-        raise PackError.at("externals.py", f"cannot be served: {listing['detail'][:300]}")
-    if listing.sha256 != pack.externals_sha256:
-        raise PackError.at("externals.py", "the file has changed since the pack was read", fix="read it again")
-    folder = Folder(Path(pack.folder), Problems())
-    if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
-        raise PackError.at("", "the pack has changed since it was read", fix="read it again")
-    command = listing.command(environ, sandbox=profile, degrade=degrade and profile != "none")
-    assert isinstance(command, HostCommand)  # an error would be about programs, and none are allowed
+    listing = wait_for(loop, list_pack_file(pack, _FILE, pack.externals_file, pack.externals_sha256, environ, degrade))
+    command = servable(_FILE, listing.command(environ, sandbox=profile, degrade=degrade and profile != "none"))
     longest = max(external.seconds for external in pack.externals.values())
     return Dispatcher([Served(listing.catalogue, command)], size=size, timeout=longest)
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.base.background_loop import background_loop, wait_for
-from manglecp.pack import Folder, Pack, PackError, Problems, Profile
+from manglecp.pack import Pack, PackError, Profile
+from manglecp.toolhost.action_hosts import list_pack_file, servable
 from manglecp.toolhost.dispatch import (
     Answer,
     Dispatcher,
@@ -31,7 +32,6 @@ from manglecp.toolhost.dispatch import (
     Listing,
     PoolLimits,
     Served,
-    list_plugin,
 )
 from manglecp.toolhost.passes import Generated, Looking, NoFacts
 
@@ -74,7 +74,6 @@ def _tidy(within: Path, kept: Path) -> None:
 
 
 _FILE: Final = "facts.py"
-_SAID: Final = 300
 _ENDLESS: Final = sys.maxsize
 _log = logging.getLogger(__name__)
 
@@ -140,12 +139,7 @@ def _command(
     programs: Sequence[str],
     degrade: bool,
 ) -> tuple[HostCommand, Listing]:
-    listing = wait_for(loop, list_plugin(str(pack.generators_file), environ, degrade=degrade))
-    if not isinstance(listing, Listing):
-        raise _problem(f"cannot be served: {listing['detail'][:_SAID]}")
-    folder = Folder(Path(pack.folder), Problems())
-    if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
-        raise PackError.at("", "the pack has changed since it was read", fix="read it again")
+    listing = wait_for(loop, list_pack_file(pack, _FILE, pack.generators_file, None, environ, degrade))
     confined = profile != "none"  # otherwise everything is open, and nothing to be opened
     command = listing.command(
         environ,
@@ -155,13 +149,7 @@ def _command(
         readable=(*pack.readable, *pack.writable) if confined else (),
         degrade=degrade and confined,
     )
-    if not isinstance(command, HostCommand):
-        raise _problem(f"cannot be served: {command['detail'][:_SAID]}")
-    return command, listing
-
-
-def _problem(message: str, fix: str | None = None) -> PackError:
-    return PackError.at(_FILE, message, fix=fix)
+    return servable(_FILE, command), listing
 
 
 class _Host:

@@ -12,9 +12,9 @@ A right is checked before the call waits for a host, and checked and spent when 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, final
+from typing import final
 
+from manglecp.harness import Forged, MutationReady, ToolRequests, WrongMutation, redeem_call
 from manglecp.toolhost.dispatch.messages import Call, CallRefused
 from manglecp.toolhost.leases import input_digest
 
@@ -32,11 +32,11 @@ class PlanPermit:
         self._unspent = dict(calls)
 
     def permits(self, call_id: str, tool_name: str, _input_digest: str) -> bool:
-        """Whether the plan has this call and it was not spent. Input bytes are not fixed when a plan is admitted."""
+        """Return whether the plan has this unspent call. A plan does not fix input bytes when it is admitted."""
         return self._unspent.get(call_id) == tool_name
 
     def spend(self, call_id: str, tool_name: str) -> bool:
-        """Use up the right to a call; False if there is none."""
+        """Spend the right to a call; return False if there is none."""
         # One atomic pop decides between concurrent callers.
         if self._unspent.get(call_id) != tool_name:
             return False
@@ -44,7 +44,7 @@ class PlanPermit:
 
 
 class Right:
-    """The right to one call, for as long as dispatch is busy with it."""
+    """The right to one call, while dispatch works on it."""
 
     __slots__ = ("_call", "_demanded", "_named", "_spent", "input_digest")
 
@@ -56,25 +56,22 @@ class Right:
         self._spent = False
 
     def check(self) -> None:
-        """:class:`.CallRefused` if the call may not be made. Nothing is spent."""
+        """Raise :class:`.CallRefused` if the call may not be made. Nothing is spent."""
         call = self._call
         self._demand(effect=call.exclusive)
         if call.authority is None:
             return
-        if isinstance(call.authority, PlanPermit):
+        try:
             permitted = call.authority.permits(*self._named)
-        else:
-            try:
-                permitted = call.authority.permits(*self._named)
-            except _states().Forged as forged:
-                raise _refused(str(forged)) from None
+        except Forged as forged:
+            raise _refused(str(forged)) from None
         if not permitted:
             raise _refused("its authority does not name this call, or was spent on it")
 
     def spend(self, *, effect: bool) -> None:
-        """Use up the right, if there has to be one; :class:`.CallRefused` if there is none. ``effect``: above tier 0.
+        """Spend the right, if one is needed; raises :class:`.CallRefused`. ``effect``: above tier 0.
 
-        What was spent on a call that was not sent after all is still the right to it.
+        If the call was then not sent, the spent right still covers the next attempt.
         """
         self._demand(effect=effect)
         authority = self._call.authority
@@ -86,15 +83,14 @@ class Right:
                 raise _refused("its plan does not have this call, or it was made already")
             self._spent = True
             return
-        states = _states()
         try:
-            states.redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)
-        except (states.Forged, states.WrongMutation) as refusal:
+            redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)
+        except (Forged, WrongMutation) as refusal:
             raise _refused(str(refusal)) from None
         self._spent = True
 
     def _demand(self, *, effect: bool) -> None:
-        """An authority of the right kind."""
+        """Require an authority of the right type."""
         if effect is self._demanded:
             return
         authority = self._call.authority
@@ -102,21 +98,9 @@ class Right:
             if effect:
                 raise _refused("above tier 0 it takes a MutationReady that names it")
             return
-        if not effect and isinstance(authority, PlanPermit):
-            self._demanded = effect
-            return
-        states = _states()
-        if not isinstance(authority, states.MutationReady if effect else (states.MutationReady, states.ToolRequests)):
+        if not isinstance(authority, MutationReady if effect else (MutationReady, ToolRequests, PlanPermit)):
             raise _refused(f"a {type(authority).__name__} is no right to it")
         self._demanded = effect
-
-
-@cache
-def _states() -> Any:
-    """The states of the harness. Whoever has an authority has loaded them; who has none need not."""
-    from manglecp.harness import states
-
-    return states
 
 
 def _refused(why: str) -> CallRefused:
