@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from manglecp.client import Refused
-from manglecp.client.transports.addresses import origin, resolved
+from manglecp.client.transports.session import origin, resolve_address
 from manglecp.intent import Domain, Identity
 from manglecp.intent.responding import answer_bytes
 from manglecp.pack import Folder, PackError, Problems, SkillText
@@ -219,7 +219,7 @@ def test_whoever_is_named_in_an_address_is_left_out() -> None:
 def test_no_server_leads_a_client_to_another_host(address: str) -> None:
     base = "https://here.example/mangle/manifest"
     try:
-        url = resolved(base, address, ("http", "https"), hosts=(), insecure=True)
+        url = resolve_address(base, address, ("http", "https"), hosts=(), insecure=True)
     except Refused:
         return
     assert origin(url) == origin(base)

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, Self
 
 from manglecp.client.client import Client
+from manglecp.client.connection import RetryPolicy
 from manglecp.client.errors import ConnectionLost
-from manglecp.client.retrying import Retrying
-from manglecp.client.transports.memory import MemoryTransport
+from manglecp.client.transports import MemoryTransport
 from manglecp.wire import WireError, encode, receive
 from manglecp.wire.messages import (
     Authenticate,
@@ -105,8 +105,8 @@ class Scripted:
 
     def client(self, **options: Any) -> Client:
         """Waits for nothing, and is lucky: nothing is added to what it has to wait."""
-        retrying = options.pop("retrying", Retrying(chance=lambda: 0.0))
-        return Client(self.transport, sleep=options.pop("sleep", _no_sleep), retrying=retrying, **options)
+        retry_policy = options.pop("retry_policy", RetryPolicy(chance=lambda: 0.0))
+        return Client(self.transport, sleep=options.pop("sleep", _no_sleep), retry_policy=retry_policy, **options)
 
     async def push(self, **changes: Any) -> None:
         self.manifest = example(**{**FREE, **changes})

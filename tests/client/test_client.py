@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from manglecp.client.answers import Tool
 from manglecp.client.client import Client
 from manglecp.client.errors import NoAnswer, Refused, ServerError, Unreadable
-from manglecp.client.transports.memory import MemoryTransport
+from manglecp.client.results import Tool
+from manglecp.client.transports import MemoryTransport
 from manglecp.client.working_state import WorkingState
 from manglecp.wire import WireError, encode
 from manglecp.wire.messages import (

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from manglecp.client.connection import Credential, RetryPolicy
 from manglecp.client.consent import Signer
-from manglecp.client.credential import Credential
 from manglecp.client.errors import ConnectionLost, Refused, ServerError
-from manglecp.client.retrying import Retrying
 from manglecp.wire import WireError, encode
 from manglecp.wire.messages import Authenticate, Authenticated, IntentRequest, InvokeRequest
 from tests.client.manifests import manifest as example
@@ -39,7 +38,7 @@ class Clock:
 async def test_who_is_told_to_wait_waits_and_asks_again() -> None:
     clock = Clock()
     server = Scripted(BUSY, WireError("server_not_ready", "booting"), WireError("rate_limited", "no"), tools())
-    async with server.client(sleep=clock.sleep, retrying=Retrying(first_ms=100, chance=lambda: 0.0)) as client:
+    async with server.client(sleep=clock.sleep, retry_policy=RetryPolicy(first_ms=100, chance=lambda: 0.0)) as client:
         await client.evaluate("go")
     assert clock.waited == [1.5, 0.1, 0.2]
 
@@ -95,7 +94,7 @@ async def test_after_a_loss_everything_is_new() -> None:
 
 async def test_all_that_wait_hear_of_a_loss() -> None:
     server = Scripted(NOTHING, NOTHING, LOSE)
-    async with server.client(retrying=Retrying(most=0)) as client:
+    async with server.client(retry_policy=RetryPolicy(most=0)) as client:
         asking = [client.evaluate("go", {"n": n}) for n in range(3)]
         failed = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), PATIENCE)
     assert [type(one) for one in failed] == [ConnectionLost] * 3

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from manglecp.client.client import Client
+from manglecp.client.connection import RetryPolicy
 from manglecp.client.errors import ConnectionLost, NoAnswer, Refused, ServerError, Unreadable
-from manglecp.client.retrying import Retrying
 from manglecp.client.transports.http import HttpTransport
 from manglecp.wire import WireError, encode, receive
 from manglecp.wire.messages import ClientMessage, IntentResponse, Message
@@ -64,7 +64,7 @@ class Site:
 
     def client(self, url: str = HOME, **options: Any) -> Client:
         network = httpx.MockTransport(self)
-        client: dict[str, Any] = {"sleep": _no_sleep, "retrying": Retrying(chance=lambda: 0.0)}
+        client: dict[str, Any] = {"sleep": _no_sleep, "retry_policy": RetryPolicy(chance=lambda: 0.0)}
         return Client(url, network=network, **{**client, **options})
 
 

@@ -12,8 +12,8 @@ import pytest
 import manglecp.client
 from manglecp import Client
 from manglecp.base.lazy import exported_names
+from manglecp.client.transports import MemoryTransport
 from manglecp.client.transports.http import HttpTransport
-from manglecp.client.transports.memory import MemoryTransport
 from manglecp.client.transports.stdio import StdioTransport
 from manglecp.client.transports.websocket import WebSocketTransport
 from manglecp.wire import CODES

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from manglecp.client.client import Client
+from manglecp.client.connection import RetryPolicy
 from manglecp.client.errors import ConnectionLost, Refused, Unreadable
-from manglecp.client.retrying import Retrying
 from manglecp.client.transports.stdio import StdioTransport
 from manglecp.wire.messages import ProgressPayload
 from tests.client.scripted import PATIENCE
@@ -95,8 +95,8 @@ async def test_what_is_no_message_ends_it(what: str) -> None:
 
 @pytest.mark.req("TRANS-07", "TRANS-08")
 async def test_a_server_that_died_is_started_anew() -> None:
-    retrying = Retrying(most=1, first_ms=1)
-    async with Client(command("crash"), retrying=retrying) as client:
+    retry_policy = RetryPolicy(most=1, first_ms=1)
+    async with Client(command("crash"), retry_policy=retry_policy) as client:
         first = client.manifest.server_version
         await client.evaluate("go")
         with pytest.raises(ConnectionLost):

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from manglecp.client.errors import Refused
-from manglecp.client.targets import transport_to
+from manglecp.client.transports import MemoryTransport, transport_to
 from manglecp.client.transports.http import HttpTransport
-from manglecp.client.transports.memory import MemoryTransport
 from manglecp.client.transports.stdio import StdioTransport
 from manglecp.client.transports.websocket import WebSocketTransport
 from tests.client.scripted import Scripted

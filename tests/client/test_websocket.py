@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from manglecp.client.client import Client
+from manglecp.client.connection import RetryPolicy
 from manglecp.client.errors import ConnectionLost, Refused, ServerError, Unreadable
-from manglecp.client.retrying import Retrying
 from manglecp.client.transports.websocket import WebSocketTransport
 from manglecp.wire import WireError, encode
 from manglecp.wire.messages import (
@@ -62,7 +62,7 @@ class Listener:
             pass
 
     def client(self, **options: Any) -> Client:
-        given: dict[str, Any] = {"retrying": Retrying(first_ms=1, chance=lambda: 0.0), **options}
+        given: dict[str, Any] = {"retry_policy": RetryPolicy(first_ms=1, chance=lambda: 0.0), **options}
         return Client(self.url, **given)
 
 

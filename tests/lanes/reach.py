@@ -51,7 +51,7 @@ DEPENDS: Final[Mapping[str, str]] = {
     "manglecp.pack.host_listing.list_tools": PLUGINS,
     "manglecp.toolhost.dispatch.catalogue.list_plugin": PLUGINS,
     # A command is started; for other targets the test brings a server.
-    "manglecp.client.targets.transport_to": r"^sys\.executable$",
+    "manglecp.client.transports.transport_to": r"^sys\.executable$",
 }
 """Functions that use a resource for some values only, and a pattern for strings in tests that lead there."""
 PATTERNS: Final = {name: re.compile(pattern) for name, pattern in DEPENDS.items()}

@@ -1,9 +1,6 @@
-from .answers import (
-    Evaluation as Evaluation,
-    Outcome as Outcome,
-    Tool as Tool,
-)
+from .blocking import BlockingClient as BlockingClient
 from .client import Client as Client
+from .connection import RetryPolicy as RetryPolicy
 from .consent import (
     OnConfirm as OnConfirm,
     Question as Question,
@@ -17,5 +14,10 @@ from .errors import (
     ServerError as ServerError,
     Unreadable as Unreadable,
 )
-from .retrying import Retrying as Retrying
+from .results import (
+    Evaluation as Evaluation,
+    Outcome as Outcome,
+    Tool as Tool,
+)
+from .router import Router as Router
 from .working_state import WorkingState as WorkingState

@@ -15,14 +15,12 @@ from contextlib import ExitStack
 from typing import Any, Self, TypeVar
 
 from manglecp.base.background_loop import background_loop, runs_here
-from manglecp.client.answers import Evaluation, Outcome, Tool
 from manglecp.client.client import Client
 from manglecp.client.errors import Refused
-from manglecp.client.targets import Target
+from manglecp.client.results import Evaluation, Outcome, Tool
+from manglecp.client.transports import Target
 from manglecp.client.working_state import WorkingState
 from manglecp.wire.messages import Authenticated, ManifestPayload, SuggestedIntent
-
-__all__ = ["BlockingClient"]
 
 T = TypeVar("T")
 

@@ -19,17 +19,14 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from manglecp.base.text import truncate
-from manglecp.client.answers import Asked, Evaluation, Outcome, Tool
-from manglecp.client.checking import check_arguments
-from manglecp.client.connection import Connection
+from manglecp.client.connection import Connection, Credential, RetryPolicy, Scheme, TokenSource
 from manglecp.client.consent import OnConfirm, Question, consent
-from manglecp.client.credential import Credential, Scheme, TokenSource
 from manglecp.client.errors import Refused, ServerError
-from manglecp.client.plain import NotPlain, plain
-from manglecp.client.retrying import Retrying
-from manglecp.client.targets import Target, transport_to
-from manglecp.client.transports.protocol import OnProgress
-from manglecp.client.working_state import Applied, FactObject, WorkingState, restated
+from manglecp.client.fact_checks import check_arguments
+from manglecp.client.results import Asked, Evaluation, Outcome, Tool
+from manglecp.client.transports import Target, transport_to
+from manglecp.client.transports.session import OnProgress
+from manglecp.client.working_state import Applied, FactObject, NotPlain, WorkingState, plain, restated
 from manglecp.wire import UPGRADE
 from manglecp.wire.messages import (
     UNSET,
@@ -47,8 +44,6 @@ from manglecp.wire.messages import (
     SuggestedIntent,
     Time,
 )
-
-__all__ = ["Client", "FromState"]
 
 FromState = Literal["needed", "all", "none"]
 """Which facts of the working state go along: those that the intent says it needs, all that the server knows, none."""
@@ -70,7 +65,7 @@ class Client:
         on_progress: OnProgress | None = None,
         on_manifest: Callable[[ManifestPayload], object] | None = None,
         state: WorkingState | None = None,
-        retrying: Retrying | None = None,
+        retry_policy: RetryPolicy | None = None,
         answer_seconds: float | None = 300.0,
         boot_seconds: float = 60.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -79,7 +74,7 @@ class Client:
         """``answer_seconds`` is how long an answer may take, None for as long as it takes; ``boot_seconds`` how long
         to wait for a server that boots or drains.
 
-        ``options`` go to the transport: see :func:`manglecp.client.targets.transport_to`.
+        ``options`` go to the transport: see :func:`manglecp.client.transports.transport_to`.
         """
         self.state = WorkingState() if state is None else state
         """What the client holds to be true; it goes along with intents, and invocations change it."""
@@ -88,7 +83,7 @@ class Client:
         self._connection = Connection(
             transport_to(target, **options),
             credential=None if token is None else Credential(token, scheme),
-            retrying=retrying,
+            retry_policy=retry_policy,
             answer_seconds=answer_seconds,
             boot_seconds=boot_seconds,
             on_manifest=on_manifest,

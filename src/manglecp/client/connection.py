@@ -1,26 +1,29 @@
-"""A server as a client sees it over time: connected, known, asked, and asked again where that may be.
+"""A server as a client sees it over time: manifest, readiness, authentication, requests and retries.
 
-The newest manifest counts, whether it came first, later or after the connection was lost (MANI-34). Nothing is sent
-while it says ``booting`` or ``draining`` (CLI-14). On a connection that lasts, the client authenticates after each
-manifest that begins one (SEC-13); without one, every request carries the credential.
+The newest manifest counts, whether it came first, later or after a reconnect (MANI-34). Nothing is sent while it says
+``booting`` or ``draining`` (CLI-14). A session is authenticated after the manifest that begins it (SEC-13); without a
+session every request carries the credential. A request is repeated unchanged only if waiting helps, as the server says,
+or if the connection was lost and a repetition is harmless: with exponential back-off (CLI-07), at least as late as the
+server asks (CLI-06), and at most five times (CLI-08, OPEN-43). All else is up to the caller (OPEN-44).
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import logging
+import random
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, TypeVar, cast
 
-from manglecp.client.checking import FactChecks, check_size
-from manglecp.client.credential import Credential
 from manglecp.client.errors import ClientError, ConnectionLost, NoAnswer, Refused, ServerError
-from manglecp.client.retrying import Retrying, repeatable
-from manglecp.client.transports.protocol import OnProgress, Request, Transport
-from manglecp.wire import encode
+from manglecp.client.fact_checks import FactChecks, check_size
+from manglecp.client.transports.session import OnProgress, Request, Transport
+from manglecp.wire import API_KEY_HEADER, SCHEMES, encode
 from manglecp.wire.messages import (
     UNSET,
     Authenticate,
@@ -33,26 +36,137 @@ from manglecp.wire.messages import (
     ServerMessage,
 )
 
-__all__ = ["Connection"]
+MOST_RETRIES: Final = 5
+
+_TRANSIENT: Final = frozenset({"server_not_ready", "rate_limited"})
+_CHANGE_FIRST: Final = frozenset(
+    {
+        "unsupported_version",
+        "message_too_large",
+        "auth_required",
+        "auth_invalid",
+        "invalid_facts",
+        "unknown_predicate",
+        "arity_mismatch",
+        "type_mismatch",
+        "too_many_facts",
+        "evaluation_timeout",
+        "derivation_limit_exceeded",
+        "interval_limit_exceeded",
+        "macro_not_found",
+        "macro_expired",
+        "schema_validation_failed",
+        "confirmation_required",
+        "confirmation_invalid",
+    }
+)
+"""Recoverable, but not by saying the same again (ERR-42 to ERR-46, OPEN-44)."""
+
+
+def repeatable(error: ServerError) -> bool:
+    """Return whether the same request may be sent again; never after an error that is not recoverable (ERR-48)."""
+    if not error.recoverable or error.code in _CHANGE_FIRST:
+        return False
+    return error.code in _TRANSIENT or error.retry_after_ms is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a request is repeated, and after which delay. ``chance`` returns the jitter, from 0 to 1.
+
+    ``longest_ms`` bounds the delay. Where the server asks for a longer one, the error is raised: an earlier retry is
+    forbidden.
+    """
+
+    most: int = MOST_RETRIES
+    first_ms: int = 200
+    longest_ms: int = 60_000
+    chance: Callable[[], float] = field(default=random.random, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.most <= MOST_RETRIES:
+            raise ValueError(f"a request is repeated at most {MOST_RETRIES} times")
+
+    def wait_ms(self, retries: int, retry_after_ms: int | None = None) -> float | None:
+        """Return the delay before the next retry, after so many; None if there is none."""
+        if retries >= self.most:
+            return None
+        least = retry_after_ms or 0
+        if least > self.longest_ms:
+            return None
+        half: float = min(self.longest_ms, self.first_ms * 2**retries) / 2
+        return max(least, half) + half * self.chance()
+
+
+Scheme: TypeAlias = Literal["bearer", "oauth2", "api_key"]
+TokenSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
+"""A token, or a function that returns one and is called again when the server rejects the last."""
+
+
+class Credential:
+    """A token and its scheme. The token shows in no text."""
+
+    def __init__(self, token: TokenSource, scheme: Scheme | None = None) -> None:
+        if scheme is not None and scheme not in SCHEMES:
+            raise ValueError(f"{scheme} is no scheme; one of {', '.join(SCHEMES)}")
+        self._source = token
+        self._token = token if isinstance(token, str) else None
+        self._scheme = scheme
+
+    def __repr__(self) -> str:
+        return f"Credential({self._scheme or 'any scheme'}, …)"
+
+    @property
+    def renewable(self) -> bool:
+        return not isinstance(self._source, str)
+
+    def forget(self) -> None:
+        """Drop a token that the server rejected."""
+        if self.renewable:
+            self._token = None
+
+    async def token(self) -> str:
+        """Return the token, cached until :meth:`forget`."""
+        if self._token is None:
+            assert not isinstance(self._source, str)
+            given = self._source()
+            self._token = await given if inspect.isawaitable(given) else given
+        return self._token
+
+    def scheme(self, taken: Sequence[str]) -> Scheme:
+        """Return the configured scheme, or bearer, or the first that the server takes."""
+        if self._scheme is not None:
+            if self._scheme not in taken:
+                raise Refused("auth_required", f"the server takes {', '.join(taken) or 'no credentials'} only")
+            return self._scheme
+        return cast(Scheme, "bearer" if "bearer" in taken else taken[0])
+
+    async def headers(self, taken: Sequence[str]) -> dict[str, str]:
+        """Return the headers for transports without a session."""
+        token = await self.token()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise Refused("bad_token", "a token has letters, digits and signs, and no blanks")
+        if self.scheme(taken) == "api_key":
+            return {API_KEY_HEADER: token}
+        return {"Authorization": f"Bearer {token}"}
+
 
 T = TypeVar("T")
 _POLL_MS: Final = 250
-"""How often a manifest that says ``booting`` is read again at first, where new ones do not come by themselves."""
+"""First interval of polling a manifest that says ``booting``, where there is no session."""
 _LOOK_SECONDS: Final = 0.2
-"""How long to wait for news on a connection before looking whether it is still there."""
-_UNKNOWN: Final = frozenset({"auth_required", "auth_invalid"})
+"""Interval of checking a session while waiting for its next manifest."""
+_AUTH_ERRORS: Final = frozenset({"auth_required", "auth_invalid"})
 _log = logging.getLogger(__name__)
 
 
 class Connection:
-    """One server, reached through one transport."""
-
     def __init__(
         self,
         transport: Transport,
         *,
         credential: Credential | None = None,
-        retrying: Retrying | None = None,
+        retry_policy: RetryPolicy | None = None,
         answer_seconds: float | None = None,
         boot_seconds: float = 60.0,
         on_manifest: Callable[[ManifestPayload], object] | None = None,
@@ -61,10 +175,10 @@ class Connection:
         """``answer_seconds`` is how long an answer may take, None for as long as it takes."""
         self._transport = transport
         self._credential = credential
-        self._retrying = retrying or Retrying()
+        self._retrying = retry_policy or RetryPolicy()
         self._answer_seconds = answer_seconds
         self._boot_seconds = boot_seconds
-        self._told = on_manifest
+        self._on_manifest = on_manifest
         self._sleep = sleep
         self._ids = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
         self._getting_ready = asyncio.Lock()
@@ -74,9 +188,7 @@ class Connection:
         self._stale = False
         self._closed = False
         self._asking = 0
-        """How many requests are unanswered."""
         self.identity: Authenticated | None = None
-        """What the server said to the credential; None on transports where it says nothing."""
 
     @property
     def manifest(self) -> ManifestPayload:
@@ -87,20 +199,19 @@ class Connection:
 
     @property
     def checks(self) -> FactChecks:
-        """How facts are checked against the newest manifest."""
         assert self._checks is not None, "there is a manifest before anything is checked"
         return self._checks
 
     @property
     def keeps_request_keys(self) -> bool:
-        """Does the server say that it does a request with a known key only once?"""
+        """Whether the server announces idempotency by request key."""
         extensions = self.manifest.extensions
         return extensions is not UNSET and "x-request_key" in extensions
 
     # --- its life --------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect, and wait for the manifest; whether the server is ready matters when something is asked."""
+        """Connect, and wait for the manifest; readiness is awaited by the first request."""
         async with self._getting_ready:
             self._closed = False
             await self._connect()
@@ -119,14 +230,13 @@ class Connection:
         return self.manifest
 
     async def _connect(self) -> None:
-        """Nothing of an earlier connection holds (TRANS-08)."""
         self.identity = None
         self._stale = False
         self._take(await self._transport.connect(self._take))
         if self._transport.session and self._credential is not None and self._takes_credentials():
             try:
                 await self._authenticate(self._credential)
-            except BaseException:  # nothing is asked in nobody's name
+            except BaseException:  # no request without the identity that was configured
                 await self._transport.close()
                 raise
 
@@ -134,11 +244,11 @@ class Connection:
         self._manifest = manifest.payload
         self._checks = FactChecks(manifest.payload)
         self._news.set()
-        if self._told is not None:
+        if self._on_manifest is not None:
             try:
-                self._told(manifest.payload)
+                self._on_manifest(manifest.payload)
             except Exception:
-                _log.exception("what was to be told of a manifest failed")
+                _log.exception("the manifest callback failed")
 
     # --- who asks --------------------------------------------------------------------------------------------------
 
@@ -171,17 +281,17 @@ class Connection:
     # --- asking ----------------------------------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Connected, authenticated, and the server takes requests; :class:`Refused` if it does not."""
+        """Wait until connected, authenticated and ready. Raises :class:`Refused` if the server does not get ready."""
         if self._closed:
             raise Refused("not_connected", "the client is closed; connect() opens it again")
         async with self._getting_ready:
             if not self._transport.connected or self._stale:
                 await self._connect()
-            await self._taking()
+            await self._wait_until_ready()
             if self.manifest.auth.required and self._credential is None:
                 raise Refused("auth_required", "the server wants a credential, and there is none: give token")
 
-    async def _taking(self) -> None:
+    async def _wait_until_ready(self) -> None:
         """Wait for a manifest that says neither ``booting`` nor ``draining``, by reading it again where none comes by
         itself (MANI-28, MANI-32). Where a server drains, another one may answer at the same address: a connection that
         lasts is made anew once everything that was asked on it is answered (MANI-31)."""
@@ -206,17 +316,17 @@ class Connection:
             await self._connect()
 
     async def prepared(self) -> FactChecks:
-        """As :meth:`ready`, however often that has to be tried; the checks that the manifest asks for."""
-        await self._repeatedly(self.ready, lambda: True)
+        """As :meth:`ready`, with retries; return the checks of the manifest."""
+        await self._with_retries(self.ready, lambda: True)
         return self.checks
 
     async def exchange(
         self, make: Callable[[str], Request], *, harmless: Callable[[], bool], on_progress: OnProgress | None = None
     ) -> ServerMessage:
-        """The answer to a request, which is not an error.
+        """Send a request and return its response. Raises :class:`ServerError` for an error.
 
-        ``make`` gives the request for an id; every attempt has its own (OPEN-43). ``harmless``: may it be sent again
-        although nobody knows whether it was done?
+        ``make`` returns the request for an id; every attempt has its own (OPEN-43). ``harmless`` returns whether it may
+        be repeated although its effect is unknown.
         """
         sent = False
 
@@ -228,9 +338,9 @@ class Connection:
             sent = True
             return _good(await self._ask(message, on_progress))
 
-        return await self._repeatedly(attempt, lambda: not sent or harmless())
+        return await self._with_retries(attempt, lambda: not sent or harmless())
 
-    async def _repeatedly(self, attempt: Callable[[], Awaitable[T]], harmless: Callable[[], bool]) -> T:
+    async def _with_retries(self, attempt: Callable[[], Awaitable[T]], harmless: Callable[[], bool]) -> T:
         retries = 0
         renewed = False
         while True:
@@ -247,7 +357,7 @@ class Connection:
             except ServerError as error:
                 failure, least = error, error.retry_after_ms
                 self._stale = error.code == "server_not_ready" and not self._transport.session
-                if error.code in _UNKNOWN and not renewed and self._renewable() and self._transport.connected:
+                if error.code in _AUTH_ERRORS and not renewed and self._renewable() and self._transport.connected:
                     renewed = True
                     await self._renew()
                 elif not repeatable(error):

@@ -17,11 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from manglecp.base.digest import digest
-from manglecp.client.answers import Tool
 from manglecp.client.errors import ServerError
+from manglecp.client.results import Tool
 from manglecp.wire import sign_confirmation
-
-__all__ = ["OnConfirm", "Question", "Signer", "consent"]
 
 
 @dataclass(frozen=True, slots=True)

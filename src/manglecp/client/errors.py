@@ -21,8 +21,6 @@ from manglecp.base.text import truncate
 from manglecp.wire import WireError
 from manglecp.wire.messages import UNSET, ErrorPayload
 
-__all__ = ["ClientError", "ConnectionLost", "NoAnswer", "Refused", "ServerError", "Unreadable"]
-
 _LONGEST: Final = 2_000
 """Characters of a server's text that are repeated."""
 _FIRST: Final = 3

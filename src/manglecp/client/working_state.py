@@ -1,16 +1,14 @@
-"""What a client holds to be true: facts as they travel, changed by the deltas of invocations (seed 000, section 4).
+"""The facts that a client holds to be true, changed by the deltas of invocations (seed 000, section 4).
 
-A delta is advice, and this is the client's own state: it may add, drop and ignore what it likes. A delta that is
-applied is one transaction. First every fact that a retraction matches goes, then each assertion that is not there yet
-is appended. The new state is built beside the old one and takes its place in one step, so nobody sees half of it.
-
-Two facts are the same if they state the same: predicate, arguments and time. Where a fact comes from and how long it is
-meant to last never matter (DATA-42). In a retraction, null in place of an argument matches any value, null inside a
-value does not; ``t`` has to be equal if it is there and matches anything if it is not (OPEN-46).
+A delta is applied as one transaction: every fact that a retraction matches is removed, then each assertion that is not
+there yet is appended. Two facts are equal if predicate, arguments and time are; provenance and lifetime never matter
+(DATA-42). In a retraction, null in place of an argument matches any value, null inside a value does not; a ``t`` that
+is there has to be equal (OPEN-46).
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,17 +17,38 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from manglecp.client.errors import Refused
-from manglecp.client.plain import NotPlain, plain
 from manglecp.mangle import Interval
-from manglecp.wire import Fault, Schema, interval
+from manglecp.wire import MAX_DEPTH, Fault, Schema, interval
 from manglecp.wire.messages import StateDelta
 
-__all__ = ["Applied", "FactObject", "WorkingState", "restated"]
+
+class NotPlain(ValueError):
+    """A value that is not JSON."""
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Copy a value as plain JSON. The encoder would write NaN as null, which matches any value."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotPlain(f"{value} is not a number in JSON")
+        return value
+    if depth >= MAX_DEPTH:
+        raise NotPlain(f"nested more than {MAX_DEPTH} deep")
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise NotPlain("the keys of an object are texts")
+        return {key: plain(part, depth + 1) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part, depth + 1) for part in value]
+    raise NotPlain(f"a Python {type(value).__name__} is not JSON")
+
 
 FactObject: TypeAlias = dict[str, Any]
 """One fact as it travels: ``pred``, ``args``, perhaps ``t``, ``source`` and ``category``."""
 MOST_FACTS: Final = 100_000
-"""How many facts a state holds unless it is told otherwise: servers must not fill a client's memory."""
+"""The default limit: servers must not fill a client's memory."""
 
 _TIMED: Final = Schema("", (), None, temporal=True)
 _ALWAYS: Final = "always"
@@ -40,7 +59,7 @@ _Place: TypeAlias = tuple[str, int | tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a delta changed. ``ignored`` are entries that state nothing, such as an assertion with a null argument."""
+    """What a delta changed. ``ignored`` are invalid entries, such as an assertion with a null argument."""
 
     retracted: tuple[FactObject, ...] = ()
     asserted: tuple[FactObject, ...] = ()
@@ -48,14 +67,14 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stated:
-    """What a fact or a retraction says; None among the arguments and for the time matches anything."""
+class _FactKey:
+    """The key of a fact, or of a retraction, where None matches anything."""
 
     place: _Place
     args: tuple[bytes | None, ...]
     time: _Time
 
-    def matches(self, other: _Stated) -> bool:
+    def matches(self, other: _FactKey) -> bool:
         return (self.time is None or self.time == other.time) and all(
             mine is None or mine == theirs for mine, theirs in zip(self.args, other.args, strict=True)
         )
@@ -65,14 +84,14 @@ class WorkingState:
     """Facts in the order in which they came, each once. Safe to share between threads."""
 
     def __init__(self, facts: Iterable[Mapping[str, Any]] = (), *, most: int = MOST_FACTS) -> None:
-        self._facts: dict[_Stated, FactObject] = {}
+        self._facts: dict[_FactKey, FactObject] = {}
         self._most = most
         self._changing = threading.Lock()
         self.add(facts)
 
     @property
     def facts(self) -> tuple[FactObject, ...]:
-        """All of them as they are now. Changing one changes nothing here."""
+        """Copies of all facts."""
         return tuple(_copy(fact) for fact in self._facts.values())
 
     def __len__(self) -> int:
@@ -82,40 +101,39 @@ class WorkingState:
         return iter(self.facts)
 
     def __contains__(self, fact: object) -> bool:
-        stated = _stated(fact)
+        stated = _fact_key(fact)
         return stated is not None and stated in self._facts
 
     def __repr__(self) -> str:
         return f"WorkingState({len(self)} facts)"
 
     def add(self, facts: Iterable[Mapping[str, Any]]) -> None:
-        """Facts of the client's own. One that is no fact refuses all of them."""
+        """Add facts. Raises :class:`Refused`, and adds none, if one is invalid."""
         given = list(facts)
-        wrong = next((fact for fact in given if _stated(fact) is None), None)
+        wrong = next((fact for fact in given if _fact_key(fact) is None), None)
         if wrong is not None:
             raise Refused("invalid_facts", "a fact has a predicate and arguments, none of them null")
         self._apply(given, ())
 
     def retract(self, patterns: Iterable[Mapping[str, Any]]) -> tuple[FactObject, ...]:
-        """What matched is gone, and returned."""
+        """Remove the facts that match, and return them."""
         return self._apply((), patterns).retracted
 
     def clear(self) -> None:
-        """Forget every fact."""
         with self._changing:
             self._facts = {}
 
     def apply(self, delta: StateDelta | Mapping[str, Any]) -> Applied:
-        """All retractions, then all assertions, as one change."""
+        """Apply all retractions, then all assertions, as one change."""
         if isinstance(delta, StateDelta):
             return self._apply(delta.asserts, delta.retract)
         return self._apply(delta.get("assert") or (), delta.get("retract") or ())
 
     def _apply(self, asserts: Iterable[Any], retract: Iterable[Any]) -> Applied:
         ignored: list[Any] = []
-        patterns: dict[_Place, list[_Stated]] = {}
+        patterns: dict[_Place, list[_FactKey]] = {}
         for entry in retract:
-            pattern = _stated(entry, wildcards=True)
+            pattern = _fact_key(entry, wildcards=True)
             if pattern is None:
                 ignored.append(entry)
             else:
@@ -130,7 +148,7 @@ class WorkingState:
                         del left[stated]
             new = []
             for entry in asserts:
-                stated_now = _stated(entry)
+                stated_now = _fact_key(entry)
                 if stated_now is None:
                     ignored.append(entry)
                 elif stated_now not in left:
@@ -142,8 +160,8 @@ class WorkingState:
         return Applied(tuple(map(_copy, gone)), tuple(map(_copy, new)), tuple(ignored))
 
 
-def _stated(entry: Any, *, wildcards: bool = False) -> _Stated | None:
-    """What an entry says, if it says anything."""
+def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
+    """Return the key of an entry; None if it is no fact."""
     if not isinstance(entry, Mapping):
         return None
     name, args, named = entry.get("pred"), entry.get("args"), entry.get("named_args")
@@ -164,7 +182,7 @@ def _stated(entry: Any, *, wildcards: bool = False) -> _Stated | None:
         time = _time(entry.get("t"))
     except NotPlain:
         return None
-    return _Stated(place, key, time if time is not None or wildcards else _ALWAYS)
+    return _FactKey(place, key, time if time is not None or wildcards else _ALWAYS)
 
 
 def _time(said: Any) -> _Time:

@@ -1,9 +1,112 @@
-"""How messages reach a server.
+"""Transports to a server: its address, its command or the object selects one."""
 
-protocol      what every transport can do
-conversation  the requests under way on one connection
-memory        a server in the same process
-stdio         a server that is started as a subprocess
-websocket     a connection that lasts
-http          one request at a time
-"""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from manglecp.client.errors import ConnectionLost, Refused
+from manglecp.client.transports.session import MAX_ANSWER_BYTES, SessionTransport, Transport
+
+
+class ServerSession(Protocol):
+    """One session, as a server has it."""
+
+    async def __aenter__(self) -> Any: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def receive(self, data: bytes, /) -> None:
+        """Take one message. What there is to answer goes to ``send``, maybe after this returns."""
+
+
+class Server(Protocol):
+    """What has sessions."""
+
+    def session(
+        self, transport: Literal["websocket", "stdio"], /, *, send: Callable[[bytes], Awaitable[None]]
+    ) -> ServerSession:
+        """Open one; the manifest and all answers go to ``send``."""
+
+
+class MemoryTransport(SessionTransport):
+    """``like`` says what the session counts as: standard streams are local trust, a WebSocket is not (TRANS-28)."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        like: Literal["websocket", "stdio"] = "stdio",
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        connect_seconds: float = 30.0,
+    ) -> None:
+        super().__init__(max_answer_bytes=max_answer_bytes, connect_seconds=connect_seconds)
+        self._server = server
+        self._like: Literal["websocket", "stdio"] = like
+        self._opened: ServerSession | None = None
+        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def lose(self) -> None:
+        """End the connection as a broken network would; for tests of what clients do then."""
+        self._messages.put_nowait(None)
+
+    async def _open(self) -> None:
+        messages: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=64)
+        self._messages = messages
+        opened = self._server.session(self._like, send=messages.put)
+        await opened.__aenter__()
+        self._opened = opened
+
+    async def _read(self) -> bytes:
+        data = await self._messages.get()
+        if data is None:
+            raise ConnectionLost("the connection was lost")
+        return data
+
+    async def _write(self, data: bytes) -> None:
+        if self._opened is None:
+            raise ConnectionLost("there is no connection")
+        await self._opened.receive(data)
+
+    async def _shut(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.__aexit__(None, None, None)
+
+
+Target: TypeAlias = str | Sequence[str | Path] | Server | Transport
+"""A URL (http, https, ws, wss), the command of a server on standard streams, a server in this process, a transport."""
+
+
+def transport_to(target: Target, **options: Any) -> Transport:
+    """``options`` are those of the transport: all but HTTP take ``connect_seconds``, all take ``max_answer_bytes``."""
+    if isinstance(target, str):
+        return _over_a_network(target, options)
+    if isinstance(target, Sequence):
+        from manglecp.client.transports.stdio import StdioTransport
+
+        return StdioTransport([str(word) for word in target], **options)
+    if hasattr(target, "session") and callable(target.session):
+        return MemoryTransport(target, **options)
+    if not hasattr(target, "request") or options:
+        raise TypeError("a server is an address, a command, an object with sessions, or a transport with its options")
+    return cast(Transport, target)
+
+
+def _over_a_network(url: str, options: dict[str, Any]) -> Transport:
+    scheme = urlsplit(url).scheme.lower()
+    try:
+        if scheme in ("http", "https"):
+            from manglecp.client.transports.http import HttpTransport
+
+            return HttpTransport(url, **options)
+        if scheme in ("ws", "wss"):
+            from manglecp.client.transports.websocket import WebSocketTransport
+
+            return WebSocketTransport(url, **options)
+    except ModuleNotFoundError as missing:
+        raise Refused("not_installed", f"{missing.name} is missing: pip install 'manglecp[client]'") from None
+    raise ValueError("a server has an address with http, https, ws or wss, or is a command as a list of words")

@@ -18,9 +18,19 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
-from manglecp.client.transports.addresses import checked, resolved, shown, unreached
-from manglecp.client.transports.conversation import cancellation, read, require_answer
-from manglecp.client.transports.protocol import MAX_ANSWER_BYTES, OnManifest, OnProgress, Request
+from manglecp.client.transports.session import (
+    MAX_ANSWER_BYTES,
+    OnManifest,
+    OnProgress,
+    Request,
+    cancellation,
+    check_address,
+    display_address,
+    read,
+    require_answer,
+    resolve_address,
+    unreachable_message,
+)
 from manglecp.wire import MANIFEST_PATH
 from manglecp.wire.messages import (
     UNSET,
@@ -31,8 +41,6 @@ from manglecp.wire.messages import (
     Manifest,
     ServerMessage,
 )
-
-__all__ = ["HttpTransport"]
 
 _SCHEMES: Final = frozenset({"http", "https"})
 _MOST_REDIRECTS: Final = 3
@@ -63,7 +71,7 @@ class HttpTransport:
         network: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """``network`` takes the place of the network in tests."""
-        checked(url, _SCHEMES, insecure=insecure)
+        check_address(url, _SCHEMES, insecure=insecure)
         self._url = url if urlsplit(url).path.endswith("/manifest.json") else urljoin(url, MANIFEST_PATH)
         self._max_bytes = max_answer_bytes
         self._hosts = frozenset(hosts)
@@ -90,7 +98,8 @@ class HttpTransport:
         if response.status_code == 304 and self._manifest is not None:
             return self._manifest
         if response.status_code == 404:
-            why = f"there is no manifest at {shown(self._url)}: the host does not speak MangleCP, or at another address"
+            where = display_address(self._url)
+            why = f"there is no manifest at {where}: the host does not speak MangleCP, or at another address"
             raise Refused("not_manglecp", why)  # TRANS-29
         message = self._message(response, data)
         if isinstance(message, ErrorMessage):
@@ -106,7 +115,7 @@ class HttpTransport:
 
     def _resolved(self, base: str, address: str) -> str:
         """Relative to where the manifest was found (TRANS-12)."""
-        return resolved(base, address, _SCHEMES, hosts=self._hosts, insecure=self._insecure)
+        return resolve_address(base, address, _SCHEMES, hosts=self._hosts, insecure=self._insecure)
 
     async def request(
         self,
@@ -180,7 +189,7 @@ class HttpTransport:
             except httpx.TimeoutException:
                 raise ConnectionLost(f"no connection within {self._connect_seconds:g} seconds") from None
             except httpx.ConnectError as error:
-                raise ConnectionLost(unreached(url, error)) from None
+                raise ConnectionLost(unreachable_message(url, error)) from None
             except (httpx.TransportError, httpx.StreamError) as error:
                 raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
             except (httpx.InvalidURL, UnicodeError):

@@ -16,10 +16,7 @@ from typing import Final
 
 from manglecp.base.text import truncate
 from manglecp.client.errors import ConnectionLost, Refused, Unreadable
-from manglecp.client.transports.protocol import MAX_ANSWER_BYTES
-from manglecp.client.transports.sessions import SessionTransport
-
-__all__ = ["StdioTransport"]
+from manglecp.client.transports.session import MAX_ANSWER_BYTES, SessionTransport
 
 _KEPT: Final = 65_536
 """Bytes of stderr."""

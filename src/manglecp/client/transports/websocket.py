@@ -14,13 +14,15 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
-from manglecp.client.transports.addresses import checked, shown, unreached
-from manglecp.client.transports.conversation import read
-from manglecp.client.transports.protocol import MAX_ANSWER_BYTES
-from manglecp.client.transports.sessions import SessionTransport
+from manglecp.client.transports.session import (
+    MAX_ANSWER_BYTES,
+    SessionTransport,
+    check_address,
+    display_address,
+    read,
+    unreachable_message,
+)
 from manglecp.wire.messages import ErrorMessage
-
-__all__ = ["WebSocketTransport"]
 
 _SCHEMES: Final = frozenset({"ws", "wss"})
 _PING_SECONDS: Final = 20.0
@@ -48,7 +50,7 @@ class WebSocketTransport(SessionTransport):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(max_answer_bytes=max_answer_bytes, connect_seconds=connect_seconds)
-        self._url = checked(url, _SCHEMES, insecure=insecure)
+        self._url = check_address(url, _SCHEMES, insecure=insecure)
         self._tls = tls
         self._socket: ClientConnection | None = None
 
@@ -104,5 +106,7 @@ def _told(url: str, error: Exception) -> ClientError:
             if isinstance(message, ErrorMessage):
                 return ServerError.of(message.payload)
         if status < 500 and status not in (408, 429):
-            return Refused("not_manglecp", f"there is no WebSocket at {shown(url)}: HTTP {status}; /ws is usual")
-    return ConnectionLost(unreached(url, error))
+            return Refused(
+                "not_manglecp", f"there is no WebSocket at {display_address(url)}: HTTP {status}; /ws is usual"
+            )
+    return ConnectionLost(unreachable_message(url, error))

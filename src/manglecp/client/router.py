@@ -15,12 +15,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manglecp.client.answers import Evaluation, Outcome, Tool, unproven
 from manglecp.client.client import Client
 from manglecp.client.errors import ClientError, Refused
+from manglecp.client.results import Evaluation, Outcome, Tool, unproven
 from manglecp.wire.messages import UNSET
-
-__all__ = ["Routed", "RoutedTool", "Router"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ from manglecp.wire.messages import (
     Time,
 )
 
-__all__ = ["Asked", "Evaluation", "Outcome", "Tool", "unproven"]
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:

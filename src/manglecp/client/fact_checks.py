@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.client.errors import Refused, Unreadable
-from manglecp.client.plain import NotPlain, plain
-from manglecp.client.working_state import FactObject
+from manglecp.client.working_state import FactObject, NotPlain, plain
 from manglecp.mangle import FALSE, TRUE
 from manglecp.mangle.types import BYTES, DURATION, FLOAT, NAME, NUMBER, STRING, TIME, Singleton, union
 from manglecp.wire import (
@@ -34,8 +33,6 @@ from manglecp.wire import (
     too_many_facts,
 )
 from manglecp.wire.messages import UNSET, ArgType, IntentDescription, ManifestPayload, PredicateSchema
-
-__all__ = ["Checked", "FactChecks", "check_arguments", "check_size"]
 
 _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "string": Shape(union((STRING, NAME, TIME, DURATION, BYTES))),

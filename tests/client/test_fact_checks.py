@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.client.checking import FactChecks, check_arguments, check_size
 from manglecp.client.errors import Refused, Unreadable
+from manglecp.client.fact_checks import FactChecks, check_arguments, check_size
 from tests.client.manifests import payload
 
 T = "2026-03-02T09:14:00Z"

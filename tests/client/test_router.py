@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manglecp.client.errors import Refused, ServerError
-from manglecp.client.routing import Router
+from manglecp.client.router import Router
 from manglecp.wire import WireError
 from manglecp.wire.messages import Metadata, StateDelta
 from tests.client.scripted import Scripted, condensed, done, tool, tools

@@ -1,0 +1,374 @@
+"""What every transport offers, and what those with a lasting connection share.
+
+Responses arrive in any order and are matched by id (TRANS-33). Progress and responses for unknown ids are dropped
+(PROG-07): the request may have been cancelled. A message that cannot be decoded ends the connection: its request is
+unknown. After a reconnect nothing of the earlier connection remains (TRANS-08).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Final, Protocol, TypeAlias
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from manglecp.base.text import truncate
+from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
+from manglecp.wire import WireError, encode, receive_from_server
+from manglecp.wire.messages import (
+    Authenticate,
+    AuthenticateResponse,
+    Cancel,
+    CancelPayload,
+    ErrorMessage,
+    IntentRequest,
+    IntentResponse,
+    InvokeRequest,
+    InvokeResponse,
+    Manifest,
+    Progress,
+    ProgressPayload,
+    ServerMessage,
+)
+
+Request: TypeAlias = IntentRequest | InvokeRequest | Authenticate
+OnProgress: TypeAlias = Callable[[ProgressPayload], object]
+OnManifest: TypeAlias = Callable[[Manifest], None]
+MAX_ANSWER_BYTES: Final = 1 << 24
+
+
+class Transport(Protocol):
+    """A connection, or the way to make one, to one server."""
+
+    @property
+    def session(self) -> bool:
+        """Whether the connection lasts, with an identity, progress, cancel messages and later manifests."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether a request can be sent now."""
+
+    async def connect(self, on_manifest: OnManifest) -> Manifest:
+        """Connect and return the manifest; later ones go to ``on_manifest``."""
+
+    async def request(
+        self, message: Request, data: bytes, headers: dict[str, str], on_progress: OnProgress | None = None
+    ) -> ServerMessage:
+        """Send ``data`` and return the terminal message, which may be an error. Cancellation cancels the request.
+
+        ``headers`` carry the credential, where there is no session.
+        """
+
+    async def close(self) -> None:
+        """End the connection, and the process that was started for it."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class Conversation:
+    """The pending requests of one connection. The transport feeds it messages, and ends it."""
+
+    def __init__(self, max_bytes: int, on_manifest: OnManifest) -> None:
+        self._max_bytes = max_bytes
+        self._on_manifest = on_manifest
+        self._first: asyncio.Future[Manifest] = asyncio.get_running_loop().create_future()
+        self._pending: dict[str, tuple[asyncio.Future[ServerMessage], OnProgress | None]] = {}
+        self._ended: ClientError | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._ended is not None
+
+    async def manifest(self) -> Manifest:
+        """Wait for the first message, the manifest; nothing is sent before (TRANS-03)."""
+        return await asyncio.shield(self._first)
+
+    def begin(self, request: str, on_progress: OnProgress | None) -> asyncio.Future[ServerMessage]:
+        """Return the future of the response."""
+        if self._ended is not None:
+            raise ConnectionLost(str(self._ended))
+        answer: asyncio.Future[ServerMessage] = asyncio.get_running_loop().create_future()
+        self._pending[request] = answer, on_progress
+        return answer
+
+    def forget(self, request: str) -> bool:
+        """Drop a request, and return whether it was pending."""
+        return self._pending.pop(request, None) is not None
+
+    def feed(self, data: bytes) -> None:
+        """Take one message of the server. Raises :class:`Unreadable` if it is none."""
+        message = read(data, self._max_bytes)
+        if not self._first.done():
+            if not isinstance(message, Manifest):
+                raise Unreadable("the first message of the server is not its manifest")
+            self._first.set_result(message)
+        elif isinstance(message, Manifest):
+            self._on_manifest(message)
+        elif isinstance(message, Progress):
+            _, on_progress = self._pending.get(message.id, (None, None))
+            if on_progress is not None:
+                _report_progress(on_progress, message)
+        elif message.id is None:
+            assert isinstance(message, ErrorMessage)
+            _log.warning("the server reports an error that belongs to no request: %s", ServerError.of(message.payload))
+        else:
+            answer, _ = self._pending.pop(message.id, (None, None))
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+
+    def end(self, reason: ClientError) -> None:
+        """Fail every pending request with this reason."""
+        if self._ended is not None:
+            return
+        self._ended = reason
+        if not self._first.done():
+            self._first.set_exception(reason)
+            self._first.exception()  # mark it as retrieved: there may be no waiter
+        for answer, _ in self._pending.values():
+            if not answer.done():
+                answer.set_exception(reason)
+                answer.exception()
+        self._pending.clear()
+
+
+def read(data: bytes, max_bytes: int) -> ServerMessage:
+    try:
+        return receive_from_server(data, max_bytes)
+    except WireError as error:
+        raise Unreadable(f"the server sent something that cannot be read: {error.message}") from None
+
+
+def require_answer(message: Request, answer: ServerMessage) -> ServerMessage:
+    """Return the response if its type fits the request. Raises :class:`Unreadable`."""
+    if isinstance(message, IntentRequest):
+        wanted: type = IntentResponse
+    else:
+        wanted = AuthenticateResponse if isinstance(message, Authenticate) else InvokeResponse
+    if not isinstance(answer, wanted | ErrorMessage):
+        raise Unreadable("the server answered with a message of another kind")
+    return answer
+
+
+def cancellation(request: str, request_key: str | None = None) -> bytes:
+    """Return the message that cancels a request (TRANS-36)."""
+    return encode(Cancel(payload=CancelPayload(request_id=request, request_key=request_key)))
+
+
+def _report_progress(on_progress: OnProgress, message: Progress) -> None:
+    try:
+        on_progress(message.payload)
+    except Exception:
+        _log.exception("the progress callback failed")
+
+
+_CANCELLING_SECONDS: Final = 5.0
+
+
+class SessionTransport(ABC):
+    """A transport whose subclass opens, reads, writes and closes."""
+
+    session: Final = True
+
+    def __init__(self, *, max_answer_bytes: int = MAX_ANSWER_BYTES, connect_seconds: float = 30.0) -> None:
+        self.max_answer_bytes = max_answer_bytes
+        self._connect_seconds = connect_seconds
+        self._conversation: Conversation | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._cancelling: set[asyncio.Task[None]] = set()
+
+    # --- for subclasses --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _open(self) -> None:
+        """Open the connection anew."""
+
+    @abstractmethod
+    async def _read(self) -> bytes:
+        """Return the next message. Raises :class:`ConnectionLost`."""
+
+    @abstractmethod
+    async def _write(self, data: bytes) -> None:
+        """Send a message. Raises :class:`ConnectionLost`."""
+
+    @abstractmethod
+    async def _shut(self) -> None:
+        """Close what :meth:`_open` opened, whatever state it is in."""
+
+    # --- the transport ---------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        return self._conversation is not None and not self._conversation.ended
+
+    async def connect(self, on_manifest: OnManifest) -> Manifest:
+        await self.close()
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                await self._open()
+                conversation = Conversation(self.max_answer_bytes, on_manifest)
+                self._conversation = conversation
+                self._reader = asyncio.create_task(self._listen(conversation))
+                return await conversation.manifest()
+        except TimeoutError:
+            await self.close()
+            raise ConnectionLost(f"no manifest within {self._connect_seconds:g} seconds") from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def request(
+        self,
+        message: Request,
+        data: bytes,
+        headers: dict[str, str],  # noqa: ARG002 - the session is authenticated
+        on_progress: OnProgress | None = None,
+    ) -> ServerMessage:
+        conversation = self._conversation
+        if conversation is None:
+            raise ConnectionLost("there is no connection")
+        answer = conversation.begin(message.id, on_progress)
+        try:
+            await self._write(data)
+            return require_answer(message, await answer)
+        finally:
+            if conversation.forget(message.id) and not conversation.ended:
+                self._cancel(message.id)
+
+    async def close(self) -> None:
+        if self._cancelling and self.connected:  # a cancelled run must not continue because the message was lost
+            await asyncio.wait(self._cancelling, timeout=_CANCELLING_SECONDS)
+        conversation, self._conversation = self._conversation, None
+        if conversation is not None:
+            conversation.end(ConnectionLost("the connection was closed"))
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.cancel()
+            await asyncio.wait([reader])
+        for task in tuple(self._cancelling):
+            task.cancel()
+        await self._shut()
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    async def _listen(self, conversation: Conversation) -> None:
+        try:
+            while True:
+                conversation.feed(await self._read())
+        except ClientError as reason:
+            conversation.end(reason)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            conversation.end(ConnectionLost(f"reading failed: {type(error).__name__}"))
+
+    def _cancel(self, request: str) -> None:
+        """Send the cancellation in the background: the caller does not wait for it."""
+        task = asyncio.create_task(self._send_quietly(cancellation(request)))
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
+
+    async def _send_quietly(self, data: bytes) -> None:
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(_CANCELLING_SECONDS):
+                await self._write(data)
+
+
+_SECURE: Final = frozenset({"https", "wss"})
+_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_LONGEST: Final = 200
+
+
+def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
+    """The address, if it may be talked to."""
+    parts = _split(url)
+    if parts.scheme not in schemes or not parts.hostname:
+        raise Refused("bad_address", f"{display_address(url)} is not an address with {' or '.join(sorted(schemes))}")
+    if parts.username is not None or parts.password is not None:
+        raise Refused("bad_address", "an address holds no credentials; give them as token")
+    if parts.scheme not in _SECURE and not insecure and not _loopback(parts.hostname):
+        raise Refused(
+            "insecure",
+            f"{parts.scheme} is not encrypted, and {truncate(parts.hostname, 100)} is not this machine: "
+            f"take {parts.scheme}s, or insecure=True if nobody else is on that network",
+        )
+    return url
+
+
+def resolve_address(
+    base: str, address: str, schemes: Collection[str], *, hosts: Collection[str], insecure: bool
+) -> str:
+    """An address that a server gave, seen from ``base``: on the same host, or on one that the caller named."""
+    url = check_address(urljoin(base, address), schemes, insecure=insecure)
+    here, there = _split(base), _split(url)
+    if here.scheme in _SECURE and there.scheme not in _SECURE:
+        raise Refused("insecure", f"the server leads from {here.scheme} to {there.scheme}")
+    if origin(url)[1:] != origin(base)[1:] and there.hostname not in hosts and not _upgraded(here, there):
+        raise Refused(
+            "other_host", f"the server leads to another host, {display_address(url)}; hosts names those that it may"
+        )
+    return url
+
+
+def unreachable_message(url: str, error: Exception) -> str:
+    """Why there is no connection, as far as it is known, and what to look at."""
+    _, host, port = origin(url)
+    where = f"{truncate(host, 100)}:{port}"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the certificate of {where} does not hold: {truncate(cause.verify_message, 200)}"
+        if isinstance(cause, ssl.SSLError):
+            return f"{where} does not speak TLS as it should; is it an address without?"
+        if isinstance(cause, socket.gaierror):
+            return f"there is no host {truncate(host, 100)}"
+        if isinstance(cause, ConnectionRefusedError):
+            return f"nobody listens at {where}: is the server running, and is that its port?"
+        cause = cause.__cause__ or cause.__context__
+    return f"the connection to {where} failed: {type(error).__name__}"
+
+
+def origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port, so that two addresses of one server compare equal."""
+    parts = _split(url)
+    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+
+
+def _upgraded(here: SplitResult, there: SplitResult) -> bool:
+    """From http to https on one host, both on their usual ports."""
+    return (
+        here.hostname == there.hostname
+        and here.scheme not in _SECURE
+        and there.scheme in _SECURE
+        and here.port in (None, 80)
+        and there.port in (None, 443)
+    )
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port, parts.hostname
+    except ValueError:
+        raise Refused("bad_address", f"{display_address(url)} is not an address") from None
+    return parts
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def display_address(url: str) -> str:
+    """Without what may be a secret in it."""
+    return truncate(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _LONGEST)
