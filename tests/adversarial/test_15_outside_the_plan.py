@@ -37,7 +37,7 @@ async def test_a_right_opens_one_call_once() -> None:
 
     async with shop(chain(steps("look", "write"))) as s:
         greedy = Greedy(s.bench.pack, s.bench.work)
-        s.invoker._carrying._dispatcher = greedy  # type: ignore[assignment]
+        s.invoker._driver._dispatcher = greedy  # type: ignore[assignment]
         await s.invoke("t", {"n": 1})
         assert [name for name, _ in greedy.ran] == ["look", "write"]
         assert len(tried) == 8
@@ -57,7 +57,7 @@ async def test_the_right_to_one_step_is_not_the_right_to_the_next() -> None:
 
     async with shop(chain(steps("write", "write", "erase"))) as s:
         keeping = Keeping(s.bench.pack, s.bench.work)
-        s.invoker._carrying._dispatcher = keeping  # type: ignore[assignment]
+        s.invoker._driver._dispatcher = keeping  # type: ignore[assignment]
         await s.invoke("t", {"n": 1})
         assert len(keeping.ran) == 3
 
@@ -94,7 +94,7 @@ async def test_a_plan_without_effects_leases_its_own_calls_only() -> None:
 
     async with shop(chain(steps("look", "look"))) as s:
         greedy = Greedy(s.bench.pack, s.bench.work)
-        s.invoker._carrying._dispatcher = greedy  # type: ignore[assignment]
+        s.invoker._driver._dispatcher = greedy  # type: ignore[assignment]
         await s.invoke("t", {"n": 1})
         assert [name for name, _ in greedy.ran] == ["look", "look"]
         assert len(tried) == 12

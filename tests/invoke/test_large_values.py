@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manglecp.invoke import actions, executor, invocations, run_rules
-from manglecp.invoke.checking import Checks
+from manglecp.invoke.admission import InvocationChecks
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import shop
@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(owner, name, noted)
 
     watch(invocations, "args_digest")
-    watch(Checks, "check")
+    watch(InvocationChecks, "check")
     watch(executor, "call_of")
     watch(run_rules, "to_value")
     watch(actions, "_done")

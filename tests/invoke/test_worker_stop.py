@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from manglecp.invoke.worker import Worker
+from manglecp.invoke.recovery import Worker
 
 
 class Endless:
@@ -14,7 +14,7 @@ class Endless:
 
     def __init__(self) -> None:
         self.taken = 0
-        self.worker = Worker([self], at_once=1)  # type: ignore[list-item]  # all that a worker asks of an invoker
+        self.worker = Worker([self], at_once=1)
 
     async def take_over(self) -> str:
         self.taken += 1

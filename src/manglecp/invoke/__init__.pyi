@@ -16,6 +16,7 @@ from .local import (
     open_packs as open_packs,
 )
 from .progress import OnProgress as OnProgress
+from .recovery import Worker as Worker
 from .refreshing import (
     Troubled as Troubled,
     kept_up_to_date as kept_up_to_date,
@@ -26,4 +27,3 @@ from .results import (
 )
 from .settings import InvokeSettings as InvokeSettings
 from .trial_run import trial as trial
-from .worker import Worker as Worker

@@ -1,51 +1,346 @@
-"""The record of an accepted invocation: what every turn of its run goes back to.
+"""Admission: from an invocation request to a run.
 
-It holds digests and names, never values. Its digest is the instruction that the mutations of the run cite.
+The checks come in the order of the specification (INVK-05, OPEN-29) and change nothing. Identity first: an offer
+belongs to the principal and the pack revision that it was proven for; an offer of another principal, an invented one
+and one of an older revision are indistinguishable (OPEN-31). Then its validity, by the server's clock; then the
+arguments, with all their errors; then the approval. A run with effects is admitted in one transaction: the run, the
+used confirmation and the ledger entry.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import msgspec
 
-from manglecp.base.digest import digest
-from manglecp.intent import Definition
+from manglecp.base.digest import digest, digest_text
+from manglecp.base.ids import random_id
+from manglecp.base.json import Uncanonical
+from manglecp.harness.policy import PolicyPackage
+from manglecp.intent import Definition, Identity
+from manglecp.invoke.asking import consent_text
+from manglecp.invoke.calls import Call, Outcome, secret_names, with_defaults
+from manglecp.invoke.claims import Claims
+from manglecp.invoke.confirmation import AutoConfirm, Consent, Secrets, challenge, verify
+from manglecp.invoke.documents import Documents, Proven
+from manglecp.invoke.journal import Admission, Durable, EndState, Journal, Unrecorded
+from manglecp.invoke.plan import Plan, Unplannable
+from manglecp.invoke.turns import Resumption
+from manglecp.mangle import instant_text
+from manglecp.pack import ActionDescription
+from manglecp.store import EntryKind, Kept, KeyTaken, NewRun, Note, RunState, Store, Transaction, Values
+from manglecp.toolhost import Slots
+from manglecp.wire import (
+    Fault,
+    WireError,
+    instant_of_milliseconds,
+    malformed,
+    read_instant,
+    refused_arguments,
+    schema_errors,
+)
+from manglecp.wire.messages import InvokePayload, InvokeRequest
 
-__all__ = ["Admission", "chain_digest"]
+__all__ = [
+    "UNKEEPABLE",
+    "AdmissionService",
+    "AdmittedRun",
+    "CheckedInvocation",
+    "History",
+    "InvocationChecks",
+    "InvocationKey",
+    "args_digest",
+    "checked_key",
+    "conflict",
+    "eval_time",
+    "not_found",
+]
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+UNKEEPABLE: Final = "\0"
+"""PostgreSQL has no text with it. Nothing of ours has it in its name."""
+_LONGEST_KEY: Final = 128
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was accepted, as names and digests."""
+def checked_key(key: str | None) -> str | None:
+    """A request key, if it can be one."""
+    if key is not None and (not 1 <= len(key) <= _LONGEST_KEY or UNKEEPABLE in key):
+        raise malformed(
+            f"x-request_key has 1 to {_LONGEST_KEY} characters, none of them NUL", "$.payload.x-request_key"
+        )
+    return key
 
-    run: str
-    identity: str
-    macro_id: str
-    tool: str
-    pack_digest: str
-    policy_digest: str
-    """Of the policy package that was loaded when it was accepted."""
-    proof_digest: str
-    """Of the question that the tool was the answer to; with the pack digest it determines the proof."""
-    chain_digest: str
+
+def conflict() -> WireError:
+    """For a request key that comes again with something else."""
+    return WireError("x-request_key_conflict", "The request key was used for another macro-tool or other arguments")
+
+
+def eval_time(request: InvokeRequest, clock: Callable[[], int]) -> int:
+    """INVK-03: what rules take for now. Whether the tool is still valid is another question."""
+    given = request.payload.eval_time
+    if given is None:
+        return clock()
+    try:
+        return read_instant(given) if isinstance(given, str) else instant_of_milliseconds(given)
+    except Fault as fault:
+        raise malformed(fault.message, "$.payload.eval_time") from None
+
+
+# --- checking ------------------------------------------------------------------------------------------------------
+
+
+class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
+    """An invocation that may run."""
+
+    proven: Proven
+    plan: Plan
+    args: Mapping[str, Any]
+    """As they were sent."""
     args_digest: str
-    eval_time: str | None = None
     approval: str | None = None
-    request_key_digest: str | None = None
+    consent: Consent | None = None
+    """A nonce that has to be used up when the run is accepted."""
+
+    @property
+    def definition(self) -> Definition:
+        """The tool, as it was proven."""
+        return self.proven.definition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvocationChecks:
+    """The checks of one edition of a pack."""
+
+    pack_digest: str
+    actions: Mapping[str, ActionDescription]
+    documents: Documents
+    secrets: Secrets
+    auto_confirm: AutoConfirm
+    hide: Callable[[Any], Any] = lambda value: value
+    """Takes the values of secret settings out of JSON."""
+
+    def check(
+        self, kept: Kept | None, payload: InvokePayload, digested: str, identity: Identity, now_ms: int
+    ) -> CheckedInvocation:
+        """``kept`` is what is known under this macro_id for this identity, ``digested`` the digest of the arguments."""
+        if kept is None or kept.pack_digest != self.pack_digest:
+            raise not_found()
+        proven = self.documents.read(kept.document)
+        try:
+            plan = proven.plan(self.actions)
+        except Unplannable:
+            raise not_found() from None
+        _in_time(kept, now_ms)
+        if errors := schema_errors(payload.args, proven.definition.input_schema):
+            raise refused_arguments(errors)
+        approval, consent = self._consented(proven.definition, payload, digested, identity, now_ms)
+        return CheckedInvocation(
+            proven=proven, plan=plan, args=payload.args, args_digest=digested, approval=approval, consent=consent
+        )
+
+    def _consented(
+        self, definition: Definition, payload: InvokePayload, digested: str, identity: Identity, now_ms: int
+    ) -> tuple[str | None, Consent | None]:
+        if payload.confirmation_token is not None:
+            secret = self.secrets.of(identity.name)
+            token, macro_id = payload.confirmation_token, definition.macro_id
+            consent = verify(token, secret, identity.name, macro_id, digested, now_ms)
+            if consent is None:
+                raise invalid_confirmation()
+            return f"confirm:{consent.nonce}", consent
+        if not definition.safety.requires_user_confirmation:
+            return None, None
+        approval = self.auto_confirm.approval(identity.name, definition.safety.side_effects)
+        if approval is not None:
+            return approval, None
+        schema = definition.input_schema
+        given = with_defaults(payload.args, schema)
+        text = consent_text(definition, given, secret_args=secret_names(schema), hide=self.hide)
+        asked = challenge(definition, digested, text, now_ms)
+        raise WireError("confirmation_required", "A person has to agree first", {"challenge": asked})
+
+
+def not_found() -> WireError:
+    """For a tool that never was, has expired, or is somebody else's: nobody learns which."""
+    return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
+
+
+def invalid_confirmation() -> WireError:
+    return WireError("confirmation_invalid", "The confirmation token does not hold; ask for consent again")
+
+
+def args_digest(args: Mapping[str, Any]) -> str:
+    """Canonical, of the arguments as they were sent."""
+    try:
+        return digest(args if type(args) is dict else dict(args))
+    except Uncanonical as error:
+        raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
+
+
+def _in_time(kept: Kept, now_ms: int) -> None:
+    """OPEN-27: by the server's clock, whatever ``eval_time`` says."""
+    if kept.not_before_ms is not None and now_ms < kept.not_before_ms:
+        message = f"The macro-tool is valid from {instant_text(kept.not_before_ms * 1_000_000)} on"
+        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=kept.not_before_ms - now_ms)
+    if kept.expires_at_ms is not None and now_ms >= kept.expires_at_ms:
+        message = f"The macro-tool was valid until {instant_text(kept.expires_at_ms * 1_000_000)}"
+        raise WireError("macro_expired", f"{message}; evaluate the intent again")
+
+
+# --- accepting -----------------------------------------------------------------------------------------------------
+
+
+class InvocationKey(msgspec.Struct, frozen=True):
+    """Who asks, under which key, for which tool with which arguments (their digest), and what rules take for now."""
+
+    identity: Identity
+    key: str | None
+    macro_id: str
+    args_digest: str
+    now_ns: int
 
     @property
     def digest(self) -> str:
-        """What the turns of the run name it by."""
-        return digest(self.record())
-
-    def record(self) -> dict[str, Any]:
-        """As it stands in the ledger."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        """Of tool and arguments: what a key stands for."""
+        return digest({"macro_id": self.macro_id, "args": self.args_digest})
 
 
-def chain_digest(definition: Definition) -> str:
-    """Of the steps as they will be run: order, actions, where arguments come from, frozen values, compensation."""
-    steps = [asdict(step) for step in definition.steps]
-    return digest({"macro_id": definition.macro_id, "ordered": definition.ordered, "steps": steps})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The record of a run that another process began."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    carried: tuple[Outcome, ...] = ()
+    """Outcomes of the effects that the last witness permitted: rows of the next turn."""
+    unfinished: tuple[Call, ...] = ()
+    """Sent, without an outcome on record."""
+    attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """How often each step (by kind and number) was attempted."""
+    slots: Slots = field(default_factory=dict)
+    cancelled: bool = False
+    """Whether a client had cancelled it."""
+    resumption: Resumption
+
+
+class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is to be carried out here."""
+
+    admission: Admission
+    proven: Proven
+    plan: Plan
+    args: dict[str, Any]
+    """With their defaults."""
+    identity: Identity
+    now_ns: int
+    """What rules take for now."""
+    journal: Journal
+    history: History | None = None
+    first: list[KeyTaken] = []  # of each its own
+    """Whose answer to the same request is the one that is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionService:
+    """For one edition of a pack."""
+
+    pack_digest: str
+    actions: Mapping[str, ActionDescription]
+    documents: Documents
+    policies: Callable[[], PolicyPackage]
+    store: Store
+    claims: Claims
+
+    async def accept(self, checked: CheckedInvocation, asked: InvocationKey) -> AdmittedRun:
+        """:class:`KeyTaken` if the key stands for a run already."""
+        run = f"r-{random_id()}"
+        admission = Admission(
+            run=run,
+            identity=asked.identity.name,
+            macro_id=checked.definition.macro_id,
+            tool=checked.definition.tool,
+            pack_digest=self.pack_digest,
+            policy_digest=self.policies().digest,
+            proof_digest=checked.proven.proof_digest,
+            chain_digest=checked.proven.chain_digest,
+            args_digest=checked.args_digest,
+            eval_time=str(asked.now_ns),
+            approval=checked.approval,
+            request_key_digest=None if asked.key is None else digest_text(asked.key),
+        )
+        durable = checked.plan.has_effects
+        new = self._new_run(admission, checked, asked) if durable or asked.key is not None else None
+        since = time.monotonic() if durable else 0.0
+        if durable or checked.consent is not None:
+            await self._write(admission, checked, new if durable else None)
+        journal: Journal
+        first: list[KeyTaken] = []
+        if durable:
+            self.claims.hold(run, 1, since)
+            journal = Durable(self.store, run, asked.identity.name, 1)
+        else:
+            keep = None if new is None else self._keeping(new, first)
+            journal = Unrecorded(self.store, admission, keep)
+        return AdmittedRun(
+            admission=admission,
+            proven=checked.proven,
+            plan=checked.plan,
+            args={**checked.plan.defaults, **checked.args},
+            identity=asked.identity,
+            now_ns=asked.now_ns,
+            journal=journal,
+            first=first,
+        )
+
+    def _new_run(self, admission: Admission, checked: CheckedInvocation, asked: InvocationKey) -> NewRun:
+        hidden = checked.plan.secrets
+        stored = {name: value for name, value in checked.args.items() if name not in hidden}
+        who = {"permissions": sorted(asked.identity.permissions), "trust": asked.identity.trust}
+        return NewRun(
+            run_id=admission.run,
+            identity=asked.identity.name,
+            macro_id=admission.macro_id,
+            pack_digest=admission.pack_digest,
+            request_digest=asked.digest,
+            request_key=asked.key,
+            admission=msgspec.json.encode(admission.record(), order="sorted"),
+            values=Values(
+                plan=self.documents.write(checked.proven),
+                args=msgspec.json.encode({"args": stored, "identity": who}),
+            ),
+            owner=self.claims.owner,
+            claim_ms=self.claims.claim_ms,
+        )
+
+    async def _write(self, admission: Admission, checked: CheckedInvocation, new: NewRun | None) -> None:
+        """One transaction: the run, the consent that is used up, and the entry."""
+        consent = checked.consent
+
+        def write(tx: Transaction) -> None:
+            if new is not None:
+                self.store.runs.accept(tx, new)
+            if consent and not self.store.nonces.burn(tx, admission.identity, consent.nonce, consent.expires_ms):
+                raise invalid_confirmation()
+
+        kind: EntryKind = "admission" if new is not None else "confirmation"
+        note = Note(kind, admission.record(), admission.run, admission.identity)
+        await self.store.writer.write(write, [note])
+
+    def _keeping(self, new: NewRun, first: list[KeyTaken]) -> Callable[[Transaction, EndState, bytes], None]:
+        """Keep the answer of a run without effects for whoever repeats its request key. ``first`` gets whoever did so
+        before, at another server."""
+
+        def keep(tx: Transaction, end: EndState, answer: bytes) -> None:
+            first.clear()  # an attempt in a batch may have been undone
+            try:
+                self.store.runs.accept(tx, new)
+            except KeyTaken as taken:
+                first.append(taken)
+                return
+            self.store.runs.end(tx, new.run_id, 1, RunState(end), answer)
+
+        return keep

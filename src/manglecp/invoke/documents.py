@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ import msgspec
 
 from manglecp.base.digest import digest
 from manglecp.intent import Definition, Identity, is_secret_setting, secret_values
-from manglecp.invoke.admission import chain_digest
 from manglecp.invoke.plan import Plan
 from manglecp.pack import ActionDescription, Pack
 from manglecp.wire.messages import IntentRequest
@@ -128,3 +127,9 @@ def question_digest(
     who = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
     known = {"facts": facts_version} if facts_version else {}
     return digest({"pack": pack_digest, "identity": who, "asked": asked, "now": str(now_ns), **known})
+
+
+def chain_digest(definition: Definition) -> str:
+    """Of the steps as they will be run: order, actions, where arguments come from, frozen values, compensation."""
+    steps = [asdict(step) for step in definition.steps]
+    return digest({"macro_id": definition.macro_id, "ordered": definition.ordered, "steps": steps})

@@ -19,11 +19,10 @@ import msgspec
 from manglecp.harness import MutationReady, Witness
 from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Step
-from manglecp.invoke.accepting import Accepted
 from manglecp.invoke.actions import ActionRunner, Permit
+from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.calls import Call, Effect, EffectStatus, NoCall, Outcome, Status, call_of, undo_of
-from manglecp.invoke.history import History
 from manglecp.invoke.large_values import is_large, run_in_thread_if
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.run_rules import RunRules
@@ -130,7 +129,7 @@ class RunExecutor:
 
     def __init__(
         self,
-        run: Accepted,
+        run: AdmittedRun,
         *,
         turns: Turns | None,
         reads: Reads,

@@ -13,11 +13,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 from manglecp.intent import Identity
-from manglecp.invoke.accepting import Asked
-from manglecp.invoke.checking import args_digest, not_found
+from manglecp.invoke.admission import (
+    UNKEEPABLE,
+    InvocationKey,
+    args_digest,
+    checked_key,
+    conflict,
+    eval_time,
+    not_found,
+)
 from manglecp.invoke.large_values import is_large, run_in_thread_if
 from manglecp.invoke.progress import OnProgress, RunObserver, progress_reporter
-from manglecp.invoke.requests import UNKEEPABLE, checked_key, conflict, eval_time
 from manglecp.invoke.results import Answer
 from manglecp.wire.messages import InvokeRequest, InvokeResponse, InvokeResult
 
@@ -48,7 +54,7 @@ class Invocations:
 
     def __init__(
         self,
-        answer: Callable[[InvokeRequest, Asked, RunObserver], Coroutine[Any, Any, Answer]],
+        answer: Callable[[InvokeRequest, InvocationKey, RunObserver], Coroutine[Any, Any, Answer]],
         *,
         clock: Callable[[], int],
         leaving: Callable[[], bool],
@@ -127,7 +133,7 @@ class Invocations:
             return not_found()
         args = request.payload.args
         digested = await run_in_thread_if(is_large(args), args_digest, args)
-        asked = Asked(identity, key, request.payload.macro_id, digested, now_ns)
+        asked = InvocationKey(identity, key, request.payload.macro_id, digested, now_ns)
         if key is None:
             return await self._answer(request, asked, one.watch)
         # Nothing is awaited between looking and registering: of two at the same time the second finds the first.

@@ -23,21 +23,26 @@ import msgspec
 
 from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Domain, Identity, hiding, respond
-from manglecp.invoke.accepting import Accepted, Accepting, Asked
+from manglecp.invoke.admission import (
+    AdmissionService,
+    AdmittedRun,
+    InvocationChecks,
+    InvocationKey,
+    checked_key,
+    conflict,
+)
 from manglecp.invoke.announcing import Announced, Announcing
-from manglecp.invoke.carrying import CarryingOut
-from manglecp.invoke.checking import Checks
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.confirmation import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents
 from manglecp.invoke.errors import interrupted, left_behind
 from manglecp.invoke.executor import Released
-from manglecp.invoke.following import Following
 from manglecp.invoke.invocations import Invocations, Outcome
 from manglecp.invoke.large_values import is_large, run_in_thread_if
 from manglecp.invoke.progress import OnProgress, RunObserver
-from manglecp.invoke.requests import checked_key, conflict
+from manglecp.invoke.recovery import Recovery, RemoteRunWatcher
 from manglecp.invoke.results import Answer
+from manglecp.invoke.run_driver import RunDriver
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.invoke.trial_run import refuse_unusable
 from manglecp.pack import Profile
@@ -83,7 +88,7 @@ class Invoker:
         self._point = point
         self._documents = Documents(domain.pack)
         self._announcing = Announcing(store, self._documents, domain.digest, self._limits.retention_ms)
-        self._checks = Checks(
+        self._checks = InvocationChecks(
             pack_digest=domain.digest,
             actions=domain.pack.actions,
             secrets=secrets or Secrets(),
@@ -92,7 +97,7 @@ class Invoker:
             documents=self._documents,
         )
         self._claims = Claims(store, self._settings.claim_ms)
-        self._accepting = Accepting(
+        self._admission = AdmissionService(
             pack_digest=domain.digest,
             actions=domain.pack.actions,
             documents=self._documents,
@@ -100,10 +105,11 @@ class Invoker:
             store=store,
             claims=self._claims,
         )
-        self._carrying = CarryingOut(
+        self._driver = RunDriver(
             lambda: self.domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point
         )
-        self._following = Following(store, domain.digest, self._accepting, self._carrying)
+        self._recovery = Recovery(store, self._documents, domain.pack.actions)
+        self._remote = RemoteRunWatcher(store, domain.digest, self._recovery, self._driver.park)
         self._invocations = Invocations(
             self._answer, clock=clock, leaving=lambda: self._handing_over == "all", point=point
         )
@@ -195,10 +201,10 @@ class Invoker:
         call. Whoever asked may go away; what was accepted goes on."""
         self._invocations.ask(request, identity, answered, progress=progress, cancel=cancel, named=named)
 
-    async def _answer(self, request: InvokeRequest, asked: Asked, watch: RunObserver) -> Answer:
+    async def _answer(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> Answer:
         identity = asked.identity
         if asked.key is not None:
-            run = await self._following.by_key(identity, asked.key)
+            run = await self._remote.find(identity, asked.key)
             if run is not None:
                 return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         try:
@@ -208,7 +214,7 @@ class Invoker:
             given = kept, request.payload, asked.args_digest, identity, self._now_ms()
             checked = await run_in_thread_if(is_large(request.payload.args), self._checks.check, *given)
             watch.named(checked.definition.tool)
-            accepted = await self._accepting.accept(checked, asked)
+            accepted = await self._admission.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
             return await self._of_another(taken.run_id, taken.request_digest, asked.digest, watch)
         except WireError as error:
@@ -230,33 +236,33 @@ class Invoker:
         checked_key(key)
         if self._invocations.stop(identity, key):
             return
-        run = await self._following.by_key(identity, key)
+        run = await self._remote.find(identity, key)
         if run is not None:
-            await self._following.ask_cancel(run)
+            await self._remote.cancel(run)
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, accepted: Accepted, watch: RunObserver) -> Answer:
+    async def _carry_out(self, accepted: AdmittedRun, watch: RunObserver) -> Answer:
         run, task = accepted.admission.run, asyncio.current_task()
         assert task is not None
-        if self._following.gone:
+        if self._remote.closed:
             self._claims.drop(run)
             return _left_behind(accepted)
         self._carriers.add(task)
         try:
-            return await self._carrying.answer(accepted, watch)
+            return await self._driver.drive(accepted, watch)
         except Released:
             await self._release(run)
             raise
         except asyncio.CancelledError:
-            if not self._following.gone:
+            if not self._remote.closed:
                 raise
             task.uncancel()
             _log.warning("run %s is left as it is", run)
             return _left_behind(accepted)
         except Fenced:
             _log.warning("run %s was taken over by another process", run)
-            return await self._following.end_of(run, watch, keyed=_keyed(accepted))
+            return await self._remote.wait(run, watch, keyed=_keyed(accepted))
         except StoreError as error:
             _log.error("run %s cannot be written down: %s", run, error)
             return interrupted(run, acknowledged=accepted.plan.has_effects)
@@ -277,16 +283,16 @@ class Invoker:
     def leave(self) -> None:
         """Wait for nothing more. Runs stay as they are on record; their claims lapse when this process and its hosts
         are gone, and not earlier: an effect may still be under way."""
-        self._following.gone = True
+        self._remote.closed = True
         for task in tuple(self._carriers):
             task.cancel()
 
-    async def _elsewhere(self, accepted: Accepted, watch: RunObserver) -> Answer:
+    async def _elsewhere(self, accepted: AdmittedRun, watch: RunObserver) -> Answer:
         """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
         run = accepted.admission.run
-        if await self._following.unwanted(run, self._settings.handover_ms / 1_000):
+        if await self._remote.is_unclaimed(run, self._settings.handover_ms / 1_000):
             await self.take_over(run, watch=msgspec.structs.replace(watch, leaving=lambda: False))
-        return await self._following.end_of(run, watch, keyed=_keyed(accepted))
+        return await self._remote.wait(run, watch, keyed=_keyed(accepted))
 
     async def _release(self, run: str) -> None:
         claim = self._claims.of(run)
@@ -298,7 +304,7 @@ class Invoker:
     # --- runs of others ----------------------------------------------------------------------------------------------
 
     async def _of_another(self, run: str, its: str, asked: str, watch: RunObserver) -> Answer:
-        return await self._following.end_of(run, watch, keyed=True) if its == asked else conflict()
+        return await self._remote.wait(run, watch, keyed=True) if its == asked else conflict()
 
     async def take_over(self, run: str | None = None, *, watch: RunObserver | None = None) -> str | None:
         """Claim a run that nobody carries out any more (or this one), and carry it out; its id, or None."""
@@ -309,7 +315,7 @@ class Invoker:
         self._claims.hold(claimed.run.run_id, claimed.run.fence, since)
         try:
             self._point("claimed")
-            accepted = await asyncio.to_thread(self._accepting.accepted_before, claimed)
+            accepted = await asyncio.to_thread(self._recovery.restore, claimed)
             await self._carry_out(
                 accepted, watch or RunObserver(leaving=lambda: self._handing_over is not None, point=self._point)
             )
@@ -334,9 +340,9 @@ def _unless_gone(waiting: asyncio.Future[Outcome], outcome: Outcome) -> None:
         waiting.set_result(outcome)
 
 
-def _keyed(accepted: Accepted) -> bool:
+def _keyed(accepted: AdmittedRun) -> bool:
     return accepted.admission.request_key_digest is not None
 
 
-def _left_behind(accepted: Accepted) -> WireError:
+def _left_behind(accepted: AdmittedRun) -> WireError:
     return left_behind(accepted.admission.run, acknowledged=accepted.plan.has_effects, keyed=_keyed(accepted))

@@ -16,9 +16,8 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from manglecp.base.digest import digest_bytes
+from manglecp.base.digest import digest, digest_bytes
 from manglecp.harness import Witness
-from manglecp.invoke.admission import Admission
 from manglecp.invoke.calls import Call, Outcome
 from manglecp.store import (
     Body,
@@ -34,10 +33,39 @@ from manglecp.store import (
 )
 from manglecp.toolhost import Slots, full_state
 
-__all__ = ["Durable", "EndState", "Journal", "Unrecorded"]
+__all__ = ["Admission", "Durable", "EndState", "Journal", "Unrecorded"]
 
 EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 T = TypeVar("T")
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was accepted, as names and digests."""
+
+    run: str
+    identity: str
+    macro_id: str
+    tool: str
+    pack_digest: str
+    policy_digest: str
+    """Of the policy package that was loaded when it was accepted."""
+    proof_digest: str
+    """Of the question that the tool was the answer to; with the pack digest it determines the proof."""
+    chain_digest: str
+    args_digest: str
+    eval_time: str | None = None
+    approval: str | None = None
+    request_key_digest: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """What the turns of the run name it by."""
+        return digest(self.record())
+
+    def record(self) -> dict[str, Any]:
+        """As it stands in the ledger."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
 
 class Journal(Protocol):

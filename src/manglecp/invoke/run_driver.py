@@ -1,6 +1,6 @@
-"""Carrying out a run that was accepted, from its first step to the answer that is written down.
+"""From an admitted run to its recorded response.
 
-The last turn is closed on exactly what will be told; the end of the run is written down; then it may be told.
+The last turn is closed on exactly what the client will receive; then the end of the run is recorded; then it is sent.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+from manglecp.base.cache import LruCache
 from manglecp.harness import Witness
 from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Domain, secret_values
-from manglecp.invoke.accepting import Accepted
 from manglecp.invoke.actions import ActionRunner
+from manglecp.invoke.admission import AdmittedRun
 from manglecp.invoke.calls import Outcome
 from manglecp.invoke.claims import Claims
 from manglecp.invoke.errors import Told, gate_refused
@@ -34,11 +35,12 @@ from manglecp.toolhost import Dispatcher
 from manglecp.wire import WireError
 from manglecp.wire.messages import Event, InvokeResult, StateDelta
 
-__all__ = ["CarryingOut"]
+__all__ = [
+    "RunDriver",
+]
 
 _log = logging.getLogger(__name__)
-_CHAINS: Final = 1_024
-"""How many are remembered. More are worked out again."""
+_MAX_CHAINS: Final = 1_024
 
 
 class _Chain(NamedTuple):
@@ -51,8 +53,8 @@ class _Chain(NamedTuple):
     """Whether runs have turns: those with effects, and all under a package that is not the shipped default."""
 
 
-class CarryingOut:
-    """The runs of one edition of a pack."""
+class RunDriver:
+    """The runs of one pack revision."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class CarryingOut:
         sandbox: Profile,
         point: Callable[[str], None],
     ) -> None:
-        """``newest`` gives the domain with what the pack knows at that moment."""
+        """``newest`` returns the domain with the facts of that moment."""
         self._newest = newest
         domain = newest()
         self._dispatcher = dispatcher
@@ -75,50 +77,51 @@ class CarryingOut:
         self._limits = domain.pack.settings.invocation
         self._spoken = Spoken.of(domain)
         self._hidden = secret_values(domain.pack)
-        self._chains: dict[Plan, _Chain] = {}
+        self._chains: LruCache[Plan, _Chain] = LruCache(_MAX_CHAINS)
 
-    async def answer(self, accepted: Accepted, watch: RunObserver) -> Answer:
-        """What is to be told of the run, once that it is over is on record."""
+    async def drive(self, run: AdmittedRun, observer: RunObserver) -> Answer:
+        """Execute a run, record its end and return the response.
+
+        Raises :class:`Released` if it was left to another process, and what the journal raises.
+        """
         started = time.monotonic()
-        steps, journal = len(accepted.plan.definition.steps), accepted.journal
-        rules = self._rules(accepted)
+        steps, journal = len(run.plan.definition.steps), run.journal
+        rules = self._rules(run)
         if self._spoken.arguments:
             await rules.prepare()
-        execution = self._execution(accepted, rules, watch)
+        executor = self._executor(run, rules, observer)
         try:
-            ended = await execution.run()
+            ended = await executor.run()
         except GateRefused as refused:
-            nothing = Told(run_id=accepted.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
-            return await self._over(journal, "failed", None, gate_refused(refused, nothing), execution.outcomes)
+            nothing = Told(run_id=run.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
+            return await self._end(journal, "failed", None, gate_refused(refused, nothing), executor.outcomes)
         except MangleError:
-            _log.exception("the rules of %s failed during run %s", self._newest().pack.name, accepted.admission.run)
+            _log.exception("the rules of %s failed during run %s", self._newest().pack.name, run.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
-            return await self._over(journal, "failed", None, failure, execution.outcomes)
-        watch.progress("", steps, steps)
-        answering = self._answering(accepted, rules)
+            return await self._end(journal, "failed", None, failure, executor.outcomes)
+        observer.progress("", steps, steps)
+        answering = self._answering(run, rules)
         events = answering.events(ended)
         answer = answering.answer(ended, events, round((time.monotonic() - started) * 1_000))
         self._point("closing")
         return await self._close(ended, events, answering, answer, journal)
 
-    def set_aside(self, accepted: Accepted, code: str) -> Answer:
-        """What is to be told of a run that nobody carries out until a person has decided."""
-        rules = self._rules(accepted)
-        ended = self._execution(accepted, rules, RunObserver()).park(code)
-        answering = self._answering(accepted, rules)
+    def park(self, run: AdmittedRun, code: str) -> Answer:
+        """Return the response of a run that waits for an operator; ``code`` says why."""
+        rules = self._rules(run)
+        ended = self._executor(run, rules, RunObserver()).park(code)
+        answering = self._answering(run, rules)
         return answering.answer(ended, answering.events(ended), 0)
 
-    def _rules(self, accepted: Accepted) -> RunRules:
-        """What rules say about the run."""
-        run, tool = accepted.admission.run, accepted.plan.definition.tool
-        return RunRules(self._newest, self._spoken, accepted.identity, run, tool, accepted.args, accepted.now_ns)
+    def _rules(self, run: AdmittedRun) -> RunRules:
+        tool = run.plan.definition.tool
+        return RunRules(self._newest, self._spoken, run.identity, run.admission.run, tool, run.args, run.now_ns)
 
-    def _answering(self, accepted: Accepted, rules: RunRules) -> Answering:
-        """What is said to whoever asked for it."""
-        return Answering(accepted.admission.run, self._newest(), accepted.plan, accepted.args, rules, self._hidden)
+    def _answering(self, run: AdmittedRun, rules: RunRules) -> Answering:
+        return Answering(run.admission.run, self._newest(), run.plan, run.args, rules, self._hidden)
 
     def _chain(self, plan: Plan) -> _Chain:
-        """What all runs of a plan have in common, from memory while the same policies are loaded."""
+        """Return what all runs of a plan have in common while the same policies are loaded."""
         package = self._policies()
         known = self._chains.get(plan)
         if known is not None and known.terms.package is package:
@@ -137,43 +140,47 @@ class CarryingOut:
             pattern=plan.pattern,
         )
         extracted = {step.number for step in plan.definition.steps if self._spoken.reads(step.action)}
-        if len(self._chains) >= _CHAINS:
-            self._chains.clear()
-        shipped = package.digest == terms.pinned == default_governance().digest
+        is_default = package.digest == terms.pinned == default_governance().digest
         reads = Reads(plan.read_by_steps, plan.told | extracted)
-        found = self._chains[plan] = _Chain(terms, reads, plan.has_effects or not shipped)
-        return found
+        chain = _Chain(terms, reads, plan.has_effects or not is_default)
+        self._chains.put(plan, chain)
+        return chain
 
-    def _execution(self, accepted: Accepted, rules: RunRules, watch: RunObserver) -> RunExecutor:
-        admission, run = accepted.admission, accepted.admission.run
-        chain = self._chain(accepted.plan)
-        terms = RunTerms(run, admission.digest, admission.approval, chain.terms) if chain.is_judged else None
+    def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
+        admission, chain = run.admission, self._chain(run.plan)
+        turns = None
+        if chain.is_judged:
+            turns = Turns(RunTerms(admission.run, admission.digest, admission.approval, chain.terms))
         return RunExecutor(
-            accepted,
-            turns=None if terms is None else Turns(terms),
+            run,
+            turns=turns,
             reads=chain.reads,
             policies=self._policies,
-            actions=ActionRunner(self._dispatcher, accepted.identity.name, self._claims.of(run)),
+            actions=ActionRunner(self._dispatcher, run.identity.name, self._claims.of(admission.run)),
             rules=rules,
-            observer=watch,
+            observer=observer,
             seconds=self._limits.max_execution_ms / 1_000,
-            events=self._events,
+            events=lambda outcomes: event_rows(events_of(outcomes, self._limits.max_events)),
         )
-
-    def _events(self, outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-        return event_rows(events_of(outcomes, self._limits.max_events))
 
     async def _close(
         self, ended: ChainResult, events: tuple[Event, ...], answering: Answering, answer: Answer, journal: Journal
     ) -> Answer:
-        """Close the last turn, then write the end down, then it may be told."""
+        """Close the last turn, record the end, and return the response."""
         undecided = ended.reason == "needs_decision"
         try:
-            witness = self._finished(ended, events, paused=undecided)
+            witness = None
+            if ended.turn is not None:
+                witness = ended.turn.finish(
+                    reads=ended.reads,
+                    events=event_rows(events),
+                    states=step_states(ended.outcomes),
+                    paused=undecided,
+                )
         except GateRefused as refused:
             if not ended.effects:
                 refusal = gate_refused(refused, answering.told(ended, events))
-                return await self._over(journal, "failed", None, refusal, ended.outcomes)
+                return await self._end(journal, "failed", None, refusal, ended.outcomes)
             undecided, witness = True, None
             ended = ended.undecided(refused)
             answer = answering.answer(ended, events, 0)
@@ -181,26 +188,10 @@ class CarryingOut:
             assert ended.culprit is not None
             await journal.undecided(ended.culprit, witness, encoded(answer))
             return answer
-        return await self._over(journal, _end_state(ended, answer), witness, answer, ended.outcomes)
+        return await self._end(journal, _end_state(ended, answer), witness, answer, ended.outcomes)
 
-    def _finished(self, ended: ChainResult, events: tuple[Event, ...], *, paused: bool) -> Witness | None:
-        """The witness of the last turn; None if the run has none."""
-        if ended.turn is None:
-            return None
-        return ended.turn.finish(
-            reads=ended.reads,
-            events=event_rows(events),
-            states=step_states(ended.outcomes),
-            paused=paused,
-        )
-
-    async def _over(
-        self,
-        journal: Journal,
-        end: EndState,
-        witness: Witness | None,
-        answer: Answer,
-        outcomes: Sequence[Outcome] = (),
+    async def _end(
+        self, journal: Journal, end: EndState, witness: Witness | None, answer: Answer, outcomes: Sequence[Outcome]
     ) -> Answer:
         lasting = not (isinstance(answer, WireError) and answer.row.recoverable)
         await journal.ended(end, witness, encoded(answer), outcomes, lasting=lasting)
