@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from manglecp.base.digest import digest
 from manglecp.harness import CallSpec, JoinClosed, MutationReady
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.policy.reading import read_package
 
 FOLDER = Path(__file__).parents[1] / "examples" / "policies" / "careful"

@@ -15,8 +15,8 @@ from typing import Any
 from _table import best, print_table
 from _turns import ServerTurn
 
-from manglecp.base.digest import digest
 from manglecp.harness import judge, verify, witness_of
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 
 CALLS = [f"toolu_01A09q90qw90lq91781{i}" for i in range(5)]
 TURNS = 1_000

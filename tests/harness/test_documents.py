@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.base.digest import digest
 from manglecp.harness.call_spec import CallSpec
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.documents import DOCUMENTS
 from manglecp.harness.errors import InvalidEvidence
 from tests.harness.evidence import MUTATION, PROFILE, changed, classes, turn

@@ -3,7 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from manglecp.base.json import canonical
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.classes import CLASSES
 from manglecp.harness.findings import Finding, ordered, place
 from tests.harness.evidence import judged, turn

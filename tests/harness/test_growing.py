@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import State
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.growing import Growing

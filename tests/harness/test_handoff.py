@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.handoff import artifact_rows, handoff_ref, obstacles_to_hand_over, packet, packet_digest
 
 CONTRACT = {

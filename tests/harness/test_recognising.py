@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Foretold, Judgement, judge

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.witness import verify, witness_of
 from manglecp.store.issues import IssueMemory
 from tests.harness.evidence import ABSENT, classes, judged, turn

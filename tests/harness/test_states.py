@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES, State
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.judging import judge

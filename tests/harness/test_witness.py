@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.base.json import canonical
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Judgement, conclude, judge

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.base.digest import digest
 from manglecp.harness import Forged, MutationReady, ToolRequests
 from manglecp.harness.call_spec import CallSpec
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.states import redeem_call
 from manglecp.invoke.calls import Call
 from manglecp.invoke.turns import Reads, Turns

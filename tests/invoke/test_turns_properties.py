@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace as replaced
 
-from manglecp.base.digest import digest, digest_text
+from manglecp.base.digest import digest_text
 from manglecp.harness import Witness
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.forms import Forms
 from manglecp.invoke.turns import GateRefused, Reads, Turns

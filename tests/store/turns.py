@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from manglecp.base.digest import digest
 from manglecp.harness import MutationReady, ready_from
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 
 __all__ = ["POLICY", "ready", "ready_for", "turn"]
 

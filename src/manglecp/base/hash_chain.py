@@ -28,6 +28,6 @@ class Head(NamedTuple):
 EMPTY: Final = Head(0, GENESIS)
 
 
-def row_hash(row: Mapping[str, Any]) -> str:
-    """Return the hash of a row that has its ``prev_hash``."""
-    return digest({name: value for name, value in row.items() if name != "row_hash"})
+def row_hash(row: Mapping[str, Any], member: str = "row_hash") -> str:
+    """Return the hash of a row that has the hash of its predecessor; ``member`` names its own, which is left out."""
+    return digest({name: value for name, value in row.items() if name != member})

@@ -1,8 +1,9 @@
-"""Canonical JSON: the same bytes for the same value, whichever implementation writes them.
+"""Canonical JSON (RFC 8785, JCS): the same bytes for the same value, whichever implementation writes them.
 
-Object keys are sorted by code point, without white space, text as UTF-8 with the escapes that JSON demands. Numbers
-that implementations write differently (with an exponent, and minus zero) are written as text. Lone surrogates,
-non-finite numbers and values nested deeper than :data:`_MAX_DEPTH` have no canonical form and are refused.
+Object keys are sorted by UTF-16 code units, without white space, text is UTF-8 with the escapes that JSON demands, and
+floating-point numbers are written as ECMAScript writes them. One difference to the RFC: integers are written with all
+of their digits, because 64-bit ids must survive. Lone surrogates, non-finite numbers and values nested deeper than
+:data:`_MAX_DEPTH` have no canonical form and are refused.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ def canonical(value: Any) -> bytes:
 
     A :class:`msgspec.Raw` in it must hold canonical JSON. Raises :class:`Uncanonical`.
     """
-    if not _is_plain(value) and _check(value):
-        value = _carried(value)
-    return _encode(value)
+    if _is_plain(value):
+        return _encode(value)
+    _check(value)
+    return _written(value)
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether nothing can need refusing or rewriting. A fast path: most values are plain."""
+    """Return whether the JSON encoder writes the value canonically. A fast path: most values are plain."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []
@@ -64,7 +66,7 @@ def _is_plain(value: Any) -> bool:
                 elif kind is dict or kind is list:
                     below.append(part)
                 elif kind is float:
-                    if not 1e-4 <= part < 1e16:  # these are written without an exponent
+                    if not 1e-4 <= part < 1e16 or part.is_integer():  # with an exponent, or written 1.0
                         return False
                 elif kind is not int and kind is not bool and part is not None and kind is not msgspec.Raw:
                     return False
@@ -74,12 +76,11 @@ def _is_plain(value: Any) -> bool:
     return False
 
 
-def _check(value: Any) -> bool:
-    """Return whether a number must be written as text. Raises :class:`Uncanonical`.
+def _check(value: Any) -> None:
+    """Raise :class:`Uncanonical` if the value has no canonical form.
 
     Iterative: the depth of the value is an untrusted input.
     """
-    carry = False
     work: list[tuple[str, Any, int]] = [("", value, 0)]
     while work:
         path, one, depth = work.pop()
@@ -102,10 +103,8 @@ def _check(value: Any) -> bool:
         elif kind is float:
             if not math.isfinite(one):
                 raise Uncanonical(path, f"{one!r} is not a number")
-            carry = carry or _is_carried(one)
         elif one is not None and kind is not bool and kind is not int and kind is not msgspec.Raw:
             raise Uncanonical(path, f"a {kind.__name__} is not a JSON value")
-    return carry
 
 
 def _step(key: str) -> str:
@@ -113,23 +112,36 @@ def _step(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
 
 
-def _is_carried(number: float) -> bool:
-    return "e" in repr(number) or (number == 0 and math.copysign(1, number) < 0)
+def _written(value: Any) -> bytes:
+    """Return the bytes of a value that was checked, so that its depth is bounded."""
+    kind = type(value)
+    if kind is dict:
+        # UTF-16 puts U+E000 to U+FFFF behind all that is beyond them; code points do not.
+        members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
+        return b"{" + b",".join([_encode(key) + b":" + _written(part) for key, part in members]) + b"}"
+    if kind is list or kind is tuple:
+        return b"[" + b",".join([_written(part) for part in value]) + b"]"
+    if kind is float:
+        return _number(value).encode()
+    return _encode(value)
 
 
-def _carried(value: Any) -> Any:
-    """Return a copy with such numbers as text."""
-    root: list[Any] = [value]
-    work: list[tuple[Any, Any]] = [(root, 0)]
-    while work:
-        holder, place = work.pop()
-        one = holder[place]
-        if type(one) is float and _is_carried(one):
-            holder[place] = repr(one)
-        elif type(one) is dict:
-            holder[place] = copy = dict(one)
-            work += [(copy, key) for key in copy]
-        elif type(one) is list or type(one) is tuple:
-            holder[place] = items = list(one)
-            work += [(items, number) for number in range(len(items))]
-    return root[0]
+def _number(number: float) -> str:
+    """Return a finite number as ECMAScript's ``Number::toString`` writes it. Python's digits are the same."""
+    if number == 0:
+        return "0"  # also for minus zero
+    mantissa, _, power = repr(abs(number)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(power or 0) - (len(whole + fraction) - len(digits))  # the digits before the point
+    digits = digits.rstrip("0")
+    count = len(digits)
+    if count <= point <= 21:
+        text = digits + "0" * (point - count)
+    elif 0 < point <= 21:
+        text = f"{digits[:point]}.{digits[point:]}"
+    elif -6 < point <= 0:
+        text = f"0.{'0' * -point}{digits}"
+    else:
+        text = f"{digits[0]}{'.' if count > 1 else ''}{digits[1:]}e{point - 1:+d}"
+    return f"-{text}" if number < 0 else text

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from manglecp.base.digest import digest
 from manglecp.harness.call_spec import CallSpec
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES, FailClass
 from manglecp.harness.constraints import (
     CompactionTerms,

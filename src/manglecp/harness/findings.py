@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from manglecp.base.json import canonical
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.classes import FailClass
 
 __all__ = ["Finding", "ordered", "place"]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from manglecp.base.digest import digest
 from manglecp.harness.call_spec import CallSpec
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import DOCUMENTS, Documents, read_document, supplied
 from manglecp.harness.errors import InvalidEvidence

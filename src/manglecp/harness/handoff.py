@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.base.digest import digest
 from manglecp.base.text import trim
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.obstacles import Lookup, Obstacle, obstacle
 
 __all__ = ["artifact_rows", "handoff_ref", "obstacles_to_hand_over", "packet", "packet_digest"]

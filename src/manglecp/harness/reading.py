@@ -28,8 +28,9 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from manglecp.base.json import Uncanonical, canonical
+from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word, trim
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.errors import InvalidEvidence
 
 __all__ = [

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from manglecp.base.json import canonical
 from manglecp.base.text import trim
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.classes import CLASSES, Retry
 
 __all__ = [

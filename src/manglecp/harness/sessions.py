@@ -24,7 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from manglecp.base.digest import digest, digest_text
+from manglecp.base.digest import digest_text
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import State
 from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
 from manglecp.harness.handoff import artifact_rows, obstacles_to_hand_over

@@ -7,14 +7,11 @@ without every later row saying so. Digests and classes only: payloads, inputs an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from manglecp.base.digest import digest
+from manglecp.base.hash_chain import GENESIS, row_hash
 
 __all__ = ["Journal", "Trajectory", "verify_trajectory"]
-
-START: Final = digest([])
-"""What the first row is bound to."""
 
 
 class Journal(Protocol):
@@ -30,7 +27,7 @@ class Trajectory:
     def __init__(self, session_id: str, journal: Journal) -> None:
         self.session_id = session_id
         self._journal = journal
-        self._last = START
+        self._last = GENESIS
         self._count = 0
 
     def ref(self, number: int) -> str:
@@ -40,7 +37,7 @@ class Trajectory:
     def append(self, members: Mapping[str, Any]) -> dict[str, Any]:
         """Complete a row with its number and hashes, give it to the journal, and return it."""
         row = {**members, "sessionId": self.session_id, "sequence": self._count, "prevHash": self._last}
-        row["rowHash"] = digest(row)
+        row["rowHash"] = row_hash(row, "rowHash")
         self._journal.append(row)
         self._last = row["rowHash"]
         self._count += 1
@@ -53,14 +50,13 @@ def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     Rows that are missing at the end cannot be seen from the others: keep the last hash elsewhere to notice.
     """
     wrong: list[str] = []
-    last = START
+    last = GENESIS
     for number, row in enumerate(rows):
-        members = {name: value for name, value in row.items() if name != "rowHash"}
         if row.get("sequence") != number:
             wrong.append(f"row {number}: its sequence is {row.get('sequence')}")
         if row.get("prevHash") != last:
             wrong.append(f"row {number}: it does not follow the row before it")
-        if row.get("rowHash") != digest(members):
+        if row.get("rowHash") != row_hash(row, "rowHash"):
             wrong.append(f"row {number}: it is not what was written")
         last = str(row.get("rowHash"))
     return wrong

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.base.json import canonical
 from manglecp.base.text import normalize_word, trim
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import Documents, read_documents
 from manglecp.harness.errors import InvalidEvidence

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from manglecp.base.json import canonical
 from manglecp.harness.alike import Alike
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import read_documents
 from manglecp.harness.errors import InvalidEvidence

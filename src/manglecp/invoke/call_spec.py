@@ -18,8 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from manglecp.base.digest import digest
-from manglecp.harness import CallSpec, Unopened
+from manglecp.harness import CallSpec, Unopened, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage
 from manglecp.invoke.forms import Forms
 from manglecp.pack import ActionDescription

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from manglecp.base.digest import digest, digest_text
+from manglecp.base.digest import digest_text
+from manglecp.harness import digest_v1 as digest
 from manglecp.invoke.call_spec import ADMIT, ADMIT_SCHEMA, Frame, Policies
 from manglecp.invoke.calls import EVENT_STATUS, Call, Outcome
 

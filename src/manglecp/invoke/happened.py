@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from manglecp.base.digest import digest
+from manglecp.harness import digest_v1 as digest
 from manglecp.invoke import evidence
 from manglecp.invoke.call_spec import ADMIT, Frame, RunTerms
 from manglecp.invoke.calls import Call, Outcome

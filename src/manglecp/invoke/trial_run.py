@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.base.digest import digest
+from manglecp.harness import digest_v1 as digest
 from manglecp.harness.policy import TIERS, PolicyPackage
 from manglecp.invoke.call_spec import ChainTerms, RunTerms
 from manglecp.invoke.turns import GateRefused, Turns

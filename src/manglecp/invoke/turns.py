@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
-from manglecp.base.digest import digest
 from manglecp.harness import (
     Blocked,
     CallSpec,
@@ -31,6 +30,7 @@ from manglecp.harness import (
     State,
     ToolRequests,
     Witness,
+    digest_v1 as digest,
     joined,
     judge,
     written,

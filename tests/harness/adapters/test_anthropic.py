@@ -67,7 +67,7 @@ class TestExchanges:
         assert evidence["reminderQueue"][0]["queueId"] == "system"
 
     def test_the_view_is_that_of_the_next_request(self) -> None:
-        from manglecp.base.digest import digest
+        from manglecp.harness.canonical_v1 import digest_v1 as digest
 
         second = json.loads(EXCHANGES.splitlines()[1])["request"]
         evidence = turns(EXCHANGES)[0]["evidence"]

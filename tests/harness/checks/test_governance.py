@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from tests.harness.checks.cases import accepts, raises
 from tests.harness.evidence import ABSENT, MUTATION, PROFILE, changed, classes, judged, turn
 

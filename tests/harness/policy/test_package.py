@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.base.digest import digest
-from manglecp.base.json import canonical
+from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage, observe
 from manglecp.harness.policy.kinds import KINDS
 from tests.harness.policy.packages import careful, changed

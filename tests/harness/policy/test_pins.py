@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.policy import Pin, PolicyError, differences, read_pin
 from manglecp.harness.policy.pins import Change, Difference
 from manglecp.harness.policy.promotion import promote

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.base.json import canonical
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.policy import PolicyError, package_of, read_package
 from manglecp.harness.policy.kinds import KINDS
 from tests.harness.policy.packages import careful, careful_files, changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage
 
 

@@ -11,7 +11,8 @@ import hashlib
 import json
 
 from manglecp.base.digest import digest_bytes
-from manglecp.base.json import Uncanonical, canonical
+from manglecp.base.json import Uncanonical
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.wire import JSON
 
 __all__ = ["RunningDigest", "canonical_bytes", "carried", "digest_bytes", "digest_of"]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES
 from manglecp.harness.findings import Finding, place
 from manglecp.harness.rows import ToolRequest, ToolResult, Truncation

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.base.diagnostic import FileLocation
-from manglecp.base.digest import digest
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES
 from manglecp.harness.descent import PATTERNS
 from manglecp.harness.policy.problems import Problems

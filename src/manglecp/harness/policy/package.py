@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.base.digest import digest
-from manglecp.base.json import canonical
+from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.policy.kinds import KINDS, TIERS
 from manglecp.harness.retry import RetryPolicy
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from manglecp.base.diagnostic import FileLocation
-from manglecp.base.digest import digest
-from manglecp.base.json import canonical
+from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.policy.problems import PolicyError, Problems
 from manglecp.harness.policy.reading import package_of, read_json

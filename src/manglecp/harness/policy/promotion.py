@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.base.digest import digest
+from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.judging import judge
 from manglecp.harness.policy.doubts import doubts
 from manglecp.harness.policy.kinds import KINDS

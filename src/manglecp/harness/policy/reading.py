@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from manglecp.base.diagnostic import FileLocation
-from manglecp.base.json import Uncanonical, canonical
+from manglecp.base.json import Uncanonical
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.policy.consistency import check
 from manglecp.harness.policy.kinds import KINDS, MANIFEST
 from manglecp.harness.policy.package import PolicyPackage

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
 from manglecp.base.diagnostic import FileLocation
-from manglecp.base.json import Uncanonical, canonical
+from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word, trim
+from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.policy.problems import Problems
 
 __all__ = [
