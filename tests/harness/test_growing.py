@@ -214,7 +214,7 @@ def test_a_number_that_json_lacks_is_refused_where_it_counts() -> None:
     growing = Growing.opened(*split(turn())[::2])
     row = {"toolCallId": "a", "toolName": "grep"}
     assert growing.grown({"toolRequests": [{**row, "ordinal": NAN}]}).evidence.tool_requests[0].ordinal is None
-    with pytest.raises(InvalidEvidence, match="/evidence/toolRequests/0/input: nan is no number"):
+    with pytest.raises(InvalidEvidence, match="/evidence/toolRequests/0/input: nan is not a number"):
         growing.grown({"toolRequests": [{**row, "input": NAN}]})
 
 
