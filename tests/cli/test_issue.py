@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from manglecp.harness.policy import observe
-from manglecp.store import StoreError, open_database, open_store
-from manglecp.store.issues import StoredIssues
+from manglecp.issues import open_issues
+from manglecp.store import StoreError, open_store
 from tests.cli.conftest import Run
+from tests.issues.turns import POLICY, turn
 from tests.store.postgres import postgres_url
-from tests.store.turns import POLICY, turn
 
 __all__ = ["postgres_url"]
 
@@ -369,7 +369,7 @@ class TestLog:
 
         add(run, "a")
         write("log.jsonl", "old")
-        monkeypatch.setattr("manglecp.store.issues.export_log", fail)
+        monkeypatch.setattr("manglecp.issues.export_log", fail)
         assert refusal(run, "export", "log.jsonl") == "error[store]: the disk is gone\n"
         assert sorted(path.name for path in folder.iterdir()) == [".manglecp", "log.jsonl"]
         assert (folder / "log.jsonl").read_text() == "old"
@@ -416,8 +416,8 @@ def test_what_is_wrong_is_said_without_repeating_it(run: Run) -> None:
 
 def test_a_busy_memory(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(run, "a")
-    store = StoredIssues(open_database(folder / ".manglecp" / "issues.db"))
-    monkeypatch.setattr("manglecp.cli.issue_memory.open_database", lambda path: open_database(path, patience=0.05))
+    store = open_issues(folder / ".manglecp" / "issues.db")
+    monkeypatch.setattr("manglecp.cli.issue_memory.open_issues", lambda path: open_issues(path, patience=0.05))
     with store.write_transaction():
         message = refusal(run, "claim", "a")
         assert "is being written to by another process" in message
@@ -430,6 +430,6 @@ def test_asking_loads_nothing_that_judges() -> None:
     code = "import sys, manglecp.cli.issue\nprint(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = shown.stdout.split()
-    assert "manglecp.store.issues" in imported
+    assert "manglecp.issues" in imported
     assert "manglecp.harness.judging" not in imported
     assert "manglecp.mangle.program" not in imported

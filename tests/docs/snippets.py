@@ -60,7 +60,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/reference/fact-files.md": (6, "tests/pack/factfiles/test_page.py tests/docs/test_shown_commands.py"),
     "docs/reference/harness-logs.md": (4, "tests/docs/test_harness_pages.py tests/docs/test_shown_commands.py"),
     "docs/reference/invocation.md": (1, "tests/docs/test_run_pages.py"),
-    "docs/reference/issue-memory.md": (2, "tests/store/test_page.py"),
+    "docs/reference/issue-memory.md": (2, "tests/issues/test_page.py"),
     "docs/reference/mangle.md": (3, "tests/docs/test_pages.py"),
     "docs/reference/messages.md": (4, "tests/wire/test_errors.py tests/docs/test_shown_commands.py"),
     "docs/reference/packs.md": (9, "tests/pack/test_page.py tests/pack/test_generators_page.py"),

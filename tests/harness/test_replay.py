@@ -13,7 +13,7 @@ from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.judging import judge
 from manglecp.harness.replay import ready_from
 from manglecp.harness.states import Blocked
-from tests.store.turns import POLICY, turn
+from tests.issues.turns import POLICY, turn
 
 VECTORS = sorted((Path(__file__).parents[1] / "conformance" / "harness").glob("*.json"))
 

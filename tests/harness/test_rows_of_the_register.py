@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.witness import verify, witness_of
-from manglecp.store.issues import IssueMemory
+from manglecp.issues import IssueMemory
 from tests.harness.evidence import ABSENT, classes, judged, turn
 
 HARNESS = Path(__file__).parents[2] / "src" / "manglecp" / "harness"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +17,8 @@ from manglecp.harness.patterns import write_pattern
 from manglecp.harness.shapes import Template
 from manglecp.store.database import Rows, Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
-from manglecp.store.ledger import LEDGER, Body, Note, verify_export
-from manglecp.store.ledger.entries import COLUMNS
-from manglecp.store.migrations import Part
-from manglecp.store.opening import Store, open_database, open_store
+from manglecp.store.ledger import Body, Note, verify_export
+from manglecp.store.opening import Store, open_store
 
 DAMAGED = "entry 2 is damaged: it is no entry any more"
 PADDING = "the same in all of them … " * 200
@@ -357,29 +354,3 @@ def test_a_pattern_that_makes_very_much_of_a_few_names(three: Store) -> None:
 
 
 # --- stores from before -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
-def test_a_store_from_before_there_were_patterns(store_where: str, tmp_path: Path) -> None:
-    """Its entries stay as they are and are read as before; new ones go after them."""
-    source = open_store(tmp_path / "source.sqlite3")
-    append(source, {"witness": witness(1)}, {"n": 2})
-    with source.read_transaction() as tx:
-        rows = tx.execute(f"SELECT {', '.join(COLUMNS)} FROM ledger ORDER BY seq").fetchall()
-        head = source.ledger.head(tx)
-    source.close()
-    old = open_database(store_where, parts=[Part(LEDGER.name, LEDGER.migrations[:1])])
-    with old.write_transaction() as tx:
-        tx.executemany(f"INSERT INTO ledger VALUES ({', '.join('?' * len(COLUMNS))})", rows)
-        tx.execute("UPDATE ledger_head SET seq = ?, row_hash = ?", head)
-    old.close()
-    store = open_store(store_where)
-    assert bodies(store) == [{"witness": witness(1)}, {"n": 2}]
-    append(store, {"witness": filled(3)})
-    assert bodies(store) == [{"witness": witness(1)}, {"n": 2}, {"witness": witness(3)}]
-    with store.read_transaction() as tx:
-        found = tx.execute(f"SELECT {', '.join(COLUMNS)} FROM ledger WHERE seq < 3 ORDER BY seq").fetchall()
-    assert [tuple(row) for row in found] == [tuple(row) for row in rows]
-    store.close()
-    with pytest.raises(Unusable, match="schema version 2 of ledger and this manglecp knows 1"):
-        open_database(store_where, parts=[Part(LEDGER.name, LEDGER.migrations[:1])])

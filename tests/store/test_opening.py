@@ -11,12 +11,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.base.hash_chain import Head
+from manglecp.issues import Add, IssueMemory, audit, open_issues, system_clock
 from manglecp.store.errors import StoreError, Unusable
-from manglecp.store.instants import system_clock
-from manglecp.store.issues import IssueMemory
-from manglecp.store.issues.audit import audit
-from manglecp.store.issues.events import Add
 from manglecp.store.opening import open_database, open_store, state_directory
 
 VARIABLES = ("MANGLECP_STATE_DIR", "XDG_STATE_HOME", "HOME")
@@ -145,73 +141,52 @@ def test_drivers_are_loaded_when_they_are_needed() -> None:
     assert shown.stdout.split() == []
 
 
-# --- files of older programs ----------------------------------------------------------------------------------------
-
-OLD = Path(__file__).with_name("issues-v1.sql")
-OLD_HEAD = Head(5, "sha256:bb9318ebe4b5d8dd07d1a4fde0d3c0e3819a9c24435ba10556084bed1d09fed0")
+# --- files of other revisions ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A file of issue memory from before there was a store."""
-    path = tmp_path / "issues.db"
+@pytest.mark.parametrize("revision", [1, 2])
+def test_a_file_of_an_older_program(tmp_path: Path, revision: int) -> None:
+    path = tmp_path / "store.db"
+    open_store(path).close()
     connection = sqlite3.connect(path)
-    connection.executescript(OLD.read_text(encoding="utf-8"))
+    connection.execute(f"PRAGMA user_version = {revision}")
     connection.close()
-    return path
+    before = path.read_bytes()
+    with pytest.raises(Unusable, match=rf"older manglecp \(store revision {revision}, .* Export what you need .* move"):
+        open_store(path)
+    assert path.read_bytes() == before
 
 
-def test_an_old_file_of_issue_memory_becomes_a_store(old: Path) -> None:
-    store = open_store(old)
-    result = audit(store.issues)
-    assert (result.head, result.issues, result.findings) == (OLD_HEAD, 2, [])
-    memory = IssueMemory(store.issues, clock=system_clock, new_id=lambda: "i-9")
+@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
+@pytest.mark.parametrize(("revision", "message"), [(2, "older manglecp"), (99, "use the newer manglecp")])
+def test_a_part_of_another_revision(store_where: str, revision: int, message: str) -> None:
+    store = open_store(store_where)
+    with store.write_transaction() as tx:
+        tx.execute("UPDATE store_part SET version = ? WHERE name = 'runs'", (revision,))
+    store.close()
+    with pytest.raises(Unusable, match=message):
+        open_store(store_where)
+
+
+@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
+def test_a_store_may_hold_issue_memory_as_well(store_where: str) -> None:
+    issues, store = open_issues(store_where), open_store(store_where)
+    memory = IssueMemory(issues, clock=system_clock, new_id=lambda: "i-1")
     memory.add("kim", Add(title="go on"))
-    assert audit(store.issues, OLD_HEAD).findings == []
-    with pytest.raises(StoreError, match="events are not deleted"), store.write_transaction() as tx:
-        tx.execute("DELETE FROM issue_event")
     with store.write_transaction() as tx:
         assert store.ledger.append(tx, "audit", {}).seq == 1
+    assert audit(issues).findings == []
     store.close()
-    again = open_store(old)
-    assert audit(again.issues).head.seq == 6
-    again.close()
-
-
-def test_the_schema_of_an_old_file_is_that_of_a_new_one(old: Path, tmp_path: Path) -> None:
-    """Migrations lead to the same tables, whatever they began with."""
-
-    def schema(path: Path) -> set[tuple[str, str]]:
-        open_store(path).close()
-        connection = sqlite3.connect(path)
-        rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-        connection.close()
-        return {(name, " ".join(sql.split())) for name, sql in rows}
-
-    assert schema(old) == schema(tmp_path / "new.db")
-
-
-def test_the_older_program_sees_a_newer_file(old: Path) -> None:
-    """It compares ``application_id`` first and ``user_version`` then, and says that the file is newer."""
-
-    def marks() -> list[int]:
-        connection = sqlite3.connect(old)
-        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
-        connection.close()
-        return found
-
-    application, version = marks()
-    open_store(old).close()
-    assert (version, marks()) == (1, [application, 2])
+    issues.close()
 
 
 def test_a_file_of_a_newer_program(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     open_store(path).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 3")
+    connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(Unusable, match="store format 3 and this manglecp knows 2; use the newer manglecp"):
+    with pytest.raises(Unusable, match=r"store revision 99 and this manglecp knows .*; use the newer manglecp"):
         open_store(path)
 
 

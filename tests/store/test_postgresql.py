@@ -15,12 +15,11 @@ import pytest
 
 from manglecp.store.database import Database, Transaction
 from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
-from manglecp.store.migrations import Migration, Part
 from manglecp.store.opening import open_database, open_store
+from manglecp.store.schema import Part
 from manglecp.store.urls import PostgresUrl
 
-ONE: Migration = ("CREATE TABLE t (x BIGINT PRIMARY KEY, word TEXT)",)
-PARTS = [Part("t", [ONE])]
+PARTS = [Part("t", ["CREATE TABLE t (x BIGINT PRIMARY KEY, word TEXT)"])]
 
 Opened: TypeAlias = Callable[..., Database]
 

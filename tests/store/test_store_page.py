@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.issues import open_issues
 from manglecp.store import errors
 from manglecp.store.ledger import KINDS
 from manglecp.store.opening import Store, open_store
@@ -26,6 +27,10 @@ def store() -> Iterator[Store]:
 def test_every_table_is_there(store: Store) -> None:
     with store.read_transaction() as tx:
         tables = {row[0] for row in tx.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    memory = open_issues(":memory:")
+    with memory.read_transaction() as issues:
+        tables |= {row[0] for row in issues._execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    memory.close()
     section = PAGE[PAGE.index("## What it holds") : PAGE.index("### Macro-tools")]
     said = set(re.findall(r"`([a-z_]+)`", section))
     assert said == tables

@@ -17,17 +17,7 @@ from manglecp.cli import files, issue_memory as options, issue_text as text
 from manglecp.cli.issue_memory import Gate, actor, database, gated, opened, opened_store
 from manglecp.cli.output import Progress, count, print_json, write_lines
 from manglecp.cli.stores import as_json, read_head
-from manglecp.store.issues import (
-    EDGE_TYPES,
-    Add,
-    AddDependency,
-    Close,
-    Discover,
-    Issue,
-    RemoveDependency,
-    Status,
-    Update,
-)
+from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, Issue, RemoveDependency, Status, Update
 
 
 @click.group("issue")
@@ -300,7 +290,7 @@ def dep_remove(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | 
 @database
 def export(file: str, db: str | None) -> None:
     """Write the events to FILE, one per line; - is standard output."""
-    from manglecp.store.issues import export_log
+    from manglecp.issues import export_log
 
     with opened_store(db) as store:
         lines = export_log(store)
@@ -319,7 +309,7 @@ def import_(file: str, as_json: bool, db: str | None) -> None:
 
     All of them, or none: then everything that is wrong with the file is said.
     """
-    from manglecp.store.issues import BadLog, import_log
+    from manglecp.issues import BadLog, import_log
 
     lines = BytesIO(files.read(file))
     with opened_store(db, create=True) as store, Progress("importing"):
@@ -344,7 +334,7 @@ def verify(head: str | None, as_json: bool, db: str | None) -> None:
 
     Rows that were cut off at the end are found with --head only.
     """
-    from manglecp.store.issues import audit
+    from manglecp.issues import audit
 
     with opened_store(db) as store, Progress("verifying"):
         result = audit(store, None if head is None else read_head("--head", head))

@@ -13,12 +13,12 @@ import click
 
 from manglecp.cli import issue_text as text
 from manglecp.cli.stores import as_json, refusing, user_name
-from manglecp.store import open_database, place_of, system_clock
-from manglecp.store.issues import StoredIssues, limits
+from manglecp.issues import DEFAULT_PRIORITY, DEFAULT_TTL, StoredIssues, open_issues, system_clock
+from manglecp.store import place_of
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
-    from manglecp.store.issues import Issue, IssueMemory
+    from manglecp.issues import Issue, IssueMemory
 
 
 database = click.option(
@@ -38,12 +38,12 @@ actor = click.option(
 as_of = click.option("--as-of", metavar="N", type=click.IntRange(min=1), help="As it was just after event N.")
 fence = click.option("--fence", metavar="N", type=int, help="The fencing token of the lease, if there is one.")
 ttl = click.option(
-    "--ttl", metavar="SECONDS", type=int, default=limits.DEFAULT_TTL, help="How long the lease lasts; 3,600 by default."
+    "--ttl", metavar="SECONDS", type=int, default=DEFAULT_TTL, help="How long the lease lasts; 3,600 by default."
 )
 issue_id = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a fresh one.")
 description = click.option("--description", metavar="TEXT", default="", help="What it is about.")
 priority = click.option(
-    "--priority", metavar="0-4", type=int, default=limits.DEFAULT_PRIORITY, help="0 is the most urgent; 2 by default."
+    "--priority", metavar="0-4", type=int, default=DEFAULT_PRIORITY, help="0 is the most urgent; 2 by default."
 )
 labels = click.option("--label", "labels", metavar="LABEL", multiple=True, help="May be given several times.")
 note = click.option("--note", metavar="TEXT", default="", help="Added to the notes.")
@@ -57,7 +57,7 @@ _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look li
 def opened_store(db: str | None, *, create: bool = False) -> Iterator[StoredIssues]:
     """Open the store of a verb. What the store refuses ends the verb, with status 1 or 2."""
     with refusing():
-        store = StoredIssues(open_database(_locate(db, create=create)))
+        store = open_issues(_locate(db, create=create))
         try:
             yield store
         finally:
@@ -66,7 +66,7 @@ def opened_store(db: str | None, *, create: bool = False) -> Iterator[StoredIssu
 
 @contextmanager
 def opened(db: str | None, *, create: bool = False) -> Iterator[IssueMemory]:
-    from manglecp.store.issues import IssueMemory
+    from manglecp.issues import IssueMemory
 
     with opened_store(db, create=create) as store:
         yield IssueMemory(store, clock=system_clock, new_id=_new_id)

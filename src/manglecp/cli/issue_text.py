@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from manglecp.cli.output import print_json, write_lines
-from manglecp.store.issues import Blocked, Detail, Event, Issue, Lease
+from manglecp.issues import Blocked, Detail, Event, Issue, Lease
 
 
 def issue_line(issue: Issue) -> str:

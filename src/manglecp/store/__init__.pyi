@@ -1,4 +1,5 @@
 from .database import (
+    PATIENCE as PATIENCE,
     Database as Database,
     Transaction as Transaction,
 )
@@ -9,7 +10,6 @@ from .errors import (
     StoreError as StoreError,
     Unusable as Unusable,
 )
-from .instants import system_clock as system_clock
 from .ledger.checking import verify_export as verify_export
 from .ledger.entries import (
     KINDS as KINDS,
@@ -49,4 +49,8 @@ from .runs.model import (
     Verdict as Verdict,
 )
 from .runs.waiting import pauses as pauses
+from .schema import (
+    Part as Part,
+    append_only as append_only,
+)
 from .writer import Writer as Writer

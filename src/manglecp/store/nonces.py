@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from manglecp.store.database import Transaction
-from manglecp.store.migrations import Part
+from manglecp.store.schema import Part
 
 __all__ = ["NONCES", "Nonces"]
 
 NONCES: Final = Part(
     "nonces",
     (
-        (
-            """
+        """
             CREATE TABLE nonce (
                 identity   TEXT NOT NULL,
                 nonce      TEXT NOT NULL,
@@ -25,8 +24,7 @@ NONCES: Final = Part(
                 PRIMARY KEY (identity, nonce)
             ) {clustered}
             """,
-            "CREATE INDEX nonce_expiry ON nonce (expires_ms)",
-        ),
+        "CREATE INDEX nonce_expiry ON nonce (expires_ms)",
     ),
 )
 

@@ -16,13 +16,12 @@ from urllib.parse import unquote
 
 from manglecp.store.database import PATIENCE, Database, Synchronous, Transaction
 from manglecp.store.errors import Unusable
-from manglecp.store.issues.stored import ISSUES, StoredIssues
 from manglecp.store.ledger import LEDGER, Ledger
-from manglecp.store.migrations import Part
 from manglecp.store.nonces import NONCES, Nonces
 from manglecp.store.postgresql import PostgresDatabase
 from manglecp.store.registry import REGISTRY, Registry
 from manglecp.store.runs import RUNS, Runs
+from manglecp.store.schema import Part
 from manglecp.store.sealing import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.urls import PostgresUrl, is_postgres
@@ -30,7 +29,7 @@ from manglecp.store.writer import Writer
 
 __all__ = ["Store", "open_database", "open_store", "place_of", "state_directory"]
 
-PARTS: Final[Sequence[Part]] = (LEDGER, REGISTRY, NONCES, RUNS, ISSUES)
+PARTS: Final[Sequence[Part]] = (LEDGER, REGISTRY, NONCES, RUNS)
 """Everything that a store has tables for."""
 
 FILE_NAME: Final = "store.sqlite3"
@@ -45,7 +44,6 @@ class Store:
     registry: Registry
     nonces: Nonces
     runs: Runs
-    issues: StoredIssues
     seals: Seals
     writer: Writer
     """For event loops."""
@@ -88,7 +86,7 @@ def open_store(
     database = open_database(where, synchronous=synchronous, patience=patience)
     ledger, runs = Ledger(), Runs(database, seals)
     writer = Writer(database, ledger)
-    return Store(database, ledger, Registry(), Nonces(), runs, StoredIssues(database), seals, writer)
+    return Store(database, ledger, Registry(), Nonces(), runs, seals, writer)
 
 
 def open_database(

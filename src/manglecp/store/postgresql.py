@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
-from manglecp.store.migrations import Part, bring_up_to_date, is_up_to_date
+from manglecp.store.schema import Part, create_parts, has_parts
 from manglecp.store.urls import PostgresUrl, unreadable
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class PostgresDatabase:
             ) from None
         self._idle.append(connection)
         try:
-            self._migrate(parts)
+            self._create(parts)
         except BaseException:
             self.close()
             raise
@@ -248,16 +248,16 @@ class PostgresDatabase:
             return StoreError(f"{self.name} cannot be used: {text}")
         return error  # a bug of ours
 
-    def _migrate(self, parts: Sequence[Part]) -> None:
+    def _create(self, parts: Sequence[Part]) -> None:
         with self.read_transaction() as tx:
             found = tx.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA}.store_part",)).fetchone()[0]
-            if found and is_up_to_date(tx, parts, name=self.name):
+            if found and has_parts(tx, parts, name=self.name):
                 return
         with self.write_transaction() as tx:
             tx.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
             if tx.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (SCHEMA,)).fetchone() is None:
                 tx.execute(f"CREATE SCHEMA {SCHEMA}")
-            bring_up_to_date(tx, parts, name=self.name)
+            create_parts(tx, parts, name=self.name)
 
 
 def _settings(synchronous: Synchronous, patience: float) -> str:

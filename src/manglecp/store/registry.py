@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from manglecp.base.digest import digest_bytes
 from manglecp.store.database import Transaction
-from manglecp.store.migrations import Part
+from manglecp.store.schema import Part
 
 __all__ = ["MOST_ENTRIES", "REGISTRY", "RETENTION_MS", "Kept", "Registry", "Swept"]
 
@@ -34,16 +34,15 @@ AT_ONCE: Final = 10_000
 REGISTRY: Final = Part(
     "registry",
     (
-        (
-            """
+        """
             CREATE TABLE registry_document (
                 digest  TEXT PRIMARY KEY,
                 drop_ms BIGINT NOT NULL,
                 content {blob} NOT NULL
             ) {strict}
             """,
-            "CREATE INDEX registry_document_drop ON registry_document (drop_ms)",
-            """
+        "CREATE INDEX registry_document_drop ON registry_document (drop_ms)",
+        """
             CREATE TABLE registry (
                 identity      TEXT NOT NULL,
                 macro_id      TEXT NOT NULL,
@@ -56,10 +55,9 @@ REGISTRY: Final = Part(
                 PRIMARY KEY (identity, macro_id)
             ) {clustered}
             """,
-            "CREATE INDEX registry_drop ON registry (drop_ms)",
-            "CREATE INDEX registry_of ON registry (digest)",
-            "CREATE INDEX registry_kept ON registry (kept_ms)",
-        ),
+        "CREATE INDEX registry_drop ON registry (drop_ms)",
+        "CREATE INDEX registry_of ON registry (digest)",
+        "CREATE INDEX registry_kept ON registry (kept_ms)",
     ),
 )
 

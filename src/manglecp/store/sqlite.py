@@ -21,18 +21,13 @@ from typing import Any, Final, Literal
 
 from manglecp.store.database import PATIENCE, Dialect, Synchronous
 from manglecp.store.errors import Unusable
-from manglecp.store.migrations import Part, bring_up_to_date, is_up_to_date
+from manglecp.store.schema import REVISION, Part, check_revision, create_parts, has_parts
 from manglecp.store.transactions import Failures, SqliteTransaction, is_busy, transaction
 
 __all__ = ["APPLICATION_ID", "SqliteDatabase"]
 
 APPLICATION_ID: Final = 0x6D636973
-"""``mcis``: a store began as a file of issue memory, and the older program is to see that it has a newer file."""
-
-_FORMAT: Final = 2
-"""``user_version``. 1: issue memory alone. 2: parts, whose versions are in ``store_part``."""
-
-_FIRST_PART: Final = "issues"
+"""``mcis``, in the header of the file."""
 
 
 class SqliteDatabase:
@@ -63,7 +58,7 @@ class SqliteDatabase:
             with self._failures:
                 self._identify()
                 self._configure(self._connection)
-                self._migrate(parts)
+                self._create_parts(parts)
         except BaseException:
             self._connection.close()
             raise
@@ -170,27 +165,22 @@ class SqliteDatabase:
         execute("PRAGMA cell_size_check = on")
         execute("PRAGMA secure_delete = on")  # values of runs that are over are overwritten, not only forgotten
 
-    def _migrate(self, parts: Sequence[Part]) -> None:
+    def _create_parts(self, parts: Sequence[Part]) -> None:
         tx = SqliteTransaction(self._connection)
-        if self._format() == _FORMAT and is_up_to_date(tx, parts, name=self.name):
+        if self._check_revision() and has_parts(tx, parts, name=self.name):
             return
         with self.write_transaction() as tx:
-            found = self._format()  # again, now that nobody else can change it
-            if found == 1:
-                bring_up_to_date(tx, (), name=self.name)
-                tx.execute("INSERT INTO store_part (name, version) VALUES (?, 1)", (_FIRST_PART,))
-            bring_up_to_date(tx, parts, name=self.name)
+            self._check_revision()  # again, now that no other process can change it
+            create_parts(tx, parts, name=self.name)
             tx.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            tx.execute(f"PRAGMA user_version = {_FORMAT}")
+            tx.execute(f"PRAGMA user_version = {REVISION}")
 
-    def _format(self) -> int:
+    def _check_revision(self) -> bool:
+        """Return whether the file is a store already. Raises :class:`Unusable` for one of another revision."""
         found = int(self._pragma("user_version"))
-        if found > _FORMAT:
-            raise Unusable(
-                f"{self.path} has store format {found} and this manglecp knows {_FORMAT}; "
-                "use the newer manglecp that wrote it"
-            )
-        return found
+        if found:
+            check_revision(found, name=self.name)
+        return bool(found)
 
     def _pragma(self, name: str) -> Any:
         return self._connection.execute(f"PRAGMA {name}").fetchone()[0]

@@ -24,15 +24,14 @@ from manglecp.store.ledger.entries import (
     write_line,
 )
 from manglecp.store.ledger.patterns import PATTERNS, Patterns
-from manglecp.store.migrations import Part, append_only
+from manglecp.store.schema import Part, append_only
 
 __all__ = ["LEDGER", "Ledger"]
 
 LEDGER: Final = Part(
     "ledger",
     (
-        (
-            """
+        """
             CREATE TABLE ledger (
                 seq       BIGINT PRIMARY KEY CHECK (seq > 0),
                 at_ms     BIGINT NOT NULL,
@@ -44,18 +43,17 @@ LEDGER: Final = Part(
                 row_hash  TEXT NOT NULL
             ) {strict}
             """,
-            "CREATE INDEX ledger_of_run ON ledger (run, seq) WHERE run IS NOT NULL",
-            append_only("ledger", "entries"),
-            """
+        "CREATE INDEX ledger_of_run ON ledger (run, seq) WHERE run IS NOT NULL",
+        append_only("ledger", "entries"),
+        """
             CREATE TABLE ledger_head (
                 one      BIGINT PRIMARY KEY CHECK (one = 1),
                 seq      BIGINT NOT NULL,
                 row_hash TEXT NOT NULL
             ) {strict}
             """,
-            f"INSERT INTO ledger_head VALUES (1, 0, '{GENESIS}')",
-        ),
-        PATTERNS,
+        f"INSERT INTO ledger_head VALUES (1, 0, '{GENESIS}')",
+        *PATTERNS,
     ),
 )
 

@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 from manglecp.harness import Parts, expanded, read_pattern
 from manglecp.store.database import Dialect, Transaction
-from manglecp.store.migrations import Migration, append_only
+from manglecp.store.schema import ByDialect, append_only
 
 __all__ = ["GAP", "PATTERNS", "Kept", "Patterns"]
 
-PATTERNS: Final[Migration] = (
+PATTERNS: Final[tuple[str | ByDialect, ...]] = (
     "CREATE TABLE ledger_pattern (digest {blob} PRIMARY KEY, pattern TEXT NOT NULL) {strict}",
     append_only("ledger_pattern", "patterns of entries"),
     "ALTER TABLE ledger ADD COLUMN pattern {blob}",

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from manglecp.store.migrations import ByDialect, Part
+from manglecp.store.schema import ByDialect, Part
 
 __all__ = ["RUNS"]
 
-_V1: Final = (
-    """
+RUNS: Final = Part(
+    "runs",
+    (
+        """
     CREATE TABLE runs (
         run_id          TEXT PRIMARY KEY,
         identity        TEXT NOT NULL,
@@ -45,12 +47,12 @@ _V1: Final = (
         UNIQUE (identity, request_key)
     ) {strict}
     """,
-    "CREATE INDEX runs_claimable ON runs (pack_digest) WHERE state = 'running'",
-    "CREATE INDEX runs_by_state ON runs (state, created_ms)",
-    "CREATE INDEX runs_created ON runs (created_ms)",
-    "CREATE INDEX runs_ended ON runs (ended_ms) WHERE ended_ms IS NOT NULL",
-    "CREATE INDEX runs_answered ON runs (answer_until_ms) WHERE answer_until_ms IS NOT NULL",
-    """
+        "CREATE INDEX runs_claimable ON runs (pack_digest) WHERE state = 'running'",
+        "CREATE INDEX runs_by_state ON runs (state, created_ms)",
+        "CREATE INDEX runs_created ON runs (created_ms)",
+        "CREATE INDEX runs_ended ON runs (ended_ms) WHERE ended_ms IS NOT NULL",
+        "CREATE INDEX runs_answered ON runs (answer_until_ms) WHERE answer_until_ms IS NOT NULL",
+        """
     CREATE TABLE run_values (
         run_id          TEXT PRIMARY KEY,
         admission       {blob} NOT NULL,
@@ -59,8 +61,8 @@ _V1: Final = (
         answer          {blob}
     ) {strict}
     """,
-    # No foreign key: rows are only written under a lock on their run, and PostgreSQL would lock it once more for each.
-    """
+        # No foreign key: rows are only written under a lock on their run, and PostgreSQL would lock it again for each.
+        """
     CREATE TABLE steps (
         run_id          TEXT NOT NULL,
         kind            TEXT NOT NULL,
@@ -85,26 +87,23 @@ _V1: Final = (
         PRIMARY KEY (run_id, kind, number, attempt)
     ) {strict}
     """,
-    """
+        """
     CREATE UNIQUE INDEX steps_once ON steps (run_id, kind, number)
     WHERE state IN ('started', 'done', 'skipped') OR (state = 'unknown' AND repeatable = 0)
     """,
-    # Room for the next version of a row beside it, and no attempt to compress what is encrypted.
-    ByDialect(
-        sqlite=(),
-        postgresql=(
-            "ALTER TABLE runs SET (fillfactor = 50), ALTER COLUMN slots SET STORAGE EXTERNAL",
-            "ALTER TABLE run_values ALTER COLUMN plan SET STORAGE EXTERNAL, ALTER COLUMN args SET STORAGE EXTERNAL,"
-            " ALTER COLUMN answer SET STORAGE EXTERNAL",
-            "ALTER TABLE steps ALTER COLUMN input SET STORAGE EXTERNAL, ALTER COLUMN output SET STORAGE EXTERNAL,"
-            " ALTER COLUMN note SET STORAGE EXTERNAL",
+        # Room for the next version of a row beside it, and no attempt to compress what is encrypted.
+        ByDialect(
+            sqlite=(),
+            postgresql=(
+                "ALTER TABLE runs SET (fillfactor = 50), ALTER COLUMN slots SET STORAGE EXTERNAL",
+                "ALTER TABLE run_values ALTER COLUMN plan SET STORAGE EXTERNAL, ALTER COLUMN args SET STORAGE EXTERNAL,"
+                " ALTER COLUMN answer SET STORAGE EXTERNAL",
+                "ALTER TABLE steps ALTER COLUMN input SET STORAGE EXTERNAL, ALTER COLUMN output SET STORAGE EXTERNAL,"
+                " ALTER COLUMN note SET STORAGE EXTERNAL",
+            ),
         ),
-    ),
-)
-
-_V2: Final = (
-    # What a run leaves for a later one. It goes when the run is forgotten.
-    """
+        # What a run leaves for a later one. It goes when the run is forgotten.
+        """
     CREATE TABLE run_kept (
         run_id          TEXT NOT NULL,
         name            TEXT NOT NULL,
@@ -112,7 +111,6 @@ _V2: Final = (
         PRIMARY KEY (run_id, name)
     ) {strict}
     """,
-    ByDialect(sqlite=(), postgresql=("ALTER TABLE run_kept ALTER COLUMN value SET STORAGE EXTERNAL",)),
+        ByDialect(sqlite=(), postgresql=("ALTER TABLE run_kept ALTER COLUMN value SET STORAGE EXTERNAL",)),
+    ),
 )
-
-RUNS: Final = Part("runs", (_V1, _V2))

@@ -22,10 +22,8 @@ from typing import Any, NamedTuple, assert_never
 import msgspec
 
 from manglecp.base.digest import digest
-from manglecp.store.errors import Invalid, Refused
-from manglecp.store.instants import Instant, is_instant, later
-from manglecp.store.issues import limits
-from manglecp.store.issues.events import (
+from manglecp.issues import model
+from manglecp.issues.events import (
     Add,
     AddDependency,
     Change,
@@ -37,8 +35,9 @@ from manglecp.store.issues.events import (
     Renew,
     Update,
 )
-from manglecp.store.issues.model import EDGE_TYPES, Edge, Issue, Lease, Status
-from manglecp.store.issues.tables import IssueTables
+from manglecp.issues.model import EDGE_TYPES, Edge, Instant, Issue, Lease, Status, is_instant, later
+from manglecp.issues.tables import IssueTables
+from manglecp.store import Invalid, Refused
 
 __all__ = ["Step", "apply", "blockers", "found", "snapshot"]
 
@@ -55,8 +54,8 @@ class Step(NamedTuple):
 
 def apply(tables: IssueTables, step: Step) -> None:
     """Carry out a change, or raise :class:`Invalid` or :class:`Refused` and do nothing."""
-    limits.check_id(step.issue)
-    limits.check_name(step.actor, "actor")
+    model.check_id(step.issue)
+    model.check_name(step.actor, "actor")
     if not is_instant(step.at):
         raise Invalid("at", "it is no instant in UTC with milliseconds, such as 2026-01-31T12:00:00.000Z")
     match step.change:
@@ -86,7 +85,7 @@ def apply(tables: IssueTables, step: Step) -> None:
 
 def found(tables: IssueTables, issue: str) -> Issue:
     """The issue, or a refusal if there is none of this id."""
-    limits.check_id(issue)
+    model.check_id(issue)
     one = tables.issue(issue)
     if one is None:
         raise Refused("issue_unknown", f"there is no issue {issue}")
@@ -112,10 +111,10 @@ def blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
 
 
 def _put_new(tables: IssueTables, step: Step, change: Add | Discover) -> None:
-    limits.check_title(change.title)
-    limits.check_text(change.description, "description")
-    limits.check_priority(change.priority)
-    limits.check_labels(change.labels)
+    model.check_title(change.title)
+    model.check_text(change.description, "description")
+    model.check_priority(change.priority)
+    model.check_labels(change.labels)
     if tables.issue(step.issue) is not None:
         raise Refused("issue_exists", f"there is an issue {step.issue} already")
     tables.put_issue(
@@ -143,15 +142,15 @@ def _update(tables: IssueTables, step: Step, change: Update) -> None:
     if not given and not change.note:
         raise Invalid("update", "it changes nothing")
     if change.title is not msgspec.UNSET:
-        limits.check_title(change.title)
+        model.check_title(change.title)
     if change.description is not msgspec.UNSET:
-        limits.check_text(change.description, "description")
+        model.check_text(change.description, "description")
     if change.priority is not msgspec.UNSET:
-        limits.check_priority(change.priority)
+        model.check_priority(change.priority)
     if change.labels is not msgspec.UNSET:
-        limits.check_labels(change.labels)
+        model.check_labels(change.labels)
     if change.assignee is not msgspec.UNSET and change.assignee is not None:
-        limits.check_name(change.assignee, "assignee")
+        model.check_name(change.assignee, "assignee")
     if change.status is msgspec.UNSET:
         if "assignee" in given and issue.status is Status.IN_PROGRESS:
             raise Refused("lease_contention_active", f"issue {issue.id} is assigned to who holds its lease")
@@ -178,7 +177,7 @@ def _close(tables: IssueTables, step: Step, change: Close) -> None:
 
 def _with_note(issue: Issue, note: str) -> str:
     notes = "\n".join(part for part in (issue.notes, note) if part)
-    limits.check_text(notes, "notes")
+    model.check_text(notes, "notes")
     return notes
 
 
@@ -186,7 +185,7 @@ def _with_note(issue: Issue, note: str) -> str:
 
 
 def _claim(tables: IssueTables, step: Step, change: Claim) -> None:
-    limits.check_ttl(change.ttl)
+    model.check_ttl(change.ttl)
     issue = found(tables, step.issue)
     if issue.status in (Status.CLOSED, Status.BLOCKED):
         raise Refused(f"issue_{issue.status}", f"issue {issue.id} is {issue.status} and cannot be claimed")
@@ -212,7 +211,7 @@ def _claim(tables: IssueTables, step: Step, change: Claim) -> None:
 
 
 def _renew(tables: IssueTables, step: Step, change: Renew) -> None:
-    limits.check_ttl(change.ttl)
+    model.check_ttl(change.ttl)
     lease = _own_lease(tables, step, change.fence)
     if not lease.is_live(step.at):
         raise Refused("lease_stale", f"the lease on {step.issue} ran out at {lease.expires_at}; claim the issue again")
@@ -265,8 +264,8 @@ def _add_edge(tables: IssueTables, step: Step, change: AddDependency) -> None:
     known = tables.edges_from(issue.id)
     if edge in known:
         raise Refused("dependency_exists", f"{issue.id} has the edge {edge.type} to {edge.depends_on} already")
-    if len(known) >= limits.MOST_EDGES:
-        raise Refused("dependency_limit", f"{issue.id} has {limits.MOST_EDGES} edges, and more are not allowed")
+    if len(known) >= model.MOST_EDGES:
+        raise Refused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
     if edge.blocking and (cycle := _path(tables, edge.depends_on, issue.id)):
         raise Refused("dependency_cycle", f"it would close a cycle: {' -> '.join([issue.id, *cycle])}")
     tables.put_edge(edge)

@@ -13,14 +13,13 @@ import msgspec
 import pytest
 
 from manglecp.harness import Blocked, CallSpec, Forged, JoinClosed, MutationReady, ready_from, redeem
+from manglecp.issues import IssueMemory, Status
+from manglecp.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
+from manglecp.issues.stored import open_issues
 from manglecp.store.errors import Refused
-from manglecp.store.issues import IssueMemory, Status
-from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
-from manglecp.store.issues.stored import StoredIssues
-from manglecp.store.opening import open_database
-from tests.store.conftest import Workbench
-from tests.store.test_transitions import refused
-from tests.store.turns import POLICY, ready, ready_for, turn
+from tests.issues.conftest import Workbench
+from tests.issues.test_transitions import refused
+from tests.issues.turns import POLICY, ready, ready_for, turn
 
 pytestmark = pytest.mark.req("HARN-81")
 
@@ -147,7 +146,7 @@ def test_evidence_mutates_once(memory: IssueMemory, bench: Workbench, action: st
     events = bench.events()
     with refused("mutation_evidence_spent"):
         CHANGES[action](memory, ready_from(document))
-    again = IssueMemory(StoredIssues(open_database(bench.where)), clock=bench.clock, new_id=lambda: "i-9")
+    again = IssueMemory(open_issues(bench.where), clock=bench.clock, new_id=lambda: "i-9")
     with refused("mutation_evidence_spent"):
         CHANGES[action](again, ready_from(document))
     again._store.close()

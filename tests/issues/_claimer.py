@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from manglecp.store.instants import system_clock
-from manglecp.store.issues import IssueMemory
-from manglecp.store.issues.stored import StoredIssues
-from manglecp.store.opening import open_database
+from manglecp.issues import IssueMemory
+from manglecp.issues.model import system_clock
+from manglecp.issues.stored import open_issues
 
 
 def main(path: str, worker: str) -> None:
-    memory = IssueMemory(StoredIssues(open_database(path, patience=60)), clock=system_clock, new_id=lambda: worker)
+    memory = IssueMemory(open_issues(path, patience=60), clock=system_clock, new_id=lambda: worker)
     print("here", flush=True)
     sys.stdin.readline()
     while (lease := memory.claim_next(worker)) is not None:

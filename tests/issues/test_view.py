@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from manglecp.issues import Status
+from manglecp.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
+from manglecp.issues.integrity import audit, export_log, fold
+from manglecp.issues.model import stamp
 from manglecp.store.errors import Refused
-from manglecp.store.instants import stamp
-from manglecp.store.issues import Status
-from manglecp.store.issues.audit import audit, fold
-from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
-from manglecp.store.issues.jsonl import export_log
-from tests.store.conftest import Workbench
+from tests.issues.conftest import Workbench
+from tests.issues.test_transitions import close, link, refused, update
+from tests.issues.turns import ready, ready_for
 from tests.store.postgres import empty_database
-from tests.store.test_transitions import close, link, refused, update
-from tests.store.turns import ready, ready_for
 
 
 def test_list(bench: Workbench) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 
 from manglecp.harness import ready_from
-from manglecp.store.instants import system_clock
-from manglecp.store.issues import IssueMemory
-from manglecp.store.issues.events import Add, Close, Discover
-from manglecp.store.issues.stored import StoredIssues
-from manglecp.store.opening import open_database
-from tests.store.turns import turn
+from manglecp.issues import IssueMemory
+from manglecp.issues.events import Add, Close, Discover
+from manglecp.issues.model import system_clock
+from manglecp.issues.stored import open_issues
+from tests.issues.turns import turn
 
 
 def main(path: str, name: str, rounds: str) -> None:
-    memory = IssueMemory(StoredIssues(open_database(path, patience=60)), clock=system_clock, new_id=lambda: "unused")
+    memory = IssueMemory(open_issues(path, patience=60), clock=system_clock, new_id=lambda: "unused")
     for number in range(int(rounds)):
         issue = f"{name}.{number}"
         memory.add(name, Add(title="work"), issue)

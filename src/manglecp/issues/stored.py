@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from manglecp.base.hash_chain import EMPTY, Head
 from manglecp.base.json import canonical
-from manglecp.store.database import Database, Transaction
-from manglecp.store.errors import Unusable
-from manglecp.store.instants import Instant
-from manglecp.store.issues.events import Event, write_event
-from manglecp.store.issues.model import BLOCKING, EDGE_TYPES, Edge, Issue, Lease, Mutation, Status
-from manglecp.store.issues.tables import Line
-from manglecp.store.migrations import Part, append_only
+from manglecp.issues.events import Event, write_event
+from manglecp.issues.model import BLOCKING, EDGE_TYPES, Edge, Instant, Issue, Lease, Mutation, Status
+from manglecp.issues.tables import Line
+from manglecp.store import PATIENCE, Database, Part, Transaction, Unusable, append_only, open_database
 
-__all__ = ["ISSUES", "StoredIssues", "StoredTables"]
+__all__ = ["ISSUES", "StoredIssues", "StoredTables", "open_issues"]
 
 
 def _words(words: Iterable[str]) -> str:
@@ -44,8 +42,10 @@ def _where(tests: Iterable[str]) -> str:
     return joined and f" WHERE {joined}"
 
 
-_V1: Final = (
-    """
+ISSUES: Final = Part(
+    "issues",
+    (
+        """
     CREATE TABLE issue_event (
         seq      BIGINT PRIMARY KEY CHECK (seq > 0),
         issue_id TEXT NOT NULL,
@@ -53,9 +53,9 @@ _V1: Final = (
         row      TEXT NOT NULL
     ) {strict}
     """,
-    "CREATE INDEX issue_event_of ON issue_event (issue_id, seq)",
-    append_only("issue_event", "events"),
-    f"""
+        "CREATE INDEX issue_event_of ON issue_event (issue_id, seq)",
+        append_only("issue_event", "events"),
+        f"""
     CREATE TABLE issue (
         id          TEXT PRIMARY KEY,
         title       TEXT NOT NULL,
@@ -72,8 +72,8 @@ _V1: Final = (
         fence       BIGINT NOT NULL
     ) {{strict}}
     """,
-    "CREATE INDEX issue_frontier ON issue (priority, born) WHERE status IN ('open', 'in_progress')",
-    f"""
+        "CREATE INDEX issue_frontier ON issue (priority, born) WHERE status IN ('open', 'in_progress')",
+        f"""
     CREATE TABLE dependency (
         issue_id   TEXT NOT NULL REFERENCES issue (id),
         type       TEXT NOT NULL CHECK (type IN ({_words(EDGE_TYPES)})),
@@ -81,8 +81,8 @@ _V1: Final = (
         PRIMARY KEY (issue_id, type, depends_on)
     ) {{clustered}}
     """,
-    "CREATE INDEX dependency_on ON dependency (depends_on)",
-    """
+        "CREATE INDEX dependency_on ON dependency (depends_on)",
+        """
     CREATE TABLE lease (
         issue_id    TEXT PRIMARY KEY REFERENCES issue (id),
         owner       TEXT NOT NULL,
@@ -92,9 +92,10 @@ _V1: Final = (
         renewed_at  TEXT
     ) {strict}
     """,
-    """
+        """
     CREATE TABLE mutation (
         witness_id      TEXT PRIMARY KEY,
+        call_id         TEXT UNIQUE, -- a turn that is reported again has another witness and the same call
         seq             BIGINT NOT NULL UNIQUE REFERENCES issue_event (seq),
         issue_id        TEXT NOT NULL REFERENCES issue (id),
         intent          TEXT NOT NULL,
@@ -104,15 +105,8 @@ _V1: Final = (
         after           TEXT NOT NULL
     ) {strict}
     """,
+    ),
 )
-
-# A turn that is told again, under another session say, has another witness and the same call.
-_V2: Final = (
-    "ALTER TABLE mutation ADD COLUMN call_id TEXT",
-    "CREATE UNIQUE INDEX mutation_of_call ON mutation (call_id)",
-)
-
-ISSUES: Final = Part("issues", (_V1, _V2))
 
 _ISSUE: Final = (
     *("id", "title", "description", "status", "priority", "labels", "assignee", "notes"),
@@ -160,6 +154,11 @@ class StoredIssues:
 
     def close(self) -> None:
         self._database.close()
+
+
+def open_issues(where: str | Path | None = None, *, patience: float = PATIENCE) -> StoredIssues:
+    """Open issue memory, or create it, at a place that :func:`manglecp.store.open_database` takes."""
+    return StoredIssues(open_database(where, parts=[ISSUES], patience=patience))
 
 
 class StoredTables:

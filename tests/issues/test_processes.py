@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.store.issues import Status
-from manglecp.store.issues.audit import audit
-from manglecp.store.issues.jsonl import export_log, import_log
-from tests.store.conftest import Workbench
+from manglecp.issues import Status
+from manglecp.issues.integrity import audit, export_log, import_log
+from tests.issues.conftest import Workbench
 
 pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
 
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def start(module: str, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", f"tests.store.{module}", *args],
+        [sys.executable, "-m", f"tests.issues.{module}", *args],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

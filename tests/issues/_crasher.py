@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from manglecp.harness import ready_from
+from manglecp.issues import IssueMemory
+from manglecp.issues.events import Close
+from manglecp.issues.model import system_clock
+from manglecp.issues.stored import StoredIssues, StoredTables
 from manglecp.store.database import Rows
-from manglecp.store.instants import system_clock
-from manglecp.store.issues import IssueMemory
-from manglecp.store.issues.events import Close
-from manglecp.store.issues.stored import StoredIssues, StoredTables
 from manglecp.store.opening import open_database
-from tests.store.turns import turn
+from tests.issues.turns import turn
 
 
 class Mortal(StoredIssues):

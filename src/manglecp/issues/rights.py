@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from manglecp.harness import Mutation as Intent
-from manglecp.store.errors import Refused
-from manglecp.store.issues.events import AddDependency, Discover, GatedChange, RemoveDependency, action_of
-from manglecp.store.issues.limits import ID, check_id
-from manglecp.store.issues.tables import IssueTables
-from manglecp.store.issues.transitions import snapshot
+from manglecp.issues.events import AddDependency, Discover, GatedChange, RemoveDependency, action_of
+from manglecp.issues.model import ID, check_id
+from manglecp.issues.tables import IssueTables
+from manglecp.issues.transitions import snapshot
+from manglecp.store import Refused
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady

@@ -8,13 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from manglecp.harness import MutationReady
+from manglecp.issues import Status
+from manglecp.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
+from manglecp.issues.model import BLOCKING, EDGE_TYPES, MOST_EDGES
 from manglecp.store.errors import Invalid, Refused
-from manglecp.store.issues import Status
-from manglecp.store.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
-from manglecp.store.issues.limits import MOST_EDGES
-from manglecp.store.issues.model import BLOCKING, EDGE_TYPES
-from tests.store.conftest import Workbench
-from tests.store.turns import ready, ready_for
+from tests.issues.conftest import Workbench
+from tests.issues.turns import ready, ready_for
 
 
 def refused(code: str) -> pytest.RaisesExc[Refused]:
@@ -347,7 +346,7 @@ class TestEdges:
 
 def test_the_type_of_a_right_is_in_the_signature() -> None:
     """A type checker refuses less than a MutationReady; here is the place that says so."""
-    from manglecp.store.issues import IssueMemory
+    from manglecp.issues import IssueMemory
 
     for name in ("update", "discover", "close", "add_dependency", "remove_dependency"):
         assert getattr(IssueMemory, name).__annotations__["ready"] == MutationReady.__name__

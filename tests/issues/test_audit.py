@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from manglecp.base.hash_chain import GENESIS, Head
+from manglecp.issues.events import Close, Event, read_event, write_event
+from manglecp.issues.integrity import audit
 from manglecp.store.errors import StoreError
-from manglecp.store.issues.audit import audit
-from manglecp.store.issues.events import Close, Event, read_event, write_event
-from tests.store.conftest import Workbench, in_a_file
-from tests.store.test_transitions import close, link
-from tests.store.turns import ready_for
+from tests.issues.conftest import Workbench, in_a_file
+from tests.issues.test_transitions import close, link
+from tests.issues.turns import ready_for
 
 
 @pytest.fixture

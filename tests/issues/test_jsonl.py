@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from manglecp.base.hash_chain import EMPTY
-from manglecp.store.issues import View
-from manglecp.store.issues.audit import audit
-from manglecp.store.issues.events import Add, Close, Event, Update, write_event
-from manglecp.store.issues.jsonl import LONGEST_LINE, BadLog, export_log, import_log
-from tests.store.conftest import Workbench
-from tests.store.test_transitions import close, link, refused, update
-from tests.store.turns import ready_for
+from manglecp.issues import View
+from manglecp.issues.events import Add, Close, Event, Update, write_event
+from manglecp.issues.integrity import LONGEST_LINE, BadLog, audit, export_log, import_log
+from tests.issues.conftest import Workbench
+from tests.issues.test_transitions import close, link, refused, update
+from tests.issues.turns import ready_for
 
 
 @pytest.fixture

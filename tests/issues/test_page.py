@@ -9,7 +9,7 @@ import click
 import pytest
 
 from manglecp.cli.issue import command
-from manglecp.store.issues.model import EDGE_TYPES
+from manglecp.issues.model import EDGE_TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "issue-memory.md").read_text(encoding="utf-8")

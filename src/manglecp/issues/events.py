@@ -16,9 +16,7 @@ import msgspec
 
 from manglecp.base.hash_chain import Head, row_hash
 from manglecp.base.json import canonical
-from manglecp.store.instants import Instant
-from manglecp.store.issues.limits import DEFAULT_PRIORITY
-from manglecp.store.issues.model import Mutation
+from manglecp.issues.model import DEFAULT_PRIORITY, Instant, Mutation
 from manglecp.wire import Fault, decode
 
 __all__ = [

@@ -1,0 +1,34 @@
+from .events import (
+    Add as Add,
+    AddDependency as AddDependency,
+    Close as Close,
+    Discover as Discover,
+    Event as Event,
+    RemoveDependency as RemoveDependency,
+    Update as Update,
+)
+from .integrity import (
+    BadLog as BadLog,
+    audit as audit,
+    export_log as export_log,
+    import_log as import_log,
+)
+from .memory import (
+    Blocked as Blocked,
+    Detail as Detail,
+    IssueMemory as IssueMemory,
+    View as View,
+)
+from .model import (
+    DEFAULT_PRIORITY as DEFAULT_PRIORITY,
+    DEFAULT_TTL as DEFAULT_TTL,
+    EDGE_TYPES as EDGE_TYPES,
+    Issue as Issue,
+    Lease as Lease,
+    Status as Status,
+    system_clock as system_clock,
+)
+from .stored import (
+    StoredIssues as StoredIssues,
+    open_issues as open_issues,
+)

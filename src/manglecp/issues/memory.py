@@ -1,0 +1,336 @@
+"""From a change to a row of the log, and back: the only ways in which the tables change.
+
+To *record* a change is to carry it out and to append the event that says so; to *mutate* is the same for a change that
+needs a right, and takes it. To *replay* an event is to carry out the same change again and to compare: equal events,
+hashes and snapshots included, are the proof that the log means what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, get_args
+
+from manglecp.base.hash_chain import Head
+from manglecp.issues.events import (
+    Add,
+    AddDependency,
+    Change,
+    Claim,
+    Close,
+    Discover,
+    Event,
+    FreeChange,
+    GatedChange,
+    Release,
+    RemoveDependency,
+    Renew,
+    Update,
+    action_of,
+    read_event,
+)
+from manglecp.issues.model import DEFAULT_TTL, Clock, Edge, Instant, Issue, Lease, Mutation, Status, stamp
+from manglecp.issues.rights import Evidence, check_intent, evidence_of, spend
+from manglecp.issues.tables import Folded, IssueStore, IssueTables
+from manglecp.issues.transitions import Step, apply, blockers, found, snapshot
+from manglecp.store import Refused, StoreError, Unusable
+
+__all__ = [
+    "Blocked",
+    "Detail",
+    "IssueMemory",
+    "NewId",
+    "View",
+    "events",
+    "mutate",
+    "record",
+    "replay",
+]
+
+# --- log -----------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from manglecp.harness import MutationReady
+
+
+def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = None) -> Iterator[Event]:
+    """The events in their order. For who relies on them: a row that is none any more is :class:`.Unusable`."""
+    for line in tables.lines(issue=issue, upto=upto):
+        try:
+            event = read_event(line.row)
+        except ValueError:
+            raise Unusable(f"event {line.seq} is damaged; `manglecp issue verify` says how") from None
+        yield event
+
+
+def record(tables: IssueTables, *, at: Instant, actor: str, issue: str, change: FreeChange) -> Event:
+    """Carry out a change that needs no right, and append its event."""
+    event = _carry_out(tables, at, actor, issue, change, None)
+    _append(tables, event)
+    return event
+
+
+def mutate(
+    tables: IssueTables, ready: MutationReady, *, at: Instant, actor: str, issue: str, change: GatedChange
+) -> Event:
+    """Carry out a change that somebody has a right to, append its event with the evidence, and spend the right."""
+    event = _carry_out(tables, at, actor, issue, change, evidence_of(ready))
+    _append(tables, event)
+    # Last, and before the commit: a refusal above leaves the right as it was, and of two threads that hold the same
+    # right the second is refused here and takes everything back. If the commit fails, this process has lost the right
+    # and the evidence is as good as before.
+    spend(ready, change)
+    return event
+
+
+def replay(tables: IssueTables, event: Event) -> list[str]:
+    """Carry out the change of an event and append the event as it is; everything that is wrong with it."""
+    wrong: list[str] = []
+    evidence = None
+    if (known := event.mutation) is not None:
+        evidence = Evidence(known.witness_id, known.call_id, known.intent, known.session_refs, known.trajectory_refs)
+    try:
+        again = _carry_out(tables, event.at, event.actor, event.issue, event.change, evidence)
+    except StoreError as error:
+        wrong.append(str(error))
+    else:
+        wrong += [
+            f"{name} is not what follows from the events before it"
+            for name in ("seq", "prev_hash", "mutation")
+            if getattr(again, name) != getattr(event, name)
+        ]
+    if event.computed_hash() != event.row_hash:
+        wrong.append("row_hash is not the hash of the row")
+    _append(tables, event)
+    return wrong
+
+
+def _carry_out(
+    tables: IssueTables, at: Instant, actor: str, issue: str, change: Change, evidence: Evidence | None
+) -> Event:
+    # Not left to the types of the callers: the change decides whether it needs a right, whichever way it came.
+    if isinstance(change, get_args(GatedChange)):
+        if evidence is None:
+            raise Refused("mutation_missing", f"{action_of(change)} has no mutation that allowed it")
+        check_intent(tables, evidence, issue, change)
+    elif evidence is not None:
+        raise Refused("mutation_other", f"{action_of(change)} needs no mutation and has one")
+    head = tables.head()
+    before = None if evidence is None else snapshot(tables, issue)
+    apply(tables, Step(head.seq + 1, at, actor, issue, change))
+    mutation = None
+    if evidence is not None:
+        after = snapshot(tables, issue)
+        assert after is not None  # what was mutated is there
+        mutation = Mutation(**evidence._asdict(), before=before, after=after)
+    return Event.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
+
+
+def _append(tables: IssueTables, event: Event) -> None:
+    tables.append(event)
+    if event.mutation is not None:
+        tables.put_mutation(event.seq, event.issue, event.mutation)
+
+
+# --- view ----------------------------------------------------------------------------------------------------------
+
+
+class Blocked(NamedTuple):
+    """An issue that cannot be begun. Without blockers it was set aside by hand."""
+
+    issue: Issue
+    blockers: list[tuple[Edge, Issue]]
+
+
+class Detail(NamedTuple):
+    """Everything about one issue."""
+
+    issue: Issue
+    lease: Lease | None
+    depends_on: list[Edge]
+    dependents: list[Edge]
+    blockers: list[tuple[Edge, Issue]]
+    snapshot: str
+    """What an intent may pin, as ``issue://ID@SNAPSHOT``."""
+
+
+class View:
+    """The tables at one moment."""
+
+    def __init__(self, tables: IssueTables, now: Instant) -> None:
+        self._tables = tables
+        self.now = now
+
+    def head(self) -> Head:
+        """The event after which this is so."""
+        return self._tables.head()
+
+    def ready(self) -> Iterable[Issue]:
+        """What a claim would get, in the order in which it would.
+
+        Issues that are open, or whose holder let the lease run out, and that wait for no other issue.
+        """
+        return self._tables.frontier(self.now)
+
+    def blocked(self) -> list[Blocked]:
+        """Issues that are not closed and cannot be begun, with the reasons."""
+        return [
+            Blocked(issue, waiting)
+            for issue in self._tables.issues()
+            if issue.status is not Status.CLOSED
+            and ((waiting := blockers(self._tables, issue.id)) or issue.status is Status.BLOCKED)
+        ]
+
+    def list(self, status: Status | None = None, label: str | None = None, assignee: str | None = None) -> list[Issue]:
+        """In the order in which they were added."""
+        return [
+            issue
+            for issue in self._tables.issues(status)
+            if (label is None or label in issue.labels) and (assignee is None or issue.assignee == assignee)
+        ]
+
+    def show(self, issue: str) -> Detail:
+        """One issue and what surrounds it; a refusal if there is none of this id."""
+        one = found(self._tables, issue)
+        digest = snapshot(self._tables, issue)
+        assert digest is not None  # it was found
+        return Detail(
+            one,
+            self._tables.lease(issue),
+            self._tables.edges_from(issue),
+            self._tables.edges_to(issue),
+            blockers(self._tables, issue),
+            digest,
+        )
+
+    def history(self, issue: str | None = None) -> Iterable[Event]:
+        """The events, of one issue or of all."""
+        if issue is not None:
+            found(self._tables, issue)
+        return events(self._tables, issue=issue)
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from manglecp.harness import MutationReady
+
+
+NewId: TypeAlias = Callable[[], str]
+"""A fresh id; one that is taken is asked for again."""
+
+_ATTEMPTS: Final = 8
+
+
+class IssueMemory:
+    """Issues behind a store, a clock and a source of ids."""
+
+    def __init__(self, store: IssueStore, *, clock: Clock, new_id: NewId) -> None:
+        self._store = store
+        self._clock = clock
+        self._new_id = new_id
+
+    # --- what needs no right ------------------------------------------------------------------------------------------
+
+    def add(self, actor: str, change: Add, issue: str | None = None) -> Issue:
+        """A new issue, under the given id or a fresh one."""
+        with self._store.write_transaction() as tables:
+            issue = self._fresh(tables) if issue is None else issue
+            self._record(tables, actor, issue, change)
+            return found(tables, issue)
+
+    def claim(self, actor: str, issue: str, ttl: int = DEFAULT_TTL) -> Lease:
+        """Become the only one who works on the issue, for ``ttl`` seconds."""
+        with self._store.write_transaction() as tables:
+            self._record(tables, actor, issue, Claim(ttl=ttl))
+            return self._lease(tables, issue)
+
+    def claim_next(self, actor: str, ttl: int = DEFAULT_TTL) -> Lease | None:
+        """Claim the first issue that can be claimed; nothing if there is none."""
+        with self._store.write_transaction() as tables:
+            now = self._now()
+            issue = next(iter(tables.frontier(now)), None)
+            if issue is None:
+                return None
+            record(tables, at=now, actor=actor, issue=issue.id, change=Claim(ttl=ttl))
+            return self._lease(tables, issue.id)
+
+    def renew(self, actor: str, issue: str, fence: int, ttl: int = DEFAULT_TTL) -> Lease:
+        """The lease, from now on for ``ttl`` seconds. Refused if the fence is not the current one."""
+        with self._store.write_transaction() as tables:
+            self._record(tables, actor, issue, Renew(fence=fence, ttl=ttl))
+            return self._lease(tables, issue)
+
+    def release(self, actor: str, issue: str, fence: int) -> Issue:
+        """Give the issue back, for others to claim."""
+        with self._store.write_transaction() as tables:
+            self._record(tables, actor, issue, Release(fence=fence))
+            return found(tables, issue)
+
+    # --- what needs a right -------------------------------------------------------------------------------------------
+
+    def update(self, ready: MutationReady, actor: str, issue: str, change: Update) -> Issue:
+        """The issue as it is then. ``ready`` is spent by it."""
+        return self._mutate(ready, actor, issue, change)
+
+    def discover(self, ready: MutationReady, actor: str, change: Discover, issue: str | None = None) -> Issue:
+        """A new issue, found while working on ``change.parent``."""
+        return self._mutate(ready, actor, issue, change)
+
+    def close(self, ready: MutationReady, actor: str, issue: str, change: Close) -> Issue:
+        """The closed issue. ``ready`` is spent by it."""
+        return self._mutate(ready, actor, issue, change)
+
+    def add_dependency(self, ready: MutationReady, actor: str, issue: str, change: AddDependency) -> Issue:
+        """The issue as it is then. Refused if the edge would close a circle. ``ready`` is spent by it."""
+        return self._mutate(ready, actor, issue, change)
+
+    def remove_dependency(self, ready: MutationReady, actor: str, issue: str, change: RemoveDependency) -> Issue:
+        """The issue as it is then. ``ready`` is spent by it."""
+        return self._mutate(ready, actor, issue, change)
+
+    def _mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
+        with self._store.write_transaction() as tables:
+            issue = self._fresh(tables) if issue is None else issue
+            mutate(tables, ready, at=self._now(), actor=actor, issue=issue, change=change)
+            return found(tables, issue)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def view(self, as_of: int | None = None) -> Iterator[View]:
+        """The memory now, or as it was just after the event of this number."""
+        with self._store.read_transaction() as tables:
+            if as_of is None:
+                yield View(tables, self._now())
+                return
+            if not 1 <= as_of <= tables.head().seq:
+                raise Refused("event_unknown", f"there is no event {as_of}; the last one is {tables.head().seq}")
+            past = Folded()
+            now = ""
+            for event in events(tables, upto=as_of):
+                if wrong := replay(past, event):
+                    raise StoreError(f"event {event.seq} cannot be replayed: {wrong[0]}")
+                now = event.at
+        yield View(past, now)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _record(self, tables: IssueTables, actor: str, issue: str, change: FreeChange) -> Event:
+        return record(tables, at=self._now(), actor=actor, issue=issue, change=change)
+
+    def _now(self) -> Instant:
+        """Read inside the transaction: waiting for the lock makes no lease older than it is."""
+        return stamp(self._clock())
+
+    def _fresh(self, tables: IssueTables) -> str:
+        for _ in range(_ATTEMPTS):
+            issue = self._new_id()
+            if tables.issue(issue) is None:
+                return issue
+        raise Refused("issue_exists", f"{_ATTEMPTS} fresh ids were all taken")
+
+    def _lease(self, tables: IssueTables, issue: str) -> Lease:
+        lease = tables.lease(issue)
+        assert lease is not None  # it was just claimed or renewed
+        return lease

@@ -1,0 +1,110 @@
+"""The schema of a store, and its revision.
+
+Each part of the store (ledger, registry, …) brings its tables as a :class:`Part`; the table ``store_part`` lists the
+parts that a database has. There are no migrations: a database of another revision is refused.
+
+Data definition is written once. ``BIGINT`` and ``TEXT`` mean the same everywhere; these stand for what does not:
+``{blob}`` the type of bytes; ``{strict}`` after the closing parenthesis of a table: values have the type of their
+column; ``{clustered}`` the same, and rows are kept in the order of the primary key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from manglecp.store.database import Dialect, Transaction
+from manglecp.store.errors import Unusable
+
+__all__ = ["REVISION", "ByDialect", "Part", "append_only", "check_revision", "create_parts", "has_parts"]
+
+REVISION: Final = 3
+"""Of the schema. Raise it with every change of a table."""
+
+
+class ByDialect(NamedTuple):
+    """The statements of each database, where they differ."""
+
+    sqlite: Sequence[str]
+    postgresql: Sequence[str]
+
+
+class Part(NamedTuple):
+    """Tables that belong together."""
+
+    name: str
+    statements: Sequence[str | ByDialect]
+
+
+def append_only(table: str, rows: str) -> ByDialect:
+    """Refuse to change or delete rows. A database owner can bypass that, but the hash chain reveals the change."""
+    return ByDialect(
+        sqlite=[
+            f"CREATE TRIGGER {table}_stays BEFORE UPDATE ON {table}"
+            f" BEGIN SELECT RAISE (ABORT, '{rows} are not changed'); END",
+            f"CREATE TRIGGER {table}_is_kept BEFORE DELETE ON {table}"
+            f" BEGIN SELECT RAISE (ABORT, '{rows} are not deleted'); END",
+        ],
+        postgresql=[
+            f"CREATE FUNCTION {table}_stays() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$ BEGIN RAISE EXCEPTION '{rows} are not changed or deleted' USING ERRCODE = '23001'; END $$",
+            f"CREATE TRIGGER {table}_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+            f" FOR EACH STATEMENT EXECUTE FUNCTION {table}_stays()",
+        ],
+    )
+
+
+# Order of texts is that of code points in both: PostgreSQL would otherwise use the collation of the machine.
+_WORDS: Final[dict[Dialect, dict[str, str]]] = {
+    "sqlite": {
+        "BIGINT": "INTEGER",
+        "{blob}": "BLOB",
+        "{strict}": "STRICT",
+        "{clustered}": "STRICT, WITHOUT ROWID",
+    },
+    "postgresql": {"TEXT": 'TEXT COLLATE "C"', "{blob}": "BYTEA", "{strict}": "", "{clustered}": ""},
+}
+_WORD: Final = re.compile(r"\b(?:BIGINT|TEXT)\b|\{\w+\}")
+_PARTS: Final = "CREATE TABLE IF NOT EXISTS store_part (name TEXT PRIMARY KEY, version BIGINT NOT NULL) {strict}"
+
+
+def write(statement: str, dialect: Dialect) -> str:
+    """Return data definition in the dialect of one database."""
+    words = _WORDS[dialect]
+    return _WORD.sub(lambda found: words.get(found[0], found[0]), statement)
+
+
+def has_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> bool:
+    """Return whether the tables of all parts are there; ``store_part`` has to be. Raises :class:`Unusable`."""
+    versions = dict(tx.execute("SELECT name, version FROM store_part").fetchall())
+    for version in versions.values():
+        check_revision(version, name=name)
+    return versions.keys() >= {part.name for part in parts}
+
+
+def create_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> None:
+    """Create the tables that are missing, in a transaction that excludes others which do the same."""
+    tx.execute(write(_PARTS, tx.dialect))
+    for part in parts:
+        if has_parts(tx, [part], name=name):
+            continue
+        for step in part.statements:
+            for statement in [step] if isinstance(step, str) else getattr(step, tx.dialect):
+                tx.execute(write(statement, tx.dialect))
+        tx.execute("INSERT INTO store_part (name, version) VALUES (?, ?)", (part.name, REVISION))
+
+
+def check_revision(found: int, *, name: str) -> None:
+    """Raise :class:`Unusable` for a database that another revision has written."""
+    if found > REVISION:
+        raise Unusable(
+            f"{name} has store revision {found} and this manglecp knows {REVISION}; "
+            "use the newer manglecp that wrote it"
+        )
+    if found < REVISION:
+        raise Unusable(
+            f"{name} was written by an older manglecp (store revision {found}, this one has {REVISION}) and is not "
+            "converted. Export what you need with the manglecp that wrote it (ledger export, issue export), then move "
+            "the file or drop the schema `manglecp` away, and start with a new store."
+        )
