@@ -10,7 +10,7 @@ import pytest
 from manglecp.base.digest import digest
 from manglecp.client.consent import Question, Signer
 from manglecp.client.errors import Refused, ServerError
-from manglecp.invoke.confirmation import verify
+from manglecp.invoke.approval import verify
 from manglecp.wire import WireError
 from manglecp.wire.messages import Authenticated
 from tests.client.scripted import Scripted, done, tools, writes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.invoke.confirmation import LIFETIME_MS, AutoConfirm, Secrets
+from manglecp.invoke.approval import LIFETIME_MS, AutoConfirm, Secrets
 from manglecp.wire import WireError, sign_confirmation
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect, steps

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from manglecp.invoke.housekeeping import Housekeeping, tidy
+from manglecp.invoke.retention import Housekeeping, tidy
 from manglecp.store import Kept, Store, open_store
 
 DAY_MS = 86_400_000

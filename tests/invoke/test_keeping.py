@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from manglecp.intent import Identity
-from manglecp.invoke.confirmation import AutoConfirm
+from manglecp.invoke.approval import AutoConfirm
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.chains import effect

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from manglecp.invoke.approval import AutoConfirm
 from manglecp.invoke.calls import secret_names
-from manglecp.invoke.confirmation import AutoConfirm
 from manglecp.invoke.documents import Documents, Proven
 from manglecp.store import open_store
 from manglecp.wire import WireError

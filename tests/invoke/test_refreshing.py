@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Domain
-from manglecp.invoke import refreshing
-from manglecp.invoke.confirmation import AutoConfirm
-from manglecp.invoke.refreshing import kept_up_to_date
+from manglecp.invoke import fact_refresh
+from manglecp.invoke.approval import AutoConfirm
+from manglecp.invoke.fact_refresh import kept_up_to_date
 from manglecp.pack import GeneratorDescription, Pack
 from manglecp.toolhost import Answer, failure
 from manglecp.toolhost.passes import Generated
@@ -115,7 +115,7 @@ async def test_a_change_is_answered_by_and_named_in_the_proof() -> None:
 async def test_an_answer_about_effects_waits_for_a_look_that_begins_after_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refreshing, "PATIENCE", 10 * PATIENCE)
+    monkeypatch.setattr(fact_refresh, "PATIENCE", 10 * PATIENCE)
     world = World()
 
     def write(_: Any) -> dict[str, Any]:
@@ -159,7 +159,7 @@ async def test_each_gate_asks_policy_by_the_newest_facts() -> None:
 
 
 async def test_an_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refreshing, "PATIENCE", 0.05)
+    monkeypatch.setattr(fact_refresh, "PATIENCE", 0.05)
     world = World()
     async with served(world) as (one, _):
         tool = (await one.tools())["t"]

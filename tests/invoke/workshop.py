@@ -16,7 +16,7 @@ from typing import Any
 
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Domain, Identity
-from manglecp.invoke.confirmation import AutoConfirm, Secrets
+from manglecp.invoke.approval import AutoConfirm, Secrets
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack import Pack

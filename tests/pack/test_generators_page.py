@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.intent import Domain
-from manglecp.invoke.refreshing import PATIENCE
+from manglecp.invoke.fact_refresh import PATIENCE
 from manglecp.toolhost.generator import facts
 from manglecp.toolhost.passes import MOST_BYTES
 from tests.pack.folders import SMALL, write

@@ -1,13 +1,16 @@
 from .announcing import Announced as Announced
-from .confirmation import (
+from .approval import (
     AutoConfirm as AutoConfirm,
     Secrets as Secrets,
 )
-from .deciding import (
+from .decisions import (
     decide as decide,
     doubted_step as doubted_step,
 )
-from .housekeeping import Housekeeping as Housekeeping
+from .fact_refresh import (
+    Troubled as Troubled,
+    kept_up_to_date as kept_up_to_date,
+)
 from .invoker import Invoker as Invoker
 from .local import (
     SECRET_FILE as SECRET_FILE,
@@ -17,13 +20,10 @@ from .local import (
 )
 from .progress import OnProgress as OnProgress
 from .recovery import Worker as Worker
-from .refreshing import (
-    Troubled as Troubled,
-    kept_up_to_date as kept_up_to_date,
-)
 from .results import (
     Answer as Answer,
     decoded as decoded,
 )
+from .retention import Housekeeping as Housekeeping
 from .settings import InvokeSettings as InvokeSettings
 from .trial_run import trial as trial

@@ -15,8 +15,8 @@ import msgspec
 from manglecp.base.digest import digest_text
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.invoke.calls import Call, Outcome, Status
-from manglecp.invoke.claims import Claim
 from manglecp.invoke.large_values import LARGE_TEXT, run_in_thread_if
+from manglecp.invoke.ownership import Claim
 from manglecp.toolhost import Answer, Dispatcher, DispatchError, PlanPermit, Slots
 from manglecp.wire import is_valid
 

@@ -21,12 +21,11 @@ from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
 from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Definition, Identity
-from manglecp.invoke.asking import consent_text
+from manglecp.invoke.approval import AutoConfirm, Consent, Secrets, challenge, consent_text, verify
 from manglecp.invoke.calls import Call, Outcome, secret_names, with_defaults
-from manglecp.invoke.claims import Claims
-from manglecp.invoke.confirmation import AutoConfirm, Consent, Secrets, challenge, verify
 from manglecp.invoke.documents import Documents, Proven
 from manglecp.invoke.journal import Admission, Durable, EndState, Journal, Unrecorded
+from manglecp.invoke.ownership import Claims
 from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.invoke.turns import Resumption
 from manglecp.mangle import instant_text

@@ -32,13 +32,13 @@ from manglecp.invoke.admission import (
     conflict,
 )
 from manglecp.invoke.announcing import Announced, Announcing
-from manglecp.invoke.claims import Claims
-from manglecp.invoke.confirmation import AutoConfirm, Secrets
+from manglecp.invoke.approval import AutoConfirm, Secrets
 from manglecp.invoke.documents import Documents
 from manglecp.invoke.errors import interrupted, left_behind
 from manglecp.invoke.executor import Released
 from manglecp.invoke.invocations import Invocations, Outcome
 from manglecp.invoke.large_values import is_large, run_in_thread_if
+from manglecp.invoke.ownership import Claims
 from manglecp.invoke.progress import OnProgress, RunObserver
 from manglecp.invoke.recovery import Recovery, RemoteRunWatcher
 from manglecp.invoke.results import Answer

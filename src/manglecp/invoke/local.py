@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from manglecp.intent import Domain
-from manglecp.invoke.confirmation import Secrets
-from manglecp.invoke.housekeeping import Housekeeping, tidy
+from manglecp.invoke.approval import Secrets
+from manglecp.invoke.fact_refresh import kept_up_to_date
 from manglecp.invoke.invoker import Invoker
-from manglecp.invoke.refreshing import kept_up_to_date
+from manglecp.invoke.retention import Housekeeping, tidy
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack import Pack, read_pack
 from manglecp.store import Store, StoreError, Unusable, open_store, state_directory

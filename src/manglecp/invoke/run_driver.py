@@ -19,11 +19,11 @@ from manglecp.intent import Domain, secret_values
 from manglecp.invoke.actions import ActionRunner
 from manglecp.invoke.admission import AdmittedRun
 from manglecp.invoke.calls import Outcome
-from manglecp.invoke.claims import Claims
 from manglecp.invoke.errors import Told, gate_refused
 from manglecp.invoke.events import event_rows, events_of
 from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
 from manglecp.invoke.journal import EndState, Journal
+from manglecp.invoke.ownership import Claims
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.results import Answer, Answering, encoded

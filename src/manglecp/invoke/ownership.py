@@ -22,7 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from manglecp.store import Busy, Claimed, Fenced, Run, Store, StoreError
 
-__all__ = ["Claim", "Claims"]
+__all__ = [
+    "Claim",
+    "Claims",
+]
 
 _log = logging.getLogger(__name__)
 

@@ -26,7 +26,10 @@ from manglecp.store import (
 )
 from manglecp.wire import WireError
 
-__all__ = ["decide", "doubted_step"]
+__all__ = [
+    "decide",
+    "doubted_step",
+]
 
 _ABORTED: Final = "aborted"
 

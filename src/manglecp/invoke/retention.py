@@ -14,7 +14,11 @@ from typing import Final, NamedTuple
 
 from manglecp.store import Store, StoreError
 
-__all__ = ["Housekeeping", "Tidied", "tidy"]
+__all__ = [
+    "Housekeeping",
+    "Tidied",
+    "tidy",
+]
 
 PAUSE: Final = 60.0
 """Seconds between one round and the next."""
