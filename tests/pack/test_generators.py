@@ -101,7 +101,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, name: str, about: str) -> 
 @pytest.mark.parametrize(
     ("text", "about"),
     [
-        ('kind = "folder"\ndefault = "/"\n', "params.a.default: a folder is named by whoever runs the pack"),
+        ('kind = "folder"\ndefault = "/"\n', "params.a.default: a folder is named by the operator, not by the pack"),
         ('writable = true\ndefault = "x"\n', "params.a.writable: only a folder can be written"),
         ('kind = "file"\ndefault = "x"\n', "params.a.kind: takes one of text, folder"),
     ],

@@ -65,10 +65,10 @@ class ToolListing:
         self.name: Final = name if isinstance(name, str) and _NAME.fullmatch(name) and not find_invisible(name) else ""
         self.aid: Final = aid if isinstance(aid, str) and _AID.fullmatch(aid) else ""
         if not self.name or not self.aid:
-            self.complain("a listed function has no name and id")
+            self.report("a listed function has no name and id")
 
-    def complain(self, message: str, fix: str | None = None) -> None:
-        """Note a problem with this tool, which is not sound from then on."""
+    def report(self, message: str, fix: str | None = None) -> None:
+        """Report a problem with this tool, which is not sound from then on."""
         self.sound = False
         self._problems.add(self._file, f"{self.name}: {message}" if self.name else message, fix=fix)
 
@@ -77,22 +77,22 @@ class ToolListing:
         return self._tool.get(key)
 
     def description(self) -> str:
-        """The text, empty after a complaint: too long, no text, or with characters that nobody sees."""
+        """The text, empty if it is too long or no text."""
         text = self._tool.get("description")
         if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
-            self.complain(f"its description is no text of at most {_MAX_DESCRIPTION:,} characters")
+            self.report(f"its description is no text of at most {_MAX_DESCRIPTION:,} characters")
             return ""
         if (hidden := find_invisible(text, running=True)) is not None:
-            self.complain(f"its description holds the invisible character {hidden[1]}", "remove it")
+            self.report(f"its description holds the invisible character {hidden[1]}", "remove it")
         return text
 
     def texts(self, value: object, what: str) -> tuple[str, ...]:
-        """The words of a list, none after a complaint. ``what`` names them in it."""
+        """The words of a list, none if they are wrong. ``what`` names them in it."""
         if isinstance(value, list) and all(
             isinstance(item, str) and item and find_invisible(item) is None for item in value
         ):
             return tuple(value)
-        self.complain(f"its {what} are no list of words")
+        self.report(f"its {what} are no list of words")
         return ()
 
     def spawn(self) -> tuple[str, ...]:
@@ -101,23 +101,23 @@ class ToolListing:
         return self.texts(capabilities.get("spawn", []) if isinstance(capabilities, dict) else [], "programs")
 
     def flag(self, key: str, careful: bool) -> bool:
-        """What is not said is the careful thing."""
+        """A flag; ``careful`` if it is absent."""
         value = self._tool.get(key)
         return value if isinstance(value, bool) else careful
 
     def schema(self, key: str) -> dict[str, Any]:
-        """The JSON Schema under this key, empty after a complaint."""
+        """The JSON Schema under this key, empty if it is refused."""
         schema = self._tool.get(key)
         reason = _refused(schema)
         if reason is None:
             assert isinstance(schema, dict)
             return schema
-        self.complain(f"its {key} {reason}")
+        self.report(f"its {key} {reason}")
         return {}
 
 
 def _refused(schema: object) -> str | None:
-    """Why nobody should validate with this schema."""
+    """Return why the schema is refused, or None."""
     if not isinstance(schema, dict):
         return "is no object"
     try:
@@ -141,7 +141,7 @@ def _refused(schema: object) -> str | None:
 
 
 def _refers(schema: object) -> bool:
-    """Hints become schemas that stand for themselves. A property may be called like a keyword, and is no string."""
+    """Return whether the schema has a reference; a property may have the name of a keyword, and is no string."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()
@@ -162,9 +162,9 @@ def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dic
     actions = {}
     for tool in tools_of(document, file, problems):
         if tool.member("external") is not None:
-            tool.complain("an external predicate belongs in externals.py", "move it there")
+            tool.report("an external predicate belongs in externals.py", "move it there")
         if tool.member("generator") is not None:
-            tool.complain("a generator of facts belongs in facts.py", "move it there")
+            tool.report("a generator of facts belongs in facts.py", "move it there")
         description = _action(tool)
         if tool.sound:
             actions[tool.name] = description
@@ -174,7 +174,7 @@ def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dic
 def _action(tool: ToolListing) -> ActionDescription:
     inputs = tool.schema("inputs_schema")
     if inputs and not (inputs.get("type") == "object" and isinstance(inputs.get("properties", {}), dict)):
-        tool.complain("its inputs_schema describes no object")
+        tool.report("its inputs_schema describes no object")
     return ActionDescription(
         name=tool.name,
         aid=tool.aid,
@@ -206,20 +206,20 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
     """By predicate, in the order of their ids."""
     externals: dict[str, ExternalDescription] = {}
     for tool in tools_of(document, file, problems):
-        said = tool.member("external")
-        if not isinstance(said, dict):
-            tool.complain("not an external predicate", "actions belong in actions.py")
+        declared = tool.member("external")
+        if not isinstance(declared, dict):
+            tool.report("not an external predicate", "actions belong in actions.py")
             continue
-        external = _external(tool, said)
+        external = _external(tool, declared)
         if external is not None and external.predicate in externals:
-            tool.complain(f"{external.predicate} is answered already", "rename one of them")
+            tool.report(f"{external.predicate} is answered already", "rename one of them")
         if external is not None and tool.sound:
             externals[external.predicate] = external
     return externals
 
 
-def _external(tool: ToolListing, said: dict[str, Any]) -> ExternalDescription | None:
-    predicate, mode, arguments, seconds = (said.get(key) for key in ("predicate", "mode", "arguments", "seconds"))
+def _external(tool: ToolListing, declared: dict[str, Any]) -> ExternalDescription | None:
+    predicate, mode, arguments, seconds = (declared.get(key) for key in ("predicate", "mode", "arguments", "seconds"))
     if not (
         _is_text(predicate, _PREDICATE)
         and _is_text(mode, _MODE)
@@ -228,14 +228,14 @@ def _external(tool: ToolListing, said: dict[str, Any]) -> ExternalDescription | 
         and len(arguments) == len(str(mode))
         and _is_time(seconds)
     ):
-        tool.complain("its declaration as an external predicate has not the right shape")
+        tool.report("its declaration as an external predicate has not the right shape")
         return None
     return ExternalDescription(
         predicate=str(predicate),
         arity=len(arguments),
         mode=str(mode),
         description=tool.description(),
-        deterministic=said.get("deterministic") is True,
+        deterministic=declared.get("deterministic") is True,
         seconds=float(str(seconds)),
         arguments=tuple(arguments),
         aid=tool.aid,
@@ -256,20 +256,20 @@ def read_generators(
     generators: dict[str, GeneratorDescription] = {}
     taken: dict[str, str] = {}
     for tool in tools_of(document, file, problems):
-        said = tool.member("generator")
-        if not isinstance(said, dict):
-            tool.complain("it gives no facts", "actions belong in actions.py, external predicates in externals.py")
+        declared = tool.member("generator")
+        if not isinstance(declared, dict):
+            tool.report("it gives no facts", "actions belong in actions.py, external predicates in externals.py")
             continue
-        generator = _generator(tool, said)
+        generator = _generator(tool, declared)
         if generator is None:
             continue
         for predicate in generator.predicates:
             if predicate in taken:
-                tool.complain(f"{predicate} is given by {taken[predicate]} already", "let one of them give it")
+                tool.report(f"{predicate} is given by {taken[predicate]} already", "let one of them give it")
             taken[predicate] = generator.name
         for name in generator.settings:
             if name not in params:
-                tool.complain(f"it takes {name}, and the pack has no param of that name", _fix(name, params))
+                tool.report(f"it takes {name}, and the pack has no param of that name", _fix(name, params))
         if tool.sound:
             generators[generator.name] = generator
     if not generators and problems.sound(file):
@@ -282,28 +282,28 @@ def _fix(name: str, params: Collection[str]) -> str:
     return hint if hint.startswith("did") else f"add [params.{name}] to pack.toml"
 
 
-def _generator(tool: ToolListing, said: dict[str, Any]) -> GeneratorDescription | None:
-    predicates: Any = said.get("predicates")
-    settings: Any = said.get("settings")
+def _generator(tool: ToolListing, declared: dict[str, Any]) -> GeneratorDescription | None:
+    predicates: Any = declared.get("predicates")
+    settings: Any = declared.get("settings")
     if not (
         _are_words(predicates, _DOTTED_PREDICATE)
         and predicates
         and _are_words(settings, _SETTING)
-        and _is_time(said.get("every"))
-        and _is_time(said.get("seconds"))
+        and _is_time(declared.get("every"))
+        and _is_time(declared.get("seconds"))
     ):
-        tool.complain("its declaration as a generator of facts has not the right shape")
+        tool.report("its declaration as a generator of facts has not the right shape")
         return None
     return GeneratorDescription(
         name=tool.name,
         aid=tool.aid,
         predicates=tuple(predicates),
         description=tool.description(),
-        every=float(said["every"]),
-        seconds=float(said["seconds"]),
-        changes=said.get("changes") is True,
+        every=float(declared["every"]),
+        seconds=float(declared["seconds"]),
+        changes=declared.get("changes") is True,
         settings=tuple(settings),
-        cache=said.get("cache") is True,
+        cache=declared.get("cache") is True,
         spawn=tool.spawn(),
     )
 

@@ -131,7 +131,7 @@ class Folder:
     def digest(self, pack: str, governance: str, params: Mapping[str, str]) -> str:
         """SHA-256 over all names and contents; the rest of the files is read for it now.
 
-        Counted too is what no file need say: the name of the pack, the digest of its policies, and its params.
+        The name of the pack, the digest of its policies and its params count too.
         """
         parts = [_FORMAT, b"pack", pack.encode(), b"governance", governance.encode()]
         for name in self._all:
@@ -153,7 +153,7 @@ class Folder:
 
     def _chunks(self, name: str, most: int) -> Iterator[bytes]:
         """The bytes of a regular file. It is opened so that neither a pipe nor a link put there meanwhile matters."""
-        if self._left < 0:  # that was told of the file that was too much
+        if self._left < 0:  # reported with the file that was too much
             self._lost.add(name)
             return
         try:

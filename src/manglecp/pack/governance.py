@@ -26,7 +26,7 @@ _SHOWN: Final = {
     "observability": "the mode of observability",
     "risk-tiers": "a control profile for its risk tier",
 }
-"""What every turn of a server shows, by the document that says it."""
+"""What every turn of a server shows, by the document that demands it."""
 
 
 def governance_of(documents: Mapping[str, str], pin: str | None, problems: Problems) -> PolicyPackage:
@@ -38,7 +38,7 @@ def governance_of(documents: Mapping[str, str], pin: str | None, problems: Probl
     if package is None:
         return default_governance()
     if not problems.sound(FILE):
-        return package  # it may be pinned, for all that can be said
+        return package  # the pin could not be read
     if documents and pin is None:
         message = f"{FOLDER}/ is not pinned"
         problems.add(FILE, message, fix=f'add [governance] with digest = "{package.digest}"')

@@ -1,8 +1,7 @@
-"""Asking a host what a Python file of the pack offers. Nothing of the file runs in this process.
+"""The listing of a Python file of a pack, made by a host process. Nothing of the file runs in this process.
 
-The host is locked in as strictly as can be before it runs the file. It has a deadline, may say only so much, leads a
-process group of its own, and is gone with all of it when the question is answered. What it says is the file's word
-about itself: :mod:`.listed` takes only what has the right shape.
+The host is sandboxed as strictly as possible before it runs the file. It has a deadline, a limit on its output and a
+process group of its own, which is killed afterwards. The listing is not trusted: :mod:`.descriptions` checks it.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 _LINE: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")
 _LONGEST: Final = 300
 _CONFINED: Final = 6
-"""Exit status of a host that cannot be locked in."""
+"""Exit status of a host that cannot be sandboxed."""
 
 
 def list_tools(
     root: Path, file: str, sha256: str, problems: Problems, *, degrade: bool = False, seconds: float = SECONDS
 ) -> dict[str, Any] | None:
-    """The listing of a file; None, and a problem, if there is none."""
+    """Return the listing of a file, or None and report a problem."""
     argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", file]
     argv += ["--sandbox", "strict", "--sha256", sha256, "--parent", str(os.getpid())]
     if degrade:
@@ -66,7 +65,7 @@ def list_tools(
 
 
 def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, int | None]:
-    """What the process says, and how it ended by itself; None if it did not. Its group is gone afterwards."""
+    """Return the output and the exit status, None if it did not exit in time. Kills the process group."""
     assert process.stdout is not None
     output = bytearray()
     ended = False
@@ -89,7 +88,7 @@ def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, i
 
 @contextlib.contextmanager
 def _pidfd(process: subprocess.Popen[bytes]) -> Iterator[int]:
-    """A descriptor that tells of the end of a process."""
+    """Open a descriptor that becomes readable when the process exits."""
     descriptor = os.pidfd_open(process.pid)
     try:
         yield descriptor
@@ -98,7 +97,7 @@ def _pidfd(process: subprocess.Popen[bytes]) -> Iterator[int]:
 
 
 def _take(descriptor: int, output: bytearray) -> bool:
-    """Take what is there; whether more may come."""
+    """Read what is available; return whether more may come."""
     while len(output) <= MOST_OUTPUT:
         try:
             data = os.read(descriptor, _CHUNK)
@@ -121,8 +120,8 @@ def _read(file: str, output: bytes, code: int, sha256: str, problems: Problems) 
         return None
     if code == 0 and document.get("ok") is True and document.get("plugin_sha256") == sha256:
         return document
-    said = document.get("error")
-    message = _plain(said, file) if isinstance(said, str) else "its host did not describe it"
+    reported = document.get("error")
+    message = _plain(reported, file) if isinstance(reported, str) else "its host did not describe it"
     line = _LINE.search(message)
     fix = "repair the sandbox of this machine, or allow degraded ones" if code == _CONFINED else None
     problems.add(file, message[:_LONGEST], line=int(line[1][:9]) if line else None, fix=fix)
@@ -130,6 +129,6 @@ def _read(file: str, output: bytes, code: int, sha256: str, problems: Problems) 
 
 
 def _plain(text: str, file: str) -> str:
-    """What a host says about a file, without the words around it and without what would speak to a terminal."""
-    said = text[: 2 * _LONGEST].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
-    return "".join(character if character.isprintable() else " " for character in said)
+    """Return the error of a host without its prefix and without control characters."""
+    error = text[: 2 * _LONGEST].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
+    return "".join(character if character.isprintable() else " " for character in error)

@@ -1,8 +1,8 @@
 """A folder to a pack: everything that is in it, or everything that is wrong with it.
 
-Rules are taken as text, with the trust that their folder gives; they are parsed here only if the pack is refused
-anyway, so that whoever repairs it sees all of it. Fact files are named, and read when the declarations are known.
-Python files are described by hosts (:mod:`.asking`).
+Rules are taken as text, with the trust level of their folder; they are parsed here only if the pack is refused anyway,
+so that its author sees all errors. Fact files are listed, and read when the declarations are known. Python files are
+described by hosts (:mod:`.host_listing`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from manglecp.pack.settings import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillText:
-    """A skill with its whole text, as clients may be told it."""
+    """A skill with its whole text."""
 
     skill_id: str
     name: str
@@ -94,7 +94,7 @@ class Pack:
     fact_files: tuple[str, ...] = ()
     """Absolute paths of base facts, in the order of their names."""
     fact_digests: Mapping[str, str] = field(default_factory=dict)
-    """By path, the SHA-256 of what the digest covers: whoever reads the facts later refuses anything else."""
+    """By path, the SHA-256 of the bytes that the digest covers; the fact reader refuses any others."""
     skills: Mapping[str, SkillText] = field(default_factory=dict)
     actions: Mapping[str, ActionDescription] = field(default_factory=dict)
     """By the name of their function."""

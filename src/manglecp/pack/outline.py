@@ -1,7 +1,6 @@
 """What is known of a pack before it is loaded: its settings, and the part of its manifest that follows from them alone.
 
-Nothing here needs the engine, so that whoever starts a server hears from it at once. The manifest of a loaded pack has
-the same beginning.
+Needs no engine, so that a server can send its first manifest at once. The manifest of a loaded pack begins alike.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LARGEST: Final = 65_536
 
 
 def read_outline(folder: Path) -> Settings:
-    """What ``pack.toml`` says; a PackError if it cannot be read."""
+    """Return the settings of a pack. Raises :class:`PackError`."""
     problems = Problems()
     if not folder.is_dir():
         raise PackError.at("", f"there is no folder {str(folder)[:300]!r}")
@@ -49,7 +48,7 @@ def read_outline(folder: Path) -> Settings:
 def outline_manifest(
     settings: Settings, status: Status, endpoints: Endpoints | None, auth: AuthDescription
 ) -> Manifest:
-    """Name, intents and limits."""
+    """Return a manifest of name, intents and limits."""
     limits = settings.limits
     return Manifest(
         payload=ManifestPayload(

@@ -82,7 +82,7 @@ def measure(text: str) -> Measures:
 
 
 def write_scaffold(folder: Path) -> tuple[str, ...]:
-    """Write a new pack; the names of its files. :class:`PackError` if there is something of that name already."""
+    """Write a new pack and return the names of its files. Raises :class:`PackError` if the folder exists."""
     target = folder.absolute()
     name = target.name
     if not is_name(name):
@@ -99,7 +99,7 @@ def write_scaffold(folder: Path) -> tuple[str, ...]:
             path = draft / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace("{name}", name), encoding="utf-8")
-        target.mkdir()  # only one of two who begin at once gets past this
+        target.mkdir()  # only one of two concurrent calls gets past this
         os.replace(draft, target)  # noqa: PTH105  # of an empty folder, at once
     except FileExistsError:
         raise PackError.at("", f"{str(folder)[:300]!r} exists already", fix="choose another name") from None

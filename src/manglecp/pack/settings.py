@@ -22,12 +22,12 @@ from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
 ParamKind = Literal["text", "folder"]
 Profile = Literal["none", "standard", "spawn", "strict"]
-"""How the hosts of a pack are locked in."""
+"""How the hosts of a pack are sandboxed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainSettings:
-    """What the manifest says the pack is for; clients choose servers by it."""
+    """The purpose of the pack in the manifest; clients choose servers by it."""
 
     id: str
     description: str = ""
@@ -37,7 +37,7 @@ class DomainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentSettings:
-    """An intent that the manifest lists, and the facts it wants to be told."""
+    """An intent in the manifest, and the facts that it takes."""
 
     name: str
     description: str
@@ -64,7 +64,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosure:
-    """Least scores of the levels, and who counts tokens (EVAL-37)."""
+    """Least scores of the levels, and the token counter (EVAL-37)."""
 
     full: int = 70
     condensed: int = 40
@@ -76,7 +76,7 @@ class Disclosure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """How long invocations may take, how long tools are kept for them, and how much a client is told afterwards."""
+    """Limits of invocations: their duration, the retention of offers, the size of reports to clients."""
 
     max_execution_ms: int = 600_000
     """Of a whole run; what evaluation may take is another matter (OPEN-71)."""
@@ -90,7 +90,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
-    """What the manifest says about credentials."""
+    """Credentials, in the manifest."""
 
     required: bool = False
     schemes: tuple[str, ...] = ()
@@ -99,13 +99,13 @@ class AuthSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A setting that whoever runs the pack gives as ``--set NAME=VALUE``; rules see it as ``setting(Name, Value)``."""
+    """A setting that the operator gives as ``--set NAME=VALUE``; rules see it as ``setting(Name, Value)``."""
 
     name: str
     description: str = ""
     default: str | None = None
     kind: ParamKind = "text"
-    """A folder is open to the hosts of the pack, so that only whoever runs it can name one."""
+    """A folder is open to the hosts of the pack, so that only the operator can name one."""
     writable: bool = False
     """May actions write in the folder?"""
 
@@ -117,7 +117,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What ``pack.toml`` says, with a default for all of it."""
+    """The content of ``pack.toml``, with a default for all of it."""
 
     name: str
     version: str = "0.1.0"
@@ -157,7 +157,7 @@ _N = TypeVar("_N", Limits, Invocation)
 
 
 def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
-    """What the text of ``pack.toml`` says; nothing, if there is no such file."""
+    """Return the settings in the text of ``pack.toml``, which is empty if there is no such file."""
     whole = read_toml(FILE, text, problems)
     pack = whole.section("pack")
     name = pack.text("name", default_name(folder_name), pattern=_NAME, takes=_A_NAME)
@@ -189,7 +189,7 @@ def is_name(text: str) -> bool:
 
 
 def default_name(folder_name: str) -> str:
-    """A folder may be called anything; a pack may not."""
+    """Return a valid pack name made from the name of its folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", folder_name).strip("-._")[:64] or "pack"
 
 
@@ -346,7 +346,9 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
         if writable and kind != "folder":
             param.report("writable", "only a folder can be written", 'add kind = "folder"')
         if kind == "folder" and default:
-            param.report("default", "a folder is named by whoever runs the pack", 'write default = "", or nothing')
+            param.report(
+                "default", "a folder is named by the operator, not by the pack", 'write default = "", or nothing'
+            )
         if required is True and default is not None:
             param.report("required", "what has a default is not required", "remove one of them")
         elif required is False and default is None:
@@ -356,21 +358,19 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
 
 
 def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:
-    """What the pack wishes for. Whoever runs it decides, for a lock that the locked one opens is none."""
+    """Return the profile that the pack wants. The operator decides: a sandboxed program must not choose its sandbox."""
     profile = sandbox.choice("profile", "strict", ("none", "standard", "spawn", "strict"))
     if profile != "strict":
-        message = (
-            f"sandbox.profile: {profile} is weaker than strict, and holds only where whoever runs the pack allows it"
-        )
+        message = f"sandbox.profile: {profile} is weaker than strict, and holds only where the operator allows it"
         problems.warn(FILE, message, fix="leave it out, if the pack does without")
     sandbox.finish()
     return cast("Profile", profile)
 
 
 def _structured_facts(extensions: TomlTable) -> bool:
-    said = extensions.flag("structured_facts", False)
+    allowed = extensions.flag("structured_facts", False)
     extensions.finish()
-    return said
+    return allowed
 
 
 def _governance_digest(governance: TomlTable) -> str | None:

@@ -76,25 +76,25 @@ class _Reading:
     def skill(self) -> SkillText | None:
         skill_id = self._file.rpartition("/")[2].removesuffix(".md")
         if not _ID.fullmatch(skill_id):
-            self._complain(None, "the name of the file is no skill id: letters, digits, '.', '_' and '-'")
+            self._report(None, "the name of the file is no skill id: letters, digits, '.', '_' and '-'")
         end = self._fences()
         if end is None:
             return None
         values, resources = self._front(end)
         for key in ("name", "description"):
             if key not in values:
-                self._complain(1, f"{key} is missing", f"add the line {key}: …")
+                self._report(1, f"{key} is missing", f"add the line {key}: …")
         content_type = values.get("content_type", "text/markdown")
         if not _MIME.fullmatch(content_type):
-            self._complain(None, "content_type is no MIME type")
+            self._report(None, "content_type is no MIME type")
         body = "\n".join(self._lines[end + 1 :]).strip("\n")
         if not body.strip():
-            self._complain(end + 1, "there is no text behind the front matter")
+            self._report(end + 1, "there is no text behind the front matter")
         if (hidden := find_invisible(body, running=True)) is not None:
             skipped = next(number for number, line in enumerate(self._lines[end + 1 :]) if line)
             line = end + 2 + skipped + body.count("\n", 0, hidden[0])
             column = hidden[0] - body.rfind("\n", 0, hidden[0])
-            self._complain(line, f"the text holds the invisible character {hidden[1]}", "remove it", column)
+            self._report(line, f"the text holds the invisible character {hidden[1]}", "remove it", column)
         if not self._sound:
             return None
         return SkillText(
@@ -109,12 +109,12 @@ class _Reading:
     def _fences(self) -> int | None:
         """Where the front matter ends, as an index of the lines."""
         if self._lines[0].rstrip() != _FENCE:
-            self._complain(1, "a skill begins with front matter", "begin with ---, name: …, description: …, ---")
+            self._report(1, "a skill begins with front matter", "begin with ---, name: …, description: …, ---")
             return None
         for index in range(1, len(self._lines)):
             if self._lines[index].rstrip() == _FENCE:
                 return index
-        self._complain(1, "the front matter does not end", "end it with a line ---")
+        self._report(1, "the front matter does not end", "end it with a line ---")
         return None
 
     def _front(self, end: int) -> tuple[dict[str, str], list[dict[str, str]]]:
@@ -131,17 +131,17 @@ class _Reading:
                 continue
             key, value = found
             if key in values:
-                self._complain(number, f"{key} is given twice", "remove one of them")
+                self._report(number, f"{key} is given twice", "remove one of them")
             values[key] = value
             if inside and value:
-                self._complain(number, "resources is a list", "write each in lines of its own: - uri: …")
+                self._report(number, "resources is a list", "write each in lines of its own: - uri: …")
         if "resources" in values and not resources:
-            self._complain(None, "resources is empty", "remove it")
+            self._report(None, "resources is empty", "remove it")
         for resource in resources:
             if "uri" not in resource:
-                self._complain(None, "a resource has no uri")
+                self._report(None, "a resource has no uri")
         if len(resources) > _MOST_RESOURCES:
-            self._complain(None, f"more than {_MOST_RESOURCES} resources")
+            self._report(None, f"more than {_MOST_RESOURCES} resources")
         return values, resources
 
     def _entries(self, end: int) -> Iterator[tuple[int, str]]:
@@ -159,30 +159,30 @@ class _Reading:
         if found is None:
             return
         if not resources:
-            self._complain(number, "an entry of resources begins with '- '")
+            self._report(number, "an entry of resources begins with '- '")
         elif found[0] in resources[-1]:
-            self._complain(number, f"{found[0]} is given twice", "begin the next resource with '- '")
+            self._report(number, f"{found[0]} is given twice", "begin the next resource with '- '")
         elif not found[1]:
-            self._complain(number, f"{found[0]} is empty")
+            self._report(number, f"{found[0]} is empty")
         else:
             resources[-1][found[0]] = found[1]
 
     def _entry(self, number: int, line: str, known: Collection[str]) -> tuple[str, str] | None:
         entry = _ENTRY.fullmatch(line)
         if entry is None:
-            self._complain(number, "not a line of front matter", "write key: value, in one line")
+            self._report(number, "not a line of front matter", "write key: value, in one line")
             return None
         key, written = entry[1], (entry[2] or "").strip()
         if key not in known:
-            self._complain(number, f"unknown key {replace_invisible(key[:80])}", did_you_mean(key, known))
+            self._report(number, f"unknown key {replace_invisible(key[:80])}", did_you_mean(key, known))
             return None
         if not written and key != "resources":
-            self._complain(number, f"{key} is empty")
+            self._report(number, f"{key} is empty")
         value = self._value(number, key, written)
         if len(value) > _LONGEST:
-            self._complain(number, f"{key} has more than {_LONGEST:,} characters")
+            self._report(number, f"{key} has more than {_LONGEST:,} characters")
         if (hidden := find_invisible(value, running=key == "description")) is not None:
-            self._complain(number, f"{key} holds the invisible character {hidden[1]}", "remove it")
+            self._report(number, f"{key} holds the invisible character {hidden[1]}", "remove it")
         return key, value
 
     def _value(self, number: int, key: str, written: str) -> str:
@@ -191,19 +191,19 @@ class _Reading:
             try:
                 return msgspec.json.decode(written, type=str)
             except (ValueError, msgspec.DecodeError):
-                self._complain(number, f"{key} is not quoted properly", 'write "…" in one line, with \\" for a quote')
+                self._report(number, f"{key} is not quoted properly", 'write "…" in one line, with \\" for a quote')
                 return ""
         if written[:1] == "'":
             inner = written[1:-1]
             if len(written) < 2 or written[-1] != "'" or "'" in inner.replace("''", ""):
-                self._complain(number, f"{key} is not quoted properly", "write '…' in one line, with '' for a quote")
+                self._report(number, f"{key} is not quoted properly", "write '…' in one line, with '' for a quote")
             return inner.replace("''", "'")
         if written.startswith(_SPECIAL) or _CUTS.search(written):
-            self._complain(number, f"{key} means something else in YAML", 'put it in quotes: "…"')
+            self._report(number, f"{key} means something else in YAML", 'put it in quotes: "…"')
         elif (kind := _other_kind(written)) is not None:
-            self._complain(number, f"{key} is {kind} in YAML, not text", f'put it in quotes: "{written}"')
+            self._report(number, f"{key} is {kind} in YAML, not text", f'put it in quotes: "{written}"')
         return written
 
-    def _complain(self, line: int | None, message: str, fix: str | None = None, column: int | None = None) -> None:
+    def _report(self, line: int | None, message: str, fix: str | None = None, column: int | None = None) -> None:
         self._sound = False
         self._problems.add(self._file, message, line=line, column=column, fix=fix)

@@ -30,32 +30,34 @@ _MANY_DOTS: Final = re.compile(
 _KINDS: Final = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table"}
 _DEFAULT = TypeVar("_DEFAULT")
 LONGEST: Final = 2_000
-"""Characters of a text, unless something else is said."""
+"""Default limit of characters of a text."""
 
 
 def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
-    """The whole document; an empty one, and a problem, if it is none."""
+    """Return the document; an empty one, and a problem, if the text is not TOML."""
     if has_too_many_parts(text):
         problems.add(file, "a key has too many parts")
         return TomlTable(file, {}, (), KeyPositions(file, ""), problems)
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for a number with very many digits
-        said = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a value is too large or too deeply nested"
-        place = _PLACE.search(said)
+        reason = (
+            str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a value is too large or too deeply nested"
+        )
+        place = _PLACE.search(reason)
         line, column = (int(place[1]), int(place[2])) if place else (None, None)
-        problems.add(file, f"not TOML: {_PLACE.sub('', said)[:200]}", line=line, column=column)
+        problems.add(file, f"not TOML: {_PLACE.sub('', reason)[:200]}", line=line, column=column)
         return TomlTable(file, {}, (), KeyPositions(file, ""), problems)
     return TomlTable(file, document, (), KeyPositions(file, text.replace("\r\n", "\n")), problems)
 
 
 def has_too_many_parts(text: str) -> bool:
-    """Whether a key may have so many: the time that the reader takes grows with the cube of them."""
+    """Return whether a key may have very many parts: the parser takes time cubic in them."""
     return _MANY_DOTS.search(text) is not None
 
 
 class TomlTable:
-    """One table. Each method takes a key that is known, and gives its value or the default."""
+    """One table. Each method takes a known key, and returns its value or the default."""
 
     def __init__(
         self, file: str, table: dict[str, Any], path: KeyPath, positions: KeyPositions, problems: Problems
@@ -79,7 +81,7 @@ class TomlTable:
         return self._positions.of(self._path)[0]
 
     def report(self, key: str | None, message: str, fix: str | None = None) -> None:
-        """Note a problem at this key, or at the table as a whole."""
+        """Report a problem at this key, or at the table as a whole."""
         path = self._path if key is None else (*self._path, key)
         line, column = self._positions.of(path)
         self._problems.add(self._file, f"{_shown(path)}: {message}", line=line, column=column, fix=fix)
@@ -112,7 +114,7 @@ class TomlTable:
         return default
 
     def choice(self, key: str, default: _DEFAULT, known: Collection[str]) -> str | _DEFAULT:
-        """One of the known words; the default after a complaint."""
+        """One of the known words; the default if it is wrong."""
         value = self._typed(key, str)
         if value is None:
             return default
@@ -122,12 +124,12 @@ class TomlTable:
         return str(value)
 
     def flag(self, key: str, default: _DEFAULT) -> bool | _DEFAULT:
-        """True or false; the default after a complaint."""
+        """True or false; the default if it is wrong."""
         value = self._typed(key, bool)
         return default if value is None else bool(value)
 
     def number(self, key: str, default: int, least: int, most: int) -> int:
-        """A whole number within these bounds; the default after a complaint."""
+        """A whole number within these bounds; the default if it is wrong."""
         value = self._typed(key, int)
         if value is None:
             return default
@@ -164,7 +166,7 @@ class TomlTable:
         return found
 
     def finish(self, of_tables: Mapping[str, str] | None = None) -> None:
-        """Complain about what nobody asked for; ``of_tables`` are keys that belong into a table of this one."""
+        """Report the keys that were not requested; ``of_tables`` maps keys to the table that they belong to."""
         for key in self._table:
             if key not in self._known:
                 table = (of_tables or {}).get(key)
@@ -241,7 +243,7 @@ class KeyPositions:
             brackets = 2 if text.startswith("[[", at) else 1 if text[at] == "[" else 0
             key, at = _key(text, at + brackets)
             if not key:
-                return  # no statement begins like this: say less rather than something wrong
+                return  # no statement begins like this: rather no position than a wrong one
             if brackets:
                 table = self._table(key, array=brackets == 2)
                 self._note(table, start)

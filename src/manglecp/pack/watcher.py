@@ -1,12 +1,12 @@
-"""A pack that is being worked on: whoever watches it always has a version that works.
+"""A pack that is being edited: the watcher always has a version that works.
 
-An edit is noticed by a fingerprint of names, sizes and times, which is cheap enough to be looked at several times a
-second. It is taken before the pack is read: what changes while it is read is another edit, and noticed next time. A
-broken edit leaves the old version in its place and says what is wrong; a good one takes its place.
+An edit is detected by a fingerprint of names, sizes and times, which is cheap enough for several polls a second. It is
+taken before the pack is read: a change during the read is another edit, found by the next poll. A broken edit leaves
+the old version in place and its diagnostics beside it.
 
-Whoever saves may write several files, and many editors put a file away before they write it anew. A folder in between
-can be a pack that nobody meant. So whoever looks again and again may ask for an edit that has come to rest: one that
-looks the same several times, and more times where a file is gone.
+One save may write several files, and many editors remove a file before they write it anew, so that a folder in between
+can be another pack. A watcher can therefore wait until an edit is stable: until several polls find the same
+fingerprint, and more polls where a file is missing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class FolderWatcher(Generic[T]):
 
 
 def _fingerprint(folder: Path) -> Fingerprint:
-    """What is in a folder as far as one can tell without reading it. What cannot be looked at is not in it."""
+    """Return the fingerprint of a folder, without what cannot be accessed."""
     return frozenset(_entries(os.fspath(folder)))
 
 
@@ -118,7 +118,7 @@ def _entries(root: str) -> Iterator[tuple[str, int, int, int, int]]:
             except OSError:
                 continue
             count += 1
-            if count > MOST_FILES:  # no pack, and whoever reads it says so
+            if count > MOST_FILES:  # no pack, which the loader reports
                 return
             if stat.S_ISDIR(found.st_mode):
                 if depth < DEEPEST:

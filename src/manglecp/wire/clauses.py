@@ -4,7 +4,7 @@
      "body": [{"predicate": "service_owner", "args": [{"type": "variable", "name": "Service"}, {"type": "wildcard"}]}]}
 
 The format has positive atoms over strings, numbers, variables, wildcards, lists and maps with string keys. What else
-the language has (negation, time, functions, comparisons) cannot be said, and writing such a clause is a fault. A
+the language has (negation, time, functions, comparisons) cannot be expressed, and writing such a clause is a fault. A
 ``value`` that plain JSON would blur is wrapped as everywhere on the wire: names, bytes, large numbers.
 
 From a client only a clause without a body is taken, and only as the fact it states: rules are never accepted.
@@ -39,7 +39,7 @@ _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
 _WILDCARD: Final = Variable("_")
 _BESIDE: Final = ("t", "source", "category")
-"""What an ordinary fact says beside its predicate and arguments."""
+"""Members of an ordinary fact beside its predicate and arguments."""
 
 
 class _Term(Part, frozen=True, kw_only=True, tag_field="type"):
@@ -91,7 +91,7 @@ class StructuredClause(Part, frozen=True, kw_only=True):
 
 
 def read_clause(data: JSON) -> Clause:
-    """The clause that ``data`` says, or a :class:`Fault`. Whether a program would accept it is not looked at."""
+    """Return the clause. Raises :class:`Fault`. Whether a program would accept it is not checked."""
     clause = _converted(data)
     head = _atom(clause.head, "head")
     body = [_atom(atom, "body", place) for place, atom in enumerate(clause.body)]
@@ -103,14 +103,14 @@ class AsClause(dict[str, Any]):
 
 
 class RefusedClause(NamedTuple):
-    """Stands among the facts of a request for a clause that states none, until all that is wrong is told at once."""
+    """A clause that states no fact, kept among the facts of a request until all violations are reported."""
 
     predicate: str
     fault: Fault
 
 
 def fact_object(data: JSON) -> AsClause:
-    """The ordinary fact object that says the same as a clause without a body; time and source stay beside it."""
+    """Return the ordinary fact object of a clause without a body; time and source stay beside it."""
     clause = _converted(data)
     beside = data if type(data) is dict else {}
     for member in ("pred", "args", "named_args"):
@@ -119,7 +119,7 @@ def fact_object(data: JSON) -> AsClause:
     if clause.body:
         raise Fault("rules are not accepted from clients", "leave the body out").inside("body")
     stated = AsClause(pred=clause.head.predicate, args=[])
-    if _PREDICATE.fullmatch(clause.head.predicate) is None:  # whoever knows the predicates says what is wrong with it
+    if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the profile reports unknown predicates
         return stated
     for place, arg in enumerate(_atom(clause.head, "head").args):
         try:
@@ -205,7 +205,7 @@ def _constant(data: JSON, kinds: tuple[type, ...], wanted: str) -> Value:
 
 
 def _value(term: Term) -> Value:
-    """What a term without variables says."""
+    """Return the value of a term without variables."""
     if isinstance(term, Variable):
         raise Fault("a fact states particular values, not variables", "give the value")
     if not isinstance(term, Apply):
@@ -227,7 +227,7 @@ def _too_deep() -> Fault:
 
 
 def write_clause(clause: Clause) -> dict[str, Any]:
-    """What :func:`read_clause` reads back as the same clause, or a :class:`Fault` if the format cannot say it."""
+    """Return the JSON of a clause. Raises :class:`Fault` if the format cannot express it."""
     if clause.annotation is not None or clause.transforms:
         raise Fault("a structured clause has neither times nor transforms")
     body = []

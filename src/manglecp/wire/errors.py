@@ -1,7 +1,7 @@
-"""The error registry: everything that a client can be told (seed 004).
+"""The error registry: every error of the protocol (seed 004).
 
-One place knows each code, its HTTP status, whether the client can do something about it, and what ``details`` holds;
-one exception carries an error from where it is found to where it is sent. Custom codes begin with ``x-`` (ERR-33).
+Each code has its HTTP status, whether the client can recover from it, and the members of its ``details``; one exception
+carries an error from where it is found to where it is sent. Custom codes begin with ``x-`` (ERR-33).
 Nothing that a client sent is repeated at length: an error is never much larger than a small message.
 """
 
@@ -208,7 +208,7 @@ def refused_facts(violations: Sequence[Violation], missing: Sequence[str] = ()) 
 
 
 def too_many_facts(actual: int, limit: int) -> WireError:
-    """Exactly as many as the limit says are fine (OPEN-73)."""
+    """Return the error for more facts than the limit; exactly that many are accepted (OPEN-73)."""
     message = f"The request has {actual:,} facts, and the limit is {limit:,}"
     return WireError("too_many_facts", message, {"limit": limit, "actual": actual})
 

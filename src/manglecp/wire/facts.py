@@ -34,7 +34,7 @@ from manglecp.wire.strict_json import JSON, Fault
 from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
 
 WILDCARD: Final = Name("/_")
-"""What null is, where any value may be meant."""
+"""The value of null where it stands for any value."""
 UNBOUNDED: Final = "_"
 NOW: Final = "now"
 _ENDS: Final = ("at", "start", "end")
@@ -43,7 +43,7 @@ _ENDS: Final = ("at", "start", "end")
 def read_fact(
     data: JSON, schemas: Schemas, *, now: int | None = None, wildcards: bool = False, check: bool = True
 ) -> Fact:
-    """The fact that ``data`` states, checked against the declared bounds unless ``check`` says no.
+    """Return the fact, checked against the declared bounds if ``check``. Raises :class:`Fault`.
 
     ``now`` is what that word means, if it may be used. ``wildcards`` lets null stand for any value of an argument.
     """
@@ -73,7 +73,7 @@ def read_fact(
 
 
 def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict[str, Any]:
-    """What :func:`read_fact` reads back as the same fact."""
+    """Return the fact object that :func:`read_fact` reads back as the same fact."""
     schema = schemas.find(fact.predicate, len(fact.args))
     args = [
         None if wildcards and arg is WILDCARD else to_json(arg, shape)
@@ -135,10 +135,10 @@ def some(texts: list[str], most: int = 5) -> str:
 
 
 def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | None:
-    """The interval that ``t`` says; None for a fact that holds always (OPEN-12)."""
+    """Return the interval of ``t``; None for a fact that always holds (OPEN-12)."""
     if data is None:
         return None
-    ends = {name: said for name in _ENDS if (said := data.get(name)) is not None} if type(data) is dict else {}
+    ends = {name: end for name in _ENDS if (end := data.get(name)) is not None} if type(data) is dict else {}
     if not ends or ("at" in ends and len(ends) > 1):
         raise Fault("t is not a time", 'write {"at": T} or {"start": T, "end": T}')
     if "at" in ends:
@@ -203,7 +203,7 @@ SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")
 
 
 def check_source(data: Any, now: int) -> None:
-    """A fault if this is no source. Null says nothing."""
+    """Raise :class:`Fault` if this is neither a source nor null."""
     if data is None:
         return
     if type(data) is not dict:
@@ -224,10 +224,10 @@ def check_source(data: Any, now: int) -> None:
 
 
 def check_category(data: Any) -> None:
-    """A fault if this is no category. Null says nothing."""
+    """Raise :class:`Fault` if this is neither a category nor null."""
     if data is not None and (type(data) is not str or data not in PROVENANCE_CATEGORIES):
-        told = quote(data) if type(data) is str else "that"
-        raise Fault(f"{told} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
+        shown = quote(data) if type(data) is str else "that"
+        raise Fault(f"{shown} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
 
 
 # --- facts written in Mangle ------------------------------------------------------------------------------------------

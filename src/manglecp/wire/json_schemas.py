@@ -1,9 +1,9 @@
 """JSON Schema of every message, made from the structs that read and write them, so that the two cannot differ.
 
-Members that are not known are allowed, and null counts as absent, as in reading. What structs cannot say is added: the
-conditions between members, what a fact is, and what details of errors hold. The last two are not looked at when a
-message is read: a request whose facts are wrong is still a message, and a client has to hear of every error. What a
-facts profile says about facts is not repeated here.
+Unknown members are allowed, and null counts as absent, as in reading. What structs cannot express is added: the
+conditions between members, what a fact is, and what details of errors hold. The last two are not checked when a message
+is read: a request whose facts are wrong is still a message, and a client has to receive every error. What a facts
+profile demands of facts is not repeated here.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Schemas:
         return found
 
     def find(self, name: str, arity: int) -> Schema:
-        """The predicate of this name and arity; a :class:`Fault` says which arities there are."""
+        """Return the predicate. Raises :class:`Fault` with the known arities."""
         by_arity = self.named(name)
         if arity not in by_arity:
             known = " or ".join(map(str, sorted(by_arity)))
@@ -82,7 +82,7 @@ class Schemas:
 
 
 def schema_of(predicate: Predicate) -> Schema:
-    """What the declaration says. Without one every argument may be anything."""
+    """Return the declared schema. Without a declaration every argument may have any value."""
     columns = zip(*predicate.rows, strict=True) if predicate.rows else ()
     shapes = tuple(ANYTHING if ANY in column else Shape(union(column)) for column in columns)
     if predicate.decl is None:
@@ -96,7 +96,7 @@ def schema_of(predicate: Predicate) -> Schema:
 # --- published predicates ---------------------------------------------------------------------------------------------
 
 UPGRADE: Final = "disclosure_upgrade"
-"""Every client may ask for more of a tool with this predicate; no pack can have it (OPEN-16)."""
+"""With this predicate a client requests more of a tool; no pack can declare it (OPEN-16)."""
 RESERVED_PREFIX: Final = "_manglecp_"
 LONGEST_NAME: Final = 128
 
@@ -118,11 +118,11 @@ class Published:
 
     @property
     def readable(self) -> bool:
-        """May clients say it?"""
+        """Whether clients may state it."""
         return self.direction != "output"
 
     def described(self) -> PredicateSchema:
-        """As the manifest says it."""
+        """Return the entry of the manifest."""
         schema = self.schema
         return PredicateSchema(
             predicate=schema.predicate,
@@ -136,7 +136,7 @@ class Published:
 
 
 def is_name(text: str) -> bool:
-    """Can a predicate be called so on the wire (DATA-01, DATA-02)?"""
+    """Return whether this is a predicate name of the protocol (DATA-01, DATA-02)."""
     return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
 
 
@@ -153,10 +153,10 @@ def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> I
 
 
 def direction_of(predicate: Predicate) -> Direction | None:
-    """What its declaration says; None if it says nothing, or something else."""
+    """Return the declared direction; None if there is none, or no valid one."""
     descriptors = _descriptors(predicate)
-    said = descriptors[0].args if descriptors else ()
-    return next((known for known in _DIRECTIONS if said == (known,)), None)
+    declared = descriptors[0].args if descriptors else ()
+    return next((known for known in _DIRECTIONS if declared == (known,)), None)
 
 
 def _descriptors(predicate: Predicate) -> list[Atom]:
@@ -179,7 +179,7 @@ def arg_type(shape: Shape) -> ArgType:
 def direction_problems(
     predicates: Mapping[Key, Predicate], kernel: Collection[str], derived: Collection[Key] = ()
 ) -> list[Diagnostic]:
-    """What keeps declared directions from being kept; ``derived`` are the predicates that have rules."""
+    """Return what is wrong with declared directions; ``derived`` are the predicates that have rules."""
     found = []
     for key, predicate in sorted(predicates.items()):
         descriptors = _descriptors(predicate)

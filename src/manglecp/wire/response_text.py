@@ -1,4 +1,4 @@
-"""Parts of answers as lines for people: facts, why a tool is there, why one is not, what an error says."""
+"""Parts of responses as text for a terminal: facts, derivations, why-not, rule coverage, errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Heading(str):
 
 
 def fact_text(fact: Mapping[str, Any]) -> str:
-    """A fact of the protocol, as ``--fact`` takes it; what may be anything is ``_``."""
+    """Return a fact as ``--fact`` takes it; null is ``_``."""
     args, named = fact.get("args"), fact.get("named_args")
     if isinstance(args, list | tuple):
         inside = ", ".join(map(_argument, args))
@@ -74,7 +74,7 @@ def why_not_lines(blocked: WhyNot) -> Iterator[str]:
 
 
 def coverage_lines(coverage: RuleCoverage) -> Iterator[str]:
-    """How many rules fired, then each dormant rule that may be told."""
+    """Yield how many rules fired, then each visible dormant rule."""
     yield Heading(
         f"rules: {coverage.rules_fired} of {coverage.total_rules} fired, {coverage.rules_dormant} dormant, "
         f"{coverage.rules_inapplicable} for other intents"

@@ -1,9 +1,9 @@
-"""What a declared bound says about the JSON that stands for a value.
+"""How a declared bound determines the JSON of a value.
 
 JSON has fewer kinds than Mangle: a string may be a string, a name, an instant, … . Where all alternatives of a bound
 agree on one of them, plain JSON means that one; where they do not, plain JSON means what it means without a bound
-(string, number, list, map) and everything else is wrapped with its kind. Reading and writing ask the same shape, so
-what goes out can be sent back in unchanged.
+(string, number, list, map) and everything else is wrapped with its kind. Reading and writing use the same shape, so
+that a sent value can be sent back unchanged.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _kind(type_: Type) -> str:
 
 
 def _joined(types: Iterable[Type]) -> Shape:
-    """One shape for what several alternatives say of the same part."""
+    """Return one shape for the same part of several alternatives."""
     found = list(types)
     if not found or ANY in found:
         return ANYTHING

@@ -136,7 +136,7 @@ def _repeated(document: Any) -> Repeated | None:
     while True:
         if isinstance(value, _Object) and value.twice:
             whole = document if isinstance(document, _Object) else _Object([])
-            sure = {key: said for key, said in whole.items() if key not in whole.twice}
+            sure = {key: part for key, part in whole.items() if key not in whole.twice}
             return Repeated(value.twice[0], sure).inside(*path)
         open_.append(_parts(value))
         path.append("")

@@ -108,7 +108,7 @@ def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int,
 def _diagnosed(
     error: msgspec.ValidationError, message: type[Message], base: tuple[str | int, ...], value: Any
 ) -> Diagnostic:
-    """Return what msgspec says about the value at ``base``, in the words of the protocol."""
+    """Return msgspec's error about the value at ``base``, in the words of the protocol."""
     what, steps = split_error(error)
     path = (*base, *steps)
     if missing := _MISSING.fullmatch(what):

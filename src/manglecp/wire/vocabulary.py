@@ -1,6 +1,6 @@
 """Words, addresses and numbers of the protocol that both sides know.
 
-Apart from the messages, so that whoever only needs a word does not load all of them.
+Apart from the messages, which cost more to load.
 """
 
 from __future__ import annotations

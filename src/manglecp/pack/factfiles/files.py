@@ -52,7 +52,7 @@ class FileErrors:
         self.add(message, start, start + len(self.source.line(line)), fix)
 
     def note(self, diagnostic: Diagnostic) -> None:
-        """A mistake; raises with all of them if it is the last that is told."""
+        """Add a diagnostic; raises with all of them when the limit is reached."""
         self.found.append(diagnostic)
         if len(self.found) >= self.most:
             self.refuse()
@@ -62,7 +62,7 @@ class FileErrors:
         raise ParseError(self.found)
 
     def settle(self) -> None:
-        """Refuse the file if anything is wrong with it."""
+        """Raise if there are errors."""
         if self.found:
             self.refuse()
 
@@ -100,7 +100,7 @@ def source(path: Path, limits: FileLimits, name: str, sha256: str | None = None)
 
 
 def _hashed(path: Path, limits: FileLimits, name: str, sha256: str) -> BinaryIO:
-    """The bytes that have this hash. Whatever was put in place of the file, a pipe say, is not waited for."""
+    """Return the bytes that have this hash, without blocking on a pipe put in place of the file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  # pathlib cannot open a descriptor
         data = file.read(limits.bytes + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""

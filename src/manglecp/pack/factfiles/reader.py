@@ -33,7 +33,7 @@ class FactFile:
 
     @property
     def format(self) -> str:
-        """The suffix that says what is in it."""
+        """The suffix of its format."""
         return Path(self._unpacked).suffix
 
     @property
@@ -49,7 +49,7 @@ class FactFile:
 def read_facts(
     files: Iterable[FactFile], program: Program, *, limits: FileLimits | None = None, check: bool = True
 ) -> list[Fact]:
-    """The facts of the files, in order, as the declarations of the program say how they are to be read.
+    """Return the facts of the files, in order, read by the declarations of the program.
 
     ``check=False`` leaves out the comparison with the declared bounds, not the reading by them. What is wrong with the
     files is a :class:`ParseError`; a file that cannot be read at all is an OSError.

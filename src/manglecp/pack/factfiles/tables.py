@@ -86,7 +86,7 @@ class Strings(Cells[str]):
 
 
 def cell_reader(shape: Shape) -> Callable[[str], Value]:
-    """How a cell is read where one kind of value is declared; where several are, the text says which."""
+    """Return the reader of a column; where several kinds are declared, cells are Mangle literals."""
     if "any" in shape.kinds:
         return str
     if len(shape.kinds) > 1:
@@ -186,7 +186,7 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) ->
 
 
 def interval(times: Sequence[Any], instant: Callable[[Any], int], schema: Schema) -> Interval | None:
-    """The interval that the time cells of a row say; an empty cell and ``_`` leave that end open."""
+    """Return the interval of the time cells of a row; an empty cell and ``_`` leave that end open."""
     if len(times) == 1:
         start = end = instant(times[0])
     else:
@@ -255,7 +255,7 @@ class _Table:
         return Strings() if read is str else Cells(read)
 
     def _block(self, size: int) -> list[list[str]]:
-        """The next rows. What is not CSV ends them: nobody knows where the next row would start."""
+        """Return the next rows. Text that is not CSV ends them, as the start of the next row is unknown."""
         rows: list[list[str]] = []
         if self.broken is None:
             try:
@@ -314,16 +314,16 @@ class _Table:
             try:
                 args.append(cells[row[at]])
             except Fault as fault:
-                self._complain(fault, line, at)
+                self._report(fault, line, at)
                 sound = False
         try:
             when = self._interval(row) if self.layout.times else None
         except Fault as fault:
-            self._complain(fault, line, self.layout.times[0])
+            self._report(fault, line, self.layout.times[0])
             sound = False
         return Fact(self.layout.schema.predicate, tuple(args), when) if sound else None
 
-    def _complain(self, fault: Fault, line: int, column: int) -> None:
+    def _report(self, fault: Fault, line: int, column: int) -> None:
         """Point at one cell of the record that begins in a line."""
         at = self.source.offset(line)
         for _ in range(column):

@@ -48,7 +48,7 @@ def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: boo
     text = parse_facts(source)
     problems = FileErrors(source, limits.errors)
     if len(text.facts) > limits.facts:
-        _complain(
+        _report(
             problems,
             text,
             limits.facts,
@@ -73,13 +73,13 @@ def _check(text: FactText, schemas: Schemas, problems: FileErrors, check: bool) 
             if interval is not None:
                 checked_interval(*interval, schema)
         except Fault as fault:
-            _complain(problems, text, i, fault)
+            _report(problems, text, i, fault)
         else:
             if not check or all(shape.by_kind for shape in schema.shapes):
                 sound.add(kinds)
 
 
-def _complain(problems: FileErrors, text: FactText, index: int, fault: Fault) -> None:
+def _report(problems: FileErrors, text: FactText, index: int, fault: Fault) -> None:
     start = text.starts[index]
     end = text.starts[index + 1] if index + 1 < len(text.starts) else len(problems.source.text)
     written = problems.source.text[start:end].partition("\n")[0].rstrip()
