@@ -23,7 +23,7 @@ from _table import print_table
 
 from manglecp.intent import Domain, Identity, respond
 from manglecp.intent.evaluation import evaluate
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.responder import answer_bytes
 from manglecp.intent.tokens import counter
 from manglecp.mangle import Program, Source
 from manglecp.wire import Profile, encode, receive

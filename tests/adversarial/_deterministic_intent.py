@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from manglecp.intent import ANONYMOUS, Domain, Identity
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import Source
 from manglecp.pack import Pack
 from tests.intent.packs import clock, pack, request

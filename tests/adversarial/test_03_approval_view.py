@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 
 from manglecp.base.text import escape_invisible, find_invisible, has_invisible
 from manglecp.intent import Domain, Flaw
+from manglecp.intent.chain import LONGEST_NAME, name_problem
 from manglecp.intent.input_schema import Exposed, input_schema
-from manglecp.intent.tool_names import LONGEST_NAME, name_problem
 from manglecp.pack import PackError
 from tests.intent.answering import asked, tools
 from tests.intent.packs import SCHEMA, action, pack, skill

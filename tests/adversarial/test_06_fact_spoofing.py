@@ -10,7 +10,7 @@ import pytest
 
 from manglecp.intent import Domain, Identity
 from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, POLICY
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.responder import answer_bytes
 from tests.intent.packs import clock, pack, request
 
 SECRET: Final = "hidden_switch"

@@ -17,7 +17,7 @@ import pytest
 from manglecp.client import Refused
 from manglecp.client.transports.session import origin, resolve_address
 from manglecp.intent import Domain, Identity
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.responder import answer_bytes
 from manglecp.pack import Folder, PackError, Problems, SkillText
 from manglecp.pack.folder import open_inside
 from manglecp.testing import Pack as Governed

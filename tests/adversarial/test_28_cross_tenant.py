@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from manglecp.intent import ANONYMOUS, Domain, Identity
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.responder import answer_bytes
 from tests.intent.packs import clock, pack, request
 
 pytestmark = pytest.mark.no_cover

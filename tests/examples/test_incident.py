@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from manglecp.cli import cli
 from manglecp.intent import ANONYMOUS, Answer, Definition, Domain, Identity, manifest, respond
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import Fact
 from manglecp.pack import read_pack
 from manglecp.wire import WireError

@@ -10,12 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.intent.coverage import rule_coverage
 from manglecp.intent.definition import Definition, SafetyData
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, evaluate
-from manglecp.intent.identity import ANONYMOUS, Identity
-from manglecp.intent.proof_hints import Hints
+from manglecp.intent.evaluation import ANONYMOUS, Evaluation, Identity, evaluate
+from manglecp.intent.proof_hints import Hints, rule_coverage
 from manglecp.pack import Pack
 from manglecp.wire.messages import ProofHints, ProofTree, RuleCoverage, WhyNot
 from tests.intent.packs import clock, pack, request

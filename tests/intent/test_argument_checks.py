@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.pack_survey import survey
+from manglecp.intent.manifest_builder import survey
 from manglecp.mangle import Fact
 from manglecp.pack import ActionDescription, ExternalDescription, PackError
 from tests.intent.answering import tools

@@ -5,16 +5,16 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent.composition import Composer, _kept, compose
+from manglecp.intent.composition import Composer, DefinitionCache, compose
 from manglecp.intent.definition import Argument, Definition, Flaw, Step, Undo
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import evaluate
-from manglecp.intent.identity import ANONYMOUS
+from manglecp.intent.evaluation import ANONYMOUS, evaluate
 from manglecp.wire import WireError
 from tests.intent.answering import tools
 from tests.intent.packs import SCHEMA, Case, action, cases, clock, pack, request
@@ -323,7 +323,7 @@ def test_what_is_kept_is_what_would_be_composed(case: Case, more: list[tuple[Any
             continue
         wanted = [one.tool for one in evaluation.selected]
         found, flaws = Composer(evaluation).all(wanted)
-        _kept.clear()
-        again, others = Composer(evaluation).all(wanted)
+        fresh = replace(evaluation, domain=replace(used, definitions=DefinitionCache()))
+        again, others = Composer(fresh).all(wanted)
         assert found == again
         assert {tool: flaw.message for tool, flaw in flaws.items()} == {t: f.message for t, f in others.items()}

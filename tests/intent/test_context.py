@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent.context import MOST_SUMMARY_CHARACTERS, instructions, one_line, resources, summary, uri
 from manglecp.intent.definition import Resource
+from manglecp.intent.rendering import MOST_SUMMARY_CHARACTERS, instructions, one_line, resources, summary, uri
 from manglecp.intent.tokens import ESTIMATE, counter
 from manglecp.pack import Disclosure
 from tests.intent.answering import tools

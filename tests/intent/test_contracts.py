@@ -7,13 +7,12 @@ import dataclasses
 import pytest
 
 from manglecp.intent import contracts
-from manglecp.intent.contracts import ContractBroken, Said, broken_contracts, verify
+from manglecp.intent.contracts import ContractBroken, PackClaims, broken_contracts, verify
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Selected, evaluate
-from manglecp.intent.identity import ANONYMOUS
+from manglecp.intent.evaluation import ANONYMOUS, Selected, evaluate
 from tests.intent.packs import clock, pack, request
 
-SAID = Said(
+SAID = PackClaims(
     mandatory=frozenset({"core"}),
     relevant={"extra": 60, "rival": 50, "banned": 90, "hungry": 40},
     forbidden=frozenset({"banned"}),
@@ -48,23 +47,30 @@ def test_wrong_answers() -> None:
 @pytest.mark.parametrize(
     ("said", "right"),
     [
-        (Said(relevant={"a": 50, "b": 50}, conflicts=frozenset({("b", "a")})), {"a": 50}),
-        (Said(relevant={"a": 50, "b": 51}, conflicts=frozenset({("a", "b")})), {"b": 51}),
-        (Said(frozenset({"b"}), {"a": 99, "b": 1}, conflicts=frozenset({("a", "b")})), {"b": 100}),
+        (PackClaims(relevant={"a": 50, "b": 50}, conflicts=frozenset({("b", "a")})), {"a": 50}),
+        (PackClaims(relevant={"a": 50, "b": 51}, conflicts=frozenset({("a", "b")})), {"b": 51}),
+        (PackClaims(frozenset({"b"}), {"a": 99, "b": 1}, conflicts=frozenset({("a", "b")})), {"b": 100}),
         # what is needed counts 80, and whoever needs a loser goes with it
         (
-            Said(relevant={"a": 81, "b": 90}, requires={"b": frozenset({"c"})}, conflicts=frozenset({("a", "c")})),
+            PackClaims(
+                relevant={"a": 81, "b": 90}, requires={"b": frozenset({"c"})}, conflicts=frozenset({("a", "c")})
+            ),
             {"a": 81},
         ),
         (
-            Said(relevant={"a": 79, "b": 90}, requires={"b": frozenset({"c"})}, conflicts=frozenset({("a", "c")})),
+            PackClaims(
+                relevant={"a": 79, "b": 90}, requires={"b": frozenset({"c"})}, conflicts=frozenset({("a", "c")})
+            ),
             {"b": 90, "c": 80},
         ),
         # a forbidden tool is nobody's rival
-        (Said(relevant={"a": 10, "b": 50}, forbidden=frozenset({"b"}), conflicts=frozenset({("a", "b")})), {"a": 10}),
+        (
+            PackClaims(relevant={"a": 10, "b": 50}, forbidden=frozenset({"b"}), conflicts=frozenset({("a", "b")})),
+            {"a": 10},
+        ),
     ],
 )
-def test_which_rival_stays(said: Said, right: dict[str, int]) -> None:
+def test_which_rival_stays(said: PackClaims, right: dict[str, int]) -> None:
     assert broken_contracts(said, right) == []
     assert broken_contracts(said, {}) != []
     others = {tool: score for tool, score in said.relevant.items() if tool not in right}
@@ -85,7 +91,7 @@ def test_what_a_pack_says_is_read_off_its_own_facts() -> None:
     rules = RULES.replace('relevant("d", 120).', 'relevant("d", N) :- intent(_), N = 120.')
     given = pack(rules, policy='prohibited("e", "no").')
     found = evaluate(Domain.load(given), request(), ANONYMOUS, clock=clock)
-    said = Said.of(found)
+    said = PackClaims.of(found)
     assert said.mandatory == {"b"}
     assert said.relevant == {"a": 50, "d": 100, "e": 90}
     assert said.forbidden == {"e"}

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from manglecp.intent import counting
-from manglecp.intent.counting import count
-from manglecp.intent.tokens import ESTIMATE, counter
+from manglecp.intent import tokens
+from manglecp.intent.tokens import ESTIMATE, count, counter
 
 LETTERS = "aZ9 '\"\\{},:[]-_Tséß中😀\n\t./\u0301\u200dİʼ\r"
 PLACES = ('","name":', '":"2026-', '","expires_at":"', '"},"metadata":{', "'s", "'LL", '\\","name":')
@@ -34,7 +33,7 @@ def test_the_parts_add_up_to_the_whole(setting: str) -> None:
     for _ in range(2_000):
         text = _text(dice)
         assert count(text, counts) == counts.count(text), text
-        cut += len(list(counting._parts(text))) > 1
+        cut += len(list(tokens._parts(text))) > 1
     assert cut > 1_000
 
 
@@ -59,7 +58,7 @@ def test_what_was_counted_is_not_counted_again() -> None:
 
 
 def test_only_parts_of_some_length_are_remembered() -> None:
-    before = counting._known.cache_info().currsize
+    before = tokens._known.cache_info().currsize
     count(b"x" * 10_000, ESTIMATE)
     count(b"short", ESTIMATE)
-    assert counting._known.cache_info().currsize == before
+    assert tokens._known.cache_info().currsize == before

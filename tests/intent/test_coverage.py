@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from manglecp.intent.coverage import rule_coverage
 from manglecp.intent.domain import Domain
+from manglecp.intent.proof_hints import rule_coverage
 from manglecp.wire.messages import RuleCoverage
 from tests.intent.answering import asked
 from tests.intent.hinting import AUDITOR, USER, coverage, domain, evaluated, text_of, tools

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent.disclosure import capped, closed, level_of, levels
+from manglecp.intent.budget import capped, closed, level_of, levels
 from manglecp.intent.domain import Domain
 from manglecp.pack import Disclosure
 from tests.intent.answering import asked, tools

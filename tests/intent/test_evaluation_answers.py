@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS, Identity
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.evaluation import ANONYMOUS, Identity
+from manglecp.intent.responder import answer_bytes
 from tests.intent.answering import asked
 from tests.intent.packs import SCHEMA, Case, cases, clock, pack, request
 
@@ -104,8 +104,8 @@ def test_answers_of_random_packs_are_the_same_bytes(case: Case) -> None:
 PROGRAM = """
 import sys
 import msgspec
-from manglecp.intent.identity import ANONYMOUS
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.responder import answer_bytes
 from tests.intent.packs import clock, request
 from tests.intent.test_evaluation_answers import FACTS, sample, without_duration
 

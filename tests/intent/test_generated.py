@@ -9,8 +9,8 @@ import pytest
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS
-from manglecp.intent.responding import respond
+from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.responder import respond
 from manglecp.mangle import Fact, Key, LimitError, Predicate
 from manglecp.pack import PackError, read_pack
 from manglecp.toolhost import serve_facts

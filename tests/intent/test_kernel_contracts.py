@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from manglecp.intent.contracts import Said, verify
+from manglecp.intent.contracts import PackClaims, verify
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, evaluate
-from manglecp.intent.identity import Identity
+from manglecp.intent.evaluation import Evaluation, Identity, evaluate
 from manglecp.wire import WireError
 from tests.intent.packs import Case, Rules, cases, clock, prohibitions
 
@@ -76,7 +75,7 @@ def test_with_conflicts_a_tool_that_a_prohibition_adds_had_lost_one_or_is_needed
     after = ask(stricter)
     added = tools(after) - tools(before)
     lost = {str(row[0]) for row in before.lookup.all("gone", 1)}
-    said = Said.of(after)
+    said = PackClaims.of(after)
     for tool in added:
         assert tool in lost or any(tool in said.closure([loser]) for loser in lost & tools(after))
 

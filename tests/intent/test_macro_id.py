@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from manglecp.intent.chain import macro_id
 from manglecp.intent.definition import Argument, Step, Undo
-from manglecp.intent.macro_id import macro_id
 from tests.intent.answering import tools
 from tests.intent.packs import ACTIONS, SCHEMA, pack
 
@@ -163,7 +163,7 @@ def test_two_tools_with_one_composition_have_two_ids() -> None:
 @pytest.mark.req("TOOL-02")
 def test_every_process_gives_the_same_id() -> None:
     program = (
-        "from manglecp.intent.macro_id import macro_id; from manglecp.intent.definition import *;"
+        "from manglecp.intent.chain import macro_id; from manglecp.intent.definition import *;"
         "print(macro_id('t', [Step(1, 'look', (Argument('a', 'value', {'x': 1, 'b': [True]}),))], ordered=True,"
         " results=(), input_schema={'type': 'object'}, side_effects={'network', 'filesystem'}))"
     )

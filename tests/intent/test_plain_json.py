@@ -2,7 +2,7 @@
 
 import pytest
 
-from manglecp.intent.plain_json import NotPlain, plain
+from manglecp.intent.chain import NotPlain, plain
 from manglecp.mangle import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
 
 

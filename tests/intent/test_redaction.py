@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from manglecp.intent.coverage import rule_coverage
 from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS, Identity
+from manglecp.intent.evaluation import ANONYMOUS, Identity
+from manglecp.intent.proof_hints import rule_coverage
 from manglecp.intent.redaction import MOST_CHARACTERS, REDACTED, Sight, scrub
 from manglecp.mangle import Fact
 from tests.intent.hinting import AUDITOR, SCHEMA, USER, domain, evaluated, hints, hints_of, text_of, tools

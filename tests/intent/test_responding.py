@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from manglecp.intent import responding
+from manglecp.base.cache import LruCache
+from manglecp.intent import responder
 from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS, Identity
-from manglecp.intent.responding import answer_bytes, respond
+from manglecp.intent.evaluation import ANONYMOUS, Identity
+from manglecp.intent.responder import answer_bytes, respond
 from manglecp.pack.settings import Limits
 from tests.intent.answering import asked, tools
 from tests.intent.packs import NOW_TEXT, SCHEMA, Case, action, cases, clock, pack, request
@@ -123,7 +125,7 @@ def test_what_goes_wrong_inside_tells_the_client_nothing(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("/srv/secret/place: password=hunter2")
 
-    monkeypatch.setattr(responding, "evaluate", broken)
+    monkeypatch.setattr(responder, "evaluate", broken)
     found = message(encoded(request_id="x"))
     assert found["id"] == "x"
     assert found["payload"]["code"] == "internal_error"
@@ -132,12 +134,6 @@ def test_what_goes_wrong_inside_tells_the_client_nothing(
     assert "hunter2" in caplog.text, "whoever runs the server is told"
 
 
-@pytest.fixture
-def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(responding, "_told", responding._Told())
-
-
-@pytest.mark.usefixtures("_nothing_told")
 def test_a_tool_with_a_flaw_is_left_out_and_said_to_whoever_runs_the_server(caplog: pytest.LogCaptureFixture) -> None:
     rules = RULES + 'arg_value("wait", 1, Param, 1) :- seen(Param).'
     domain = Domain.load(pack(rules, schema=SCHEMA))
@@ -148,12 +144,9 @@ def test_a_tool_with_a_flaw_is_left_out_and_said_to_whoever_runs_the_server(capl
     assert "wait" in caplog.text
 
 
-@pytest.mark.usefixtures("_nothing_told")
-def test_a_flaw_is_logged_once_for_each_edition_and_tool(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_flaw_is_logged_once_for_each_edition_and_tool(caplog: pytest.LogCaptureFixture) -> None:
     rules = RULES + "arg_value(T, 1, Param, 1) :- seen(Param), macro(T, _)."
-    domain, edited, third = (Domain.load(pack(rules + more, schema=SCHEMA)) for more in ("", "\n# 2", "\n# 3"))
+    domain, edited = (Domain.load(pack(rules + more, schema=SCHEMA)) for more in ("", "\n# 2"))
 
     def told(source: Domain, times: int = 3) -> list[str]:
         caplog.clear()
@@ -165,9 +158,9 @@ def test_a_flaw_is_logged_once_for_each_edition_and_tool(
     assert told(domain) == ["look_around", "wait"]
     assert told(domain) == []
     assert told(edited) == ["look_around", "wait"]
-    monkeypatch.setattr(responding._Told, "MOST", 1)  # what is remembered does not grow
-    told(third)
-    assert len(responding._told._known) == 1
+    small = replace(edited, logged_flaws=LruCache(1))  # what is remembered does not grow
+    told(small)
+    assert len(small.logged_flaws) == 1
 
 
 # --- the same again --------------------------------------------------------------------------------------------------

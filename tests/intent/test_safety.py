@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent.safety import safety, side_effects
+from manglecp.intent.chain import safety, side_effects
 from manglecp.wire.messages import SIDE_EFFECTS
 from tests.intent.answering import tools
 from tests.intent.packs import action, pack

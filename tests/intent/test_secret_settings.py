@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from manglecp.intent.secret_settings import told_secrets
+from manglecp.intent.redaction import told_secrets
 from manglecp.mangle import Program, Source
 from tests.intent.answering import tools
 from tests.intent.packs import pack

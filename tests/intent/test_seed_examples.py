@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.responder import answer_bytes
 from manglecp.pack import read_pack
 
 PACKS = Path(__file__).parent / "seed_packs"

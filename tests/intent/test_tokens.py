@@ -87,6 +87,6 @@ def test_without_the_extra_everything_is_an_estimate_and_says_so() -> None:
 
 
 def test_the_vocabulary_is_loaded_only_when_something_is_counted() -> None:
-    program = "import sys, manglecp.intent.responding; print('rs_bpe' in sys.modules, 'jsonschema_rs' in sys.modules)"
+    program = "import sys, manglecp.intent.responder; print('rs_bpe' in sys.modules, 'jsonschema_rs' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "False"]

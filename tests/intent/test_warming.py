@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from manglecp.intent import warming
+from manglecp.intent import responder
 from manglecp.intent.domain import Domain
-from manglecp.intent.identity import ANONYMOUS
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.responder import answer_bytes, warm_up
 from manglecp.intent.tokens import counter
 from manglecp.mangle import External
 from manglecp.mangle.builtins.calendar import zone_names
@@ -55,8 +55,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.req("EVAL-18")
 def test_answers_are_the_same() -> None:
     cold, warm = Domain.load(sample()), Domain.load(sample())
-    warm.warm_up()
-    warm.warm_up()
+    warm_up(warm)
+    warm_up(warm)
     for facts in ([], [("seen", "red")], [("seen", "green")]):
         assert answer(cold, facts) == answer(warm, facts)
     assert (warm.digest, warm.base.derived) == (cold.digest, cold.base.derived)
@@ -66,7 +66,7 @@ def test_the_first_request_finds_everything_there(made: list[str]) -> None:
     cold, warm = Domain.load(sample()), Domain.load(sample())
     counter.cache_clear()
     zone_names.cache_clear()
-    warm.warm_up()
+    warm_up(warm)
     assert counter.cache_info().currsize == 1
     assert zone_names.cache_info().currsize >= 1
     made.clear()
@@ -79,7 +79,7 @@ def test_the_first_request_finds_everything_there(made: list[str]) -> None:
 def test_a_pack_without_intents_is_warmed_up_too(made: list[str]) -> None:
     domain = Domain.load(pack(RULES, schema=SCHEMA))
     made.clear()
-    domain.warm_up()
+    warm_up(domain)
     assert made != []
 
 
@@ -93,7 +93,7 @@ def test_external_predicates_are_not_asked() -> None:
 
     given = pack(RULES + "found(Id) :- intent(Name), similar(Name, Id).", schema=SCHEMA, externals=[similar])
     domain = Domain.load(given, externals={"similar": External(answered)})
-    domain.warm_up()
+    warm_up(domain)
     assert asked == []
     answer(domain, [])
     assert asked == [("observe",)]
@@ -101,8 +101,8 @@ def test_external_predicates_are_not_asked() -> None:
 
 def test_it_takes_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     answered: list[bytes] = []
-    monkeypatch.setattr(warming, "answer_bytes", lambda _domain, data, _who: answered.append(data))
-    ticks = itertools.count(0.0, warming.SECONDS / 2)
-    monkeypatch.setattr(warming, "monotonic", lambda: next(ticks))
-    Domain.load(pack(RULES, schema=SCHEMA, intents=["observe", "a", "b", "c"])).warm_up()
+    monkeypatch.setattr(responder, "answer_bytes", lambda _domain, data, _who: answered.append(data))
+    ticks = itertools.count(0.0, responder.SECONDS / 2)
+    monkeypatch.setattr(responder, "monotonic", lambda: next(ticks))
+    warm_up(Domain.load(pack(RULES, schema=SCHEMA, intents=["observe", "a", "b", "c"])))
     assert len(answered) == 1

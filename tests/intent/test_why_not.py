@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.intent.why_not import MOST_NAMES
+from manglecp.intent.evaluation import MOST_NAMES, Identity
 from manglecp.mangle import Fact
 from manglecp.server.auth import LOCAL
 from manglecp.wire import WireError, why_not_lines
@@ -372,7 +371,7 @@ def test_when_the_time_is_up_the_answer_says_that_it_is_not_complete(monkeypatch
 
 
 def test_a_search_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manglecp.intent.unlocking.monotonic", lambda: float("inf"))
+    monkeypatch.setattr("manglecp.intent.why_not.monotonic", lambda: float("inf"))
     answer = why_not(domain(RULES), "fetch")
     assert answer.blocked_by
     assert (answer.would_unlock, answer.complete) == ((), False)

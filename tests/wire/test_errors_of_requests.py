@@ -12,8 +12,8 @@ from typing import Any, Final
 import jsonschema_rs
 import pytest
 
-from manglecp.intent import ANONYMOUS, Domain, Identity, responding
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent import ANONYMOUS, Domain, Identity, responder
+from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import MangleError, Program, Source
 from manglecp.pack.settings import Limits
 from manglecp.wire.errors import CODES
@@ -130,7 +130,7 @@ def test_a_server_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr(responding, "evaluate", broken)
+    monkeypatch.setattr(responder, "evaluate", broken)
     answer = answered(asking())
     check(answer, "internal_error")
     assert "disk" not in json.dumps(answer)

@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from manglecp.intent import Domain, Identity, manifest
-from manglecp.intent.responding import answer_bytes
+from manglecp.intent.responder import answer_bytes
 from manglecp.pack import read_pack
 from manglecp.wire.json_schemas import schema
 from manglecp.wire.message_reader import receive_from_server

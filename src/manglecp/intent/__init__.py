@@ -11,24 +11,17 @@ Three ideas:
 
 Data meets the modules in this order:
 
-    kernel, said, cross_checks,        the rules, and what a pack may not get wrong    when a pack is loaded
-      argument_checks, result_checks,
-      reference_checks, external_checks,
-      generated, settled, rule_texts
-    domain, manifest                   a pack ready to be asked, and what it tells of itself
-    evaluation (identity, lookup)      a request becomes facts, facts an answer        for each request
-    composition (chain, input_schema,  the answer becomes definitions
-      safety, context, validity,
-      macro_id, plain_json)
-    disclosure, budget, tokens         how much of each is shown
-    rendering, visible                 definitions as they travel
-    proof_hints, exclusions, why_not,  why
-      unlocking, sayable, coverage,
-      redaction
-    responding                         the whole way, bytes to bytes
-    warming                            the same before anybody asks                    when a server starts
+    kernel, kernel_statements,      the rules, and what a pack may not get wrong      when a pack is loaded
+      lint, value_lint, fact_sources
+    domain, manifest_builder        a pack ready to be evaluated, and its manifest
+    evaluation                      a request becomes facts, facts a result           for each request
+    composition (chain,             the result becomes definitions
+      input_schema, definition)
+    budget, tokens, rendering       how much of each is shown, and how it travels
+    proof_hints, why_not, redaction why
+    responder                       the whole way, bytes to bytes; warming up
 
-`definition` is a macro-tool as it was proven; `contracts` checks answers independently of the rules.
+`contracts` checks answers independently of the rules.
 """
 
 from manglecp.base.lazy import attach

@@ -1,3 +1,7 @@
+from .chain import (
+    NotPlain as NotPlain,
+    plain as plain,
+)
 from .definition import (
     Argument as Argument,
     Definition as Definition,
@@ -7,26 +11,22 @@ from .definition import (
     Undo as Undo,
 )
 from .domain import Domain as Domain
-from .identity import (
+from .evaluation import (
     ANONYMOUS as ANONYMOUS,
     Identity as Identity,
+    Lookup as Lookup,
 )
-from .lookup import Lookup as Lookup
-from .manifest_builder import manifest as manifest
-from .pack_survey import survey as survey
-from .plain_json import (
-    NotPlain as NotPlain,
-    plain as plain,
-)
+from .manifest_builder import manifest as manifest, survey as survey
 from .redaction import (
     EXPLAIN_POLICY as EXPLAIN_POLICY,
+    hiding as hiding,
     is_secret_setting as is_secret_setting,
     scrub as scrub,
     secret_values as secret_values,
     trust_of as trust_of,
 )
-from .responding import (
+from .responder import (
     Answer as Answer,
     respond as respond,
+    warm_up as warm_up,
 )
-from .secret_settings import hiding as hiding

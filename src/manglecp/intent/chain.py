@@ -6,20 +6,208 @@ values of a single-valued predicate the least counts (D21); rows come sorted, so
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import math
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
-from manglecp.intent.definition import Argument, Flaw, Step, Undo
+from manglecp.base.json import canonical
+from manglecp.base.text import escape_invisible, has_invisible
+from manglecp.intent.definition import Argument, Flaw, SafetyData, Step, Undo
 from manglecp.intent.input_schema import Exposed, input_schema, result_schema
-from manglecp.intent.macro_id import macro_id
-from manglecp.intent.plain_json import NotPlain, plain
-from manglecp.intent.safety import side_effects
-from manglecp.intent.tool_names import name_problem
-from manglecp.mangle import Value
+from manglecp.mangle import (
+    FALSE,
+    TRUE,
+    Bytes,
+    Duration,
+    Float,
+    List,
+    Map,
+    Name,
+    Pair,
+    Struct,
+    Time,
+    Value,
+    duration_text,
+    instant_text,
+)
 from manglecp.pack import ActionDescription
+from manglecp.wire.messages import SIDE_EFFECTS
 
-__all__ = ["PREDICATES", "Chain", "Rows", "chain"]
+# Values as the plain JSON that actions and JSON Schema understand.
+#
+# Facts on the wire keep every kind apart, because a value has to come back as it went out. What is frozen into a
+# chain or a schema goes one way only, to readers that know nothing of Mangle: a name is its text, ``/true`` and
+# ``/false`` are booleans, instants and durations are text, labels of structs lose their slash.
+
+
+DEEPEST: Final = 100
+
+
+class NotPlain(ValueError):
+    """A value that no plain JSON stands for."""
+
+
+def plain(value: Value, depth: int = 0) -> Any:
+    """The JSON of a value; an object's members stand in the order of the value."""
+    if isinstance(value, (int, str)):
+        return value
+    if value is TRUE or value is FALSE:
+        return value is TRUE
+    if isinstance(value, Name):
+        return value.text
+    if isinstance(value, Float):
+        if not math.isfinite(value.value):
+            raise NotPlain(f"{value.value} is no number in JSON")
+        return value.value
+    if isinstance(value, Time):
+        return instant_text(value.ns)
+    if isinstance(value, Duration):
+        return duration_text(value.ns)
+    if isinstance(value, Bytes):
+        return base64.b64encode(value.data).decode()
+    if depth >= DEEPEST:
+        raise NotPlain(f"it is nested more than {DEEPEST} deep")
+    if isinstance(value, Pair):
+        return [plain(value.first, depth + 1), plain(value.second, depth + 1)]
+    if isinstance(value, List):
+        return [plain(item, depth + 1) for item in value.items]
+    return _object(value, depth)
+
+
+def _object(value: Map | Struct, depth: int) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for key, entry in value.entries:
+        if isinstance(key, Name):
+            name = key.text[1:] if isinstance(value, Struct) else key.text
+        elif isinstance(key, str):
+            name = key
+        else:
+            raise NotPlain("an object in JSON has keys that are text")
+        if name in members:
+            raise NotPlain(f"two keys are both written {name!r} in JSON")
+        members[name] = plain(entry, depth + 1)
+    return members
+
+
+LONGEST_NAME: Final = 64
+"""TOOL-03."""
+
+_SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "HEBREW", "ARABIC")
+
+
+def name_problem(name: str) -> str | None:
+    """What is wrong with the name of a tool, as the end of a sentence."""
+    if not name.strip():
+        return "is empty"
+    if len(name) > LONGEST_NAME:
+        return f"has {len(name)} characters, and the longest that clients show is {LONGEST_NAME}"
+    if "\n" in name or "\t" in name or has_invisible(name):
+        return f"has characters that are not seen: {escape_invisible(name)}".replace("\n", "\\n").replace("\t", "\\t")
+    if unicodedata.normalize("NFKC", name) != name:
+        return "has characters that look like others; write it in its normal form (NFKC)"
+    scripts = sorted({script for letter in name if letter.isalpha() for script in _script(letter)})
+    if len(scripts) > 1:
+        return f"mixes the scripts {' and '.join(script.title() for script in scripts)}, whose letters look alike"
+    return None
+
+
+def _script(letter: str) -> tuple[str, ...]:
+    """The script of a letter, if letters of other scripts look like it."""
+    if letter.isascii():
+        return ("LATIN",)
+    first = unicodedata.name(letter, "").partition(" ")[0]
+    return (first,) if first in _SCRIPTS else ()
+
+
+# The name by which a macro-tool is invoked: a digest of what it is (TOOL-02, OPEN-32).
+#
+# What it is: the tool's name, the chain with its frozen values, order, compensation and result, the input schema as
+# it is shown, and the side effects. Not what varies without changing any of these: score, validity, descriptions,
+# context. So the same proof gives the same id in every process, and another composition can never be run under an old
+# id. An id is no secret and proves nothing about who holds it.
+
+
+def macro_id(
+    tool: str,
+    steps: Sequence[Step],
+    *,
+    ordered: bool,
+    results: Sequence[tuple[str, int, str]],
+    input_schema: Mapping[str, Any],
+    side_effects: Sequence[str],
+) -> str:
+    """``m-`` and the first 16 hexadecimal digits of SHA-256 over canonical JSON."""
+    content = {
+        "tool": tool,
+        "steps": [_step(step) for step in steps],
+        "ordered": ordered,
+        "results": [list(result) for result in results],
+        "input_schema": input_schema,
+        "side_effects": sorted(side_effects),
+    }
+    return "m-" + hashlib.sha256(canonical(content)).hexdigest()[:16]
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "number": step.number,
+        "action": step.action,
+        "arguments": _arguments(step.arguments),
+        "after": sorted(step.after),
+        "on_error": step.on_error,
+        "undo": _undo(step.undo),
+        **({} if step.lasting else {"lasting": False}),
+    }
+
+
+def _undo(undo: Undo | None) -> dict[str, Any] | None:
+    return None if undo is None else {"action": undo.action, "arguments": _arguments(undo.arguments)}
+
+
+def _arguments(arguments: Sequence[Argument]) -> dict[str, Any]:
+    """By parameter: the order in which they were found means nothing."""
+    return {one.param: [one.source, one.value, one.step] for one in arguments}
+
+
+# What a person should know before a tool runs. Derived from the actions in the chain; a pack can only add to it.
+#
+# Names of effects that the specification does not know begin with ``x-`` on the wire (TOOL-16), whatever a host calls
+# them. ``none`` stands alone or not at all (OPEN-25).
+
+
+NONE: Final = "none"
+
+
+def side_effects(effects: Iterable[str]) -> tuple[str, ...]:
+    """As they are shown: sorted, each once."""
+    named = {effect if effect in SIDE_EFFECTS or effect.startswith("x-") else f"x-{effect}" for effect in effects}
+    return tuple(sorted(named - {NONE})) or (NONE,)
+
+
+def safety(
+    effects: Iterable[str],
+    chain: Sequence[ActionDescription],
+    *,
+    needs_confirmation: bool,
+    reversible: bool = False,
+    idempotent: bool = False,
+) -> SafetyData:
+    """Both words may be said by rules; else they hold if the actions say so.
+
+    Every action of a chain has to be reversible. A chain of actions that may each be repeated may not be repeated
+    itself: the first undoes what the second did. So only a single action lends its word.
+    """
+    return SafetyData(
+        requires_user_confirmation=needs_confirmation,
+        side_effects=side_effects(effects),
+        reversible=reversible or (bool(chain) and all(action.reversible for action in chain)),
+        idempotent=idempotent or (len(chain) == 1 and chain[0].idempotent),
+    )
+
 
 Row: TypeAlias = tuple[Value, ...]
 Rows: TypeAlias = Mapping[str, Sequence[Row]]

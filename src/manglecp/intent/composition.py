@@ -11,22 +11,77 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
-from weakref import WeakKeyDictionary
 
 from manglecp.base.text import escape_invisible
-from manglecp.intent import context
-from manglecp.intent.chain import PREDICATES, chain
+from manglecp.intent import rendering
+from manglecp.intent.chain import PREDICATES, chain, safety
 from manglecp.intent.definition import Definition, Flaw
-from manglecp.intent.safety import safety
-from manglecp.intent.secret_settings import hiding
+from manglecp.intent.redaction import hiding
 from manglecp.intent.tokens import counter
-from manglecp.intent.validity import validity
-from manglecp.mangle import Base, changed, finder, part_size
+from manglecp.mangle import INT_MAX, Duration, Fact, Time, part_size
 
 if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Selected
 
-__all__ = ["Composer", "compose"]
+
+# Until when a macro-tool is valid: what rules say, else as long as it would go on being selected.
+#
+# A tool is selected as long as something speaks for it, or as long as a selected tool needs it; so its window ends
+# with the last of these. Only a tool whose selection can depend on a premise about time has a window, which the rule
+# graph tells before any request: for most tools this is one look into a table.
+#
+# Rules may give an end that has passed. Such a tool is not offered, as no window ends before it begins.
+
+
+_SPOKEN_FOR: Final = (("mandatory", 1), ("relevant", 2))
+
+
+def validity(evaluation: Evaluation, tool: str) -> tuple[int | None, int | None] | None:
+    """Not before and expires at, in nanoseconds since 1970; both None for a tool without a window. None for a tool that
+    rules have given an end that has passed."""
+    end = _ruled(evaluation, tool)
+    if end is None:
+        end = _selected(evaluation, tool)
+    elif end < evaluation.now:
+        return None
+    if end is None or end >= INT_MAX:
+        return None, None
+    return evaluation.now, end
+
+
+def expired(evaluation: Evaluation, tool: str) -> bool:
+    """Have rules given it an end that has passed?"""
+    end = _ruled(evaluation, tool)
+    return end is not None and end < evaluation.now
+
+
+def _ruled(evaluation: Evaluation, tool: str) -> int | None:
+    """The earliest end that rules give it."""
+    spans = evaluation.lookup.rows("valid_for", 2, tool)
+    until = evaluation.lookup.rows("valid_until", 2, tool)
+    if not spans and not until:
+        return None
+    ends = [evaluation.now + cast(Duration, span).ns for _, span in spans]
+    return min([*ends, *(cast(Time, end).ns for _, end in until)])
+
+
+def _selected(evaluation: Evaluation, tool: str) -> int | None:
+    """The latest end of what it is selected for."""
+    lookup, result = evaluation.lookup, evaluation.result
+    reasons: list[Fact] = []
+    if lookup.rows("kept", 1, tool):
+        if not any(result.may_expire(key, tool) for key in _SPOKEN_FOR):
+            return None
+        reasons += [Fact("candidate", row) for row in lookup.rows("candidate", 3, tool)]
+    reasons += [Fact("needed", row) for row in lookup.rows("needed", 1, tool)]
+    latest: int | None = None
+    for reason in reasons:
+        end = result.expiry(reason)
+        if end is None:
+            return None
+        latest = end if latest is None else max(latest, end)
+    return latest
+
 
 _AROUND: Final = {
     "macro": 2,
@@ -48,9 +103,11 @@ def compose(evaluation: Evaluation, tool: str) -> Definition:
     return Composer(evaluation).compose(tool)
 
 
-class _Kept:
-    """Definitions and flaws over one base, by what else they were made from. Not many, and no large ones: clients have
-    a say in it."""
+class DefinitionCache:
+    """Definitions and flaws over one base, by the request's facts that they were composed from.
+
+    Clients influence the keys, so the number of entries and the size of each are bounded.
+    """
 
     MOST: Final = 2048
     LARGEST: Final = 1000
@@ -73,17 +130,14 @@ class _Kept:
         self._known[key] = made
 
 
-_kept: Final[WeakKeyDictionary[Base, _Kept]] = WeakKeyDictionary()
-
-
 class Composer:
     """For all tools of one evaluation."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
-        self._find = finder(evaluation.result)
-        self._changed = changed(evaluation.result, _KEYS)
-        self._kept = _kept.setdefault(evaluation.domain.base, _Kept())
+        self._find = evaluation.result.finder()
+        self._changed = evaluation.result.changed(_KEYS)
+        self._cache = evaluation.domain.definitions
         self._selected: dict[str, Selected] = {one.tool: one for one in evaluation.selected}
 
     def compose(self, tool: str) -> Definition:
@@ -93,13 +147,13 @@ class Composer:
         # The facts as they are found, in whatever order: another order only costs another entry. Those of predicates
         # that the request did not change are the base's.
         key = (self.evaluation.domain.digest, tool, self._changed, *[tuple(find(one, tool)) for one in self._changed])
-        made = self._kept.get(key)
+        made = self._cache.get(key)
         if made is None:
             try:
                 made = self._made(tool)
             except Flaw as flaw:
                 made = Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix)
-            self._kept.put(key, made)
+            self._cache.put(key, made)
         if isinstance(made, Flaw):
             raise Flaw(made.message, made.fix)
         window = validity(self.evaluation, tool)
@@ -108,7 +162,7 @@ class Composer:
                 f"{escape_invisible(tool)}: it is no longer valid", "let valid_for and valid_until end in the future"
             )
         requires = tuple([name for name in made.requires if name in self._selected])
-        last = self._kept.filled.get(key)
+        last = self._cache.filled.get(key)
         if last is not None and _filling(last) == (*window, selected.score, selected.phase, requires):
             return last
         definition = replace(
@@ -119,8 +173,8 @@ class Composer:
             phase=selected.phase,
             requires=requires,
         )
-        if self._kept.get(key) is made:
-            self._kept.filled[key] = definition
+        if self._cache.get(key) is made:
+            self._cache.filled[key] = definition
         return definition
 
     def _made(self, tool: str) -> Definition:
@@ -136,7 +190,7 @@ class Composer:
             tool=tool,
             macro_id=links.macro_id,
             description=description,
-            summary=context.one_line(hide(_text(rows["macro_summary"])) or description),
+            summary=rendering.one_line(hide(_text(rows["macro_summary"])) or description),
             steps=links.steps,
             ordered=links.ordered,
             input_schema=hide(links.input_schema),
@@ -149,9 +203,9 @@ class Composer:
                 reversible=bool(rows["reversible"]),
                 idempotent=bool(rows["idempotent"]),
             ),
-            instructions=context.instructions(instructions, counter(pack.settings.disclosure.tokens)),
+            instructions=rendering.instructions(instructions, counter(pack.settings.disclosure.tokens)),
             skills=tuple(skill for _, skill in rows["needs_skill"] if skill in pack.skills),
-            resources=context.resources(
+            resources=rendering.resources(
                 (escape_invisible(hide(uri)), escape_invisible(hide(why)), priority) for _, uri, why, priority in wanted
             ),
             requires=tuple(name for _, name in rows["requires"]),

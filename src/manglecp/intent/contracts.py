@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from manglecp.intent.evaluation import Evaluation
-from manglecp.mangle import all_rows
-
-__all__ = ["ContractBroken", "Said", "broken_contracts", "verify"]
+if TYPE_CHECKING:
+    from manglecp.intent.evaluation import Evaluation
 
 DEPENDENCY_SCORE = 80
 
@@ -23,7 +22,7 @@ class ContractBroken(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PackClaims:
     """What a pack says about its tools for one request."""
 
     mandatory: frozenset[str] = frozenset()
@@ -35,11 +34,11 @@ class Said:
     requires: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, evaluation: Evaluation) -> Said:
+    def of(cls, evaluation: Evaluation) -> PackClaims:
         """Read off the result with no help from the code that selects."""
 
         def rows(predicate: str, arity: int) -> list[tuple[str, ...]]:
-            return all_rows(evaluation.result, (predicate, arity))
+            return evaluation.result.rows((predicate, arity))
 
         steps: dict[str, set[str]] = {}
         for tool, _, action in rows("macro_step", 3):
@@ -82,7 +81,7 @@ class Said:
         return found
 
 
-def broken_contracts(said: Said, offered: Mapping[str, int]) -> list[str]:
+def broken_contracts(said: PackClaims, offered: Mapping[str, int]) -> list[str]:
     """What is wrong with an offer of tools and scores, as sentences."""
     wanted = said.mandatory | set(said.relevant)
     standing = {tool for tool in wanted if not said.closure([tool]) & said.forbidden}
@@ -108,14 +107,14 @@ def broken_contracts(said: Said, offered: Mapping[str, int]) -> list[str]:
 def verify(evaluation: Evaluation) -> None:
     """Raise if an evaluation breaks a contract."""
     offered = {selected.tool: selected.score for selected in evaluation.selected}
-    broken = broken_contracts(Said.of(evaluation), offered)
+    broken = broken_contracts(PackClaims.of(evaluation), offered)
     if len(offered) != len(evaluation.selected):
         broken.append("6: a tool is offered twice")
     if broken:
         raise ContractBroken("; ".join(broken))
 
 
-def _relevance(said: Said, offered: Mapping[str, int], wanted: set[str] | frozenset[str]) -> Iterable[str]:
+def _relevance(said: PackClaims, offered: Mapping[str, int], wanted: set[str] | frozenset[str]) -> Iterable[str]:
     """Contract 1: every tool speaks to the intent, or is needed by one that does; by the score that this gives."""
     served = said.closure(wanted & offered.keys())
     for tool, score in sorted(offered.items()):
@@ -132,7 +131,7 @@ def _relevance(said: Said, offered: Mapping[str, int], wanted: set[str] | frozen
             yield f"1: {tool} has the score {score} and not {max(scores)}"
 
 
-def _lost(said: Said, standing: set[str]) -> dict[str, str]:
+def _lost(said: PackClaims, standing: set[str]) -> dict[str, str]:
     """Contract 3: of two rivals that could be offered the better one stays, by name between equals; the loser and one
     that beats it. What a standing tool needs could be offered with it."""
     scores: dict[str, int] = {}

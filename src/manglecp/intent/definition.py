@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["Argument", "Definition", "Flaw", "Phase", "Resource", "SafetyData", "Step", "Undo"]
-
 Phase = Literal["skeleton", "flesh", "dependency"]
 
 

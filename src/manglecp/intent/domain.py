@@ -14,18 +14,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from manglecp.base.cache import LruCache
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent.argument_checks import check_settled
-from manglecp.intent.cross_checks import cross_check
-from manglecp.intent.external_checks import answered, declarations, descriptor, external_problems
-from manglecp.intent.generated import Generated, generator_problems, given_elsewhere
-from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units
-from manglecp.intent.misspelt import misspelt
-from manglecp.intent.ownership import owners, published_above
-from manglecp.intent.rule_texts import hidden_texts
-from manglecp.intent.said import Statements
-from manglecp.intent.settled import changing, flawed_tools
+from manglecp.intent.composition import DefinitionCache
+from manglecp.intent.fact_sources import (
+    Generated,
+    answered,
+    declarations,
+    descriptor,
+    external_problems,
+    generator_problems,
+    given_elsewhere,
+)
+from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units, owners, published_above
+from manglecp.intent.kernel_statements import Statements
+from manglecp.intent.lint import cross_check, hidden_texts, misspelt
+from manglecp.intent.redaction import policy_predicates
+from manglecp.intent.value_lint import changing, check_settled, flawed_tools
 from manglecp.mangle import (
     FALSE,
     TRUE,
@@ -42,7 +48,6 @@ from manglecp.mangle import (
     Span,
     Trust,
     Value,
-    collect,
     parse,
     resolve,
 )
@@ -50,8 +55,6 @@ from manglecp.mangle.syntax import Decl, Unit
 from manglecp.pack import Pack, PackError, pack_problem
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
-
-__all__ = ["Domain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,12 @@ class Domain:
     """Is every answer checked against the contracts?"""
     facts_version: str = ""
     """Of what the pack's generators found out; empty if there are none."""
+    definitions: DefinitionCache = field(default_factory=DefinitionCache, repr=False, compare=False)
+    """Definitions composed over this base."""
+    logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
+    """Tools whose flaw is in the log already; names of tools may come from clients, so it is bounded."""
+    policy: frozenset[Key] = frozenset()
+    """The predicates that belong to policy."""
 
     @classmethod
     def load(
@@ -98,13 +107,7 @@ class Domain:
         A :class:`manglecp.mangle.errors.MangleError` says why the rules cannot be evaluated over them.
         """
         base = self.base.with_facts(added, removed, check=False, limits=_loading(self.pack))
-        return replace(self, base=base, facts_version=version)
-
-    def warm_up(self) -> None:
-        """Pay beforehand for what the first request would pay for; for servers, when they start."""
-        from manglecp.intent.warming import warm_up  # it asks, so it is built on this module
-
-        warm_up(self)
+        return replace(self, base=base, facts_version=version, definitions=DefinitionCache())
 
 
 class _Loader:
@@ -171,6 +174,7 @@ class _Loader:
             required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
             development=development,
             facts_version="" if self.generated is None else self.generated.version,
+            policy=policy_predicates(program),
         )
 
     def _generators(self, owned: Mapping[Key, Trust]) -> None:
@@ -221,8 +225,7 @@ class _Loader:
     def _declared(self) -> Program:
         """The declarations alone, which are enough to read fact files when the rules are wrong."""
         kernel, _ = resolve(kernel_units())
-        predicates, _, _ = collect([decl for unit in kernel for decl in unit.decls] + self.decls, ())
-        return Program(predicates, (), (), (), ())
+        return Program.of_declarations([decl for unit in kernel for decl in unit.decls] + self.decls)
 
     def _facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
         """The facts of files, and those that were handed over; both speak for the domain and for nobody above it."""
@@ -280,11 +283,10 @@ class _Loader:
 
     def _single_values(self, base: Base) -> None:
         """Of several values the least counts, which is hardly what was meant."""
-        compiled = base.compiled
         for name, columns in SINGLE_VALUED.items():
-            number = next(i for key, i in compiled.ids.items() if key[0] == name)
+            predicate = next(key for key in base.program.predicates if key[0] == name)
             seen: set[Any] = set()
-            for row in base.layer.facts[number].facts:
+            for row in base.rows(predicate):
                 key = row[:columns]
                 if key in seen:
                     shown = ", ".join(repr(value) for value in key)

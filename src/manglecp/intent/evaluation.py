@@ -12,15 +12,24 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from manglecp.base.diagnostic import Diagnostic
+from manglecp.intent.contracts import verify
 from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain
-from manglecp.intent.identity import Identity
-from manglecp.intent.lookup import Lookup
-from manglecp.intent.why_not import MOST_NAMES
-from manglecp.mangle import INT_MAX, INT_MIN, Fact, LimitError, Limits, MangleError, Result, instant_text, rules_fired
+from manglecp.mangle import (
+    INT_MAX,
+    INT_MIN,
+    Fact,
+    LimitError,
+    Limits,
+    MangleError,
+    Result,
+    Value,
+    instant_text,
+    order_key,
+)
 from manglecp.wire import (
     UPGRADE,
     Fault,
@@ -35,8 +44,63 @@ from manglecp.wire import (
 )
 from manglecp.wire.messages import Diagnostics, IntentRequest, Options
 
-__all__ = ["Evaluation", "Selected", "evaluate"]
 
+class Identity(NamedTuple):
+    """Found by the server from a credential, never taken from a request."""
+
+    name: str = "anonymous"
+    permissions: frozenset[str] = frozenset()
+    trust: str = "anonymous"
+
+    @property
+    def anonymous(self) -> bool:
+        """Did nobody say who asks?"""
+        return self.trust == "anonymous"
+
+
+ANONYMOUS: Final = Identity()
+
+
+Row: TypeAlias = tuple[Value, ...]
+
+
+class Lookup:
+    """Rows of the predicates of one result. All answers are sorted, so that nothing depends on hash order."""
+
+    __slots__ = ("_find", "_result")
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+        self._find = result.finder()
+
+    def rows(self, predicate: str, arity: int, first: Value) -> list[Row]:
+        """The facts whose first argument this is."""
+        found = self._find((predicate, arity), first)
+        return sorted(found, key=_row_order) if len(found) > 1 else found
+
+    def one(self, predicate: str, arity: int, first: Value) -> Row | None:
+        """The least of them: what counts where a predicate is single-valued."""
+        found = self._find((predicate, arity), first)
+        if len(found) > 1:
+            return min(found, key=_row_order)
+        return found[0] if found else None
+
+    def all(self, predicate: str, arity: int) -> list[Row]:
+        """Every fact of a predicate; for predicates of which a request has few."""
+        return sorted(self._result.rows((predicate, arity)), key=_row_order)
+
+    def holds(self, predicate: str, *args: Value) -> bool:
+        """Is there this very fact?"""
+        found = self._find((predicate, len(args)), args[0])
+        return args in found
+
+
+def _row_order(row: Row) -> list[object]:
+    return [order_key(value) for value in row]
+
+
+MOST_NAMES: Final = 16
+"""So many tools may be named in x-why_not. A request that names more is refused."""
 PHASES: Final = 6
 _MILLISECOND: Final = 0.001
 _VALUE: Final = re.compile(r"""['"`\[{(].*|(?<=\bthe )(?:[a-z0-9]+) [^a-z ].*|(?<= )-?\d.*""", re.DOTALL)
@@ -101,7 +165,7 @@ class Evaluation:
         return Diagnostics(
             facts_evaluated=self.result.statistics.given,
             facts_derived=self.facts_derived,
-            rules_fired=rules_fired(self.result),
+            rules_fired=self.result.rules_fired(),
             phases_completed=PHASES,
         )
 
@@ -145,8 +209,6 @@ def evaluate(
         lookup=lookup,
     )
     if domain.development:
-        from manglecp.intent.contracts import verify  # it is built on this module
-
         verify(evaluation)
     return evaluation
 

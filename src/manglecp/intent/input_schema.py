@@ -25,8 +25,6 @@ import msgspec
 from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import Flaw
 
-__all__ = ["Exposed", "input_schema", "result_schema"]
-
 _TEXTS: Final = frozenset({"title", "description", "examples", "$comment"})
 """Keywords that restrict nothing."""
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})

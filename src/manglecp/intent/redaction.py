@@ -13,29 +13,20 @@ Three ideas:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
-from manglecp.intent.identity import Identity
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle import Fact, Key, Program, Trust, fact_text
-from manglecp.mangle.syntax import Clause, Variable
+from manglecp.mangle.syntax import Clause, Literal, Variable, term_variables
+from manglecp.pack import Pack
 from manglecp.wire import snake_case
 
 if TYPE_CHECKING:
     from manglecp.intent.domain import Domain
+    from manglecp.intent.evaluation import Identity
     from manglecp.pack import Pack
 
-__all__ = [
-    "EXPLAIN_POLICY",
-    "REDACTED",
-    "SELECTION",
-    "Sight",
-    "is_secret_setting",
-    "scrub",
-    "secret_values",
-    "trust_of",
-]
 
 EXPLAIN_POLICY: Final = "explain_policy"
 """Whoever holds this permission is told what policy did."""
@@ -136,24 +127,17 @@ def trust_of(clause: Clause) -> Trust:
     return Trust.DOMAIN if clause.span is None else clause.span.source.trust
 
 
-_policy_of: WeakKeyDictionary[Program, frozenset[Key]] = WeakKeyDictionary()
-"""Depends on the program alone, never on who asks."""
-
-
-def _policy(program: Program) -> frozenset[Key]:
-    """The predicates that belong to policy: their most trusted clause, or their declaration, is policy's."""
-    found = _policy_of.get(program)
-    if found is None:
-        trust: dict[Key, Trust] = {}
-        for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
-            key = clause.head.key
-            trust[key] = min(trust.get(key, Trust.DOMAIN), trust_of(clause))
-        found = _policy_of[program] = frozenset(
-            key
-            for key, predicate in program.predicates.items()
-            if key[0] in POLICY_WORDS or Trust.POLICY in (predicate.owner, trust.get(key))
-        )
-    return found
+def policy_predicates(program: Program) -> frozenset[Key]:
+    """Return the predicates of policy: their most trusted clause, or their declaration, is policy's."""
+    trust: dict[Key, Trust] = {}
+    for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
+        key = clause.head.key
+        trust[key] = min(trust.get(key, Trust.DOMAIN), trust_of(clause))
+    return frozenset(
+        key
+        for key, predicate in program.predicates.items()
+        if key[0] in POLICY_WORDS or Trust.POLICY in (predicate.owner, trust.get(key))
+    )
 
 
 class Sight:
@@ -162,7 +146,7 @@ class Sight:
     def __init__(self, domain: Domain, identity: Identity) -> None:
         self.explains_policy = EXPLAIN_POLICY in identity.permissions
         self._predicates = domain.program.predicates
-        self._policy = _policy(domain.program)
+        self._policy = domain.policy
         self._profile = domain.profile
         self._published = frozenset(schema.predicate for schema in domain.profile.schemas())
         pack = domain.pack
@@ -236,3 +220,92 @@ def _scrubbed(value: Any) -> Any:
             for key, item in value.items()
         }
     return value
+
+
+# Settings that are credentials by their name: clients never see them, whatever rules make of them.
+#
+# An action may need one, so it may be the value of an argument. Everywhere else, in descriptions, instructions,
+# resources and schemas, it is replaced. Replacing is the last line; whoever checks a pack is told which rule lets one
+# get so far.
+
+
+_TOLD: Final = frozenset(
+    {
+        *("macro", "macro_summary", "macro_param", "macro_output", "instruction", "needs_resource"),
+        *("prohibited", "intent_denied", "fact_denied", "effect_denied"),
+    }
+)
+"""What clients read."""
+
+
+def hiding(pack: Pack) -> Callable[[Any], Any]:
+    """Texts, and JSON with texts in it, without the values of secret settings."""
+    secrets = secret_values(pack)
+
+    def hide(value: Any) -> Any:
+        if isinstance(value, str):
+            for secret in secrets:
+                value = value.replace(secret, REDACTED)
+            return value
+        if isinstance(value, dict):
+            return {hide(key): hide(part) for key, part in value.items()}
+        return [hide(part) for part in value] if isinstance(value, list | tuple) else value
+
+    return hide if secrets else lambda value: value
+
+
+def told_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
+    """A warning for each rule that makes a text for clients of a secret setting, on whatever way it came there."""
+    clauses = list(clauses)
+    held: dict[tuple[Key, int], str] = {}
+    before = -1
+    while before < len(held):
+        before = len(held)
+        for clause in clauses:
+            for column, setting in _columns(clause, held):
+                held.setdefault((clause.head.key, column), setting)
+    return [
+        Diagnostic(
+            "analysis",
+            f"clients read {clause.head.predicate}, and the setting {setting!r} is a secret by its name",
+            clause.head.span,
+            None,
+            "use it in arg_value only; anywhere else it is replaced",
+            "warning",
+        )
+        for clause in clauses
+        if clause.head.predicate in _TOLD
+        for _, setting in _columns(clause, held)[:1]
+    ]
+
+
+def _columns(clause: Clause, held: dict[tuple[Key, int], str]) -> list[tuple[int, str]]:
+    """The arguments of the head that hold a secret, and which."""
+    secret: dict[str, str] = {}
+    for premise in clause.premises:
+        if isinstance(premise, Literal):
+            atom = premise.atom
+            if atom.key == ("setting", 2) and isinstance(atom.args[0], str) and is_secret_setting(atom.args[0]):
+                secret |= {found.name: atom.args[0] for found in term_variables(atom.args[1])}
+            for column, arg in enumerate(atom.args):
+                if (setting := held.get((atom.key, column))) is not None and isinstance(arg, Variable):
+                    secret.setdefault(arg.name, setting)
+    equalities = [premise for premise in clause.premises if not isinstance(premise, Literal) and not premise.negated]
+    for _ in equalities:  # each may need the one behind it
+        for equality in equalities:
+            for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
+                if isinstance(side, Variable):
+                    for found in term_variables(other):
+                        if found.name in secret:
+                            secret.setdefault(side.name, secret[found.name])
+    for transform in clause.transforms:
+        for let in transform.lets:
+            for found in term_variables(let.expression):
+                if found.name in secret:
+                    secret.setdefault(let.variable.name, secret[found.name])
+    return [
+        (column, secret[found.name])
+        for column, arg in enumerate(clause.head.args)
+        for found in term_variables(arg)
+        if found.name in secret
+    ]

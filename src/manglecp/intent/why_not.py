@@ -10,27 +10,207 @@ Two ideas:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from manglecp.intent.exclusions import Exclusions
+from manglecp.intent.composition import expired
 from manglecp.intent.redaction import Sight
-from manglecp.intent.settled import changing
-from manglecp.intent.unlocking import Unlocking, Ways
-from manglecp.mangle import Key, Row, rows_with
-from manglecp.mangle.explain import Prover, Shape, furthest, satisfying
+from manglecp.intent.value_lint import changing
+from manglecp.mangle import Fact, Key, Row
+from manglecp.mangle.explain import ANY_NAME, ANYTHING, Probe, Shape
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
 from manglecp.wire.messages import WhyNot
 
 if TYPE_CHECKING:
-    from manglecp.intent.evaluation import Evaluation
+    from manglecp.intent.evaluation import Evaluation, Lookup
 
-__all__ = ["MOST_NAMES", "WhyNots"]
 
-MOST_NAMES: Final = 16
-"""So many tools may be asked about at once. A request that names more is refused."""
+# Which facts a client could say to get a tool.
+#
+# The engine searches; here it is told where to look, so that an answer gives nothing away and can be read:
+#
+# * Only predicates that clients may state, and only those that the selection reads without passing through policy.
+# * Only values that whoever asks knows, or may (:mod:`manglecp.mangle.explain.assertable`).
+# * Only so many tries, and not beyond the deadline. Every set that is named has been evaluated.
+
+
+OUTPUT: Final = "output"
+"""The phase that leaves tools out which were selected."""
+
+
+class Exclusions:
+    """Of one evaluation, whose answer returns these tools."""
+
+    def __init__(self, evaluation: Evaluation, sight: Sight, returned: Collection[str]) -> None:
+        self.evaluation = evaluation
+        self.lookup: Lookup = evaluation.lookup
+        self.sight = sight
+        self.returned = returned
+        self.selected = {one.tool: one.score for one in evaluation.selected}
+        self.disclosed_from = evaluation.domain.pack.settings.disclosure.minimal
+        constraints = evaluation.request.payload.constraints
+        self.narrow = (constraints.max_tools_returned, constraints.max_tokens_budget) != (None, None)
+
+    def all(self) -> list[tuple[str, str, str]]:
+        """Tool, phase and reason, sorted."""
+        tools = {str(row[0]) for row in self.lookup.all("excluded", 3)} | self.selected.keys()
+        return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
+
+    def of(self, tool: str) -> list[tuple[str, str]]:
+        """Phases and reasons, sorted; none if the tool is returned, was not named, or nobody is to know of it."""
+        if self.silent(tool) or tool in self.returned:
+            return []
+        if tool in self.selected:
+            return [(OUTPUT, self._left_out(tool))]
+        found: set[tuple[str, str]] = set()
+        for _, phase, reason in self.lookup.rows("excluded", 3, tool):
+            if phase == "exclusion":
+                found |= {("exclusion", _barred(str(kind), str(why))) for _, kind, why in self._bars(tool)}
+            else:
+                found.add((str(phase), self._about_others(tool, str(reason))))
+        return [(phase, self.sight.text(reason)) for phase, reason in sorted(found)]
+
+    def silent(self, tool: str) -> bool:
+        """Does policy exclude it, and whoever asks may not know?"""
+        return not self.sight.explains_policy and self.barred_by_policy(tool)
+
+    def barred_by_policy(self, tool: str) -> bool:
+        """Would policy exclude it, whatever speaks for it?"""
+        return bool(self.policy_reasons(tool))
+
+    def policy_reasons(self, tool: str) -> list[str]:
+        """Why policy would exclude it, whether or not anything speaks for it."""
+        rows = self.lookup.rows
+        found = {str(reason) for _, reason in rows("prohibited", 2, tool)}
+        if self.lookup.all("permitted_only", 0) and not rows("permitted", 1, tool):
+            found.add("not permitted")
+        for _, action in rows("may_run", 2, tool):
+            found |= {str(reason) for _, reason in rows("effect_denied", 2, action)}
+        return [self.sight.text(reason) for reason in sorted(found)]
+
+    def _bars(self, tool: str) -> list[tuple[object, ...]]:
+        return list(self.lookup.rows("barred_by", 3, tool))
+
+    def _about_others(self, tool: str, reason: str) -> str:
+        needed = (str(row[1]) for row in self.lookup.rows("requires", 2, tool))
+        if any(name in reason and self.silent(name) for name in needed):
+            return "needs a tool that is not available"
+        return reason
+
+    def _left_out(self, tool: str) -> str:
+        if self.selected[tool] < self.disclosed_from:
+            return "its score is below what is disclosed"
+        if expired(self.evaluation, tool):
+            return "it is no longer valid"
+        if self.narrow:
+            return "there is no room for it within max_tools_returned and max_tokens_budget"
+        return "it could not be composed"
+
+
+def _barred(kind: str, why: str) -> str:
+    return "an action that it needs does not exist" if kind == "capability" else why
+
+
+MOST_SETS: Final = 8
+_LOCAL: Final = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Sets of facts in wire form, and whether there are no others as small."""
+
+    sets: tuple[tuple[dict[str, Any], ...], ...]
+    complete: bool
+
+
+class Unlocking:
+    """Questions about one evaluation."""
+
+    def __init__(self, evaluation: Evaluation, sight: Sight, probe: Probe, deadline: float) -> None:
+        self.evaluation = evaluation
+        self.sight = sight
+        self.probe = probe
+        self.deadline = deadline
+        self.rules = [rule for rule in evaluation.result.program.rules if not sight.hides(rule.head.key, rule.clause)]
+        self.over = self._readable_from(("offered", 1))
+
+    def ways(self, tool: str, named: bool) -> Ways:
+        """What would bring the tool; ``named`` if something speaks for it already."""
+        offered = Fact("offered", (tool,))
+        if not named:
+            found = self._search(Fact("named", (tool,)))
+            good = [one for one in found[0] if self.probe.holds_with(offered, one, self.deadline)]
+            if good or not found[0]:  # what is not named is not offered either
+                return self._told(good, found[1] and len(good) == len(found[0]))
+        return self._told(*self._search(offered))
+
+    def _search(self, goal: Fact) -> tuple[list[tuple[Fact, ...]], bool]:
+        found = self.probe.unlock(
+            goal, self.rules, self.evaluation.session, self.over, self.deadline, readable=self._may_read_all()
+        )
+        return list(found.sets), found.complete
+
+    def _may_read_all(self) -> bool:
+        """Does whoever asks sit at the server, with its files?"""
+        return self.evaluation.identity.trust == _LOCAL and self.sight.explains_policy
+
+    def _readable_from(self, goal: Key) -> frozenset[Key]:
+        """What clients may state and the goal depends on, other than through what is hidden."""
+        reads: dict[Key, set[Key]] = {}
+        for rule in self.rules:
+            keys = (p.atom.key for p in rule.clause.premises if isinstance(p, Literal))
+            reads.setdefault(rule.head.key, set()).update(key for key in keys if not self.sight.hides(key))
+        found, work = {goal}, [goal]
+        while work:
+            for key in reads.get(work.pop(), ()):
+                if key not in found:
+                    found.add(key)
+                    work.append(key)
+        readable = self.evaluation.domain.profile.readable
+        return frozenset(
+            key for key in found if key[0] in readable and key in self.evaluation.result.program.predicates
+        )
+
+    # --- telling ---------------------------------------------------------------------------------------------------
+
+    def _told(self, sets: Iterable[Collection[Fact]], complete: bool) -> Ways:
+        told: list[tuple[dict[str, Any], ...]] = []
+        for facts in sets:
+            written = tuple(self.sight.wire(fact) for fact in facts)
+            if written != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
+                complete = False  # there is something in it that is not to be told
+                continue
+            told.append(tuple({**fact, "args": [_general(arg) for arg in fact["args"]]} for fact in written))
+        told = [one for one in _distinct(told) if not any(_covers(other, one) for other in told if other != one)]
+        return Ways(tuple(told[:MOST_SETS]), complete and len(told) <= MOST_SETS)
+
+
+def _general(value: Any) -> Any:
+    return None if value in (ANYTHING, str(ANY_NAME)) else value
+
+
+def _distinct(sets: list[tuple[dict[str, Any], ...]]) -> list[tuple[dict[str, Any], ...]]:
+    found: list[tuple[dict[str, Any], ...]] = []
+    for one in sets:
+        if one not in found:
+            found.append(one)
+    return found
+
+
+def _covers(general: tuple[dict[str, Any], ...], special: tuple[dict[str, Any], ...]) -> bool:
+    """Does the first say the same as the second, with any value where that has one?"""
+    return len(general) == len(special) and all(map(_fact_covers, general, special))
+
+
+def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
+    if general["pred"] != special["pred"] or general.get("t") != special.get("t"):
+        return False
+    return all(g is None or g == s for g, s in zip(general["args"], special["args"], strict=True))
+
+
 MOST_REASONS: Final = 16
 MOST_ROWS: Final = 2_000
 """So many rows are followed to see how far a rule gets."""
@@ -51,8 +231,7 @@ class WhyNots:
         self.lookup = exclusions.lookup
         self.deadline = deadline
         self.intent = evaluation.request.payload.intent.name
-        self.prover = Prover(evaluation.result.model)
-        self.solver = self.prover.solver
+        self.probe = evaluation.result.probe()
         self._applying: dict[Key, bool] = {}
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
@@ -84,7 +263,7 @@ class WhyNots:
 
     @cached_property
     def _unlocking(self) -> Unlocking:
-        return Unlocking(self.evaluation, self.sight, self.prover, self.deadline)
+        return Unlocking(self.evaluation, self.sight, self.probe, self.deadline)
 
     # --- could it serve the intent? --------------------------------------------------------------------------------
 
@@ -118,7 +297,7 @@ class WhyNots:
 
     def _shapes(self, key: Key) -> list[Shape]:
         """The rules for a predicate that may be spoken of, by what they say: their order in files means nothing."""
-        shapes = self.prover.instances.shapes.get(key, ())
+        shapes = self.probe.shapes(key)
         return sorted(
             (shape for shape in shapes if not self.sight.hides(key, shape.rule.clause)),
             key=lambda shape: shape.order_text,
@@ -131,14 +310,14 @@ class WhyNots:
         for premise in shape.rule.premises:
             if self._is_look_up(premise) and premise.atom.key not in self._changing:
                 about = any(isinstance(arg, Variable) and arg.name in start for arg in premise.atom.args)
-                if about and not satisfying(self.solver, premise, start):
+                if about and not self.probe.satisfies(premise, start):
                     return False
         return True
 
     def _is_defined(self, tool: str) -> bool:
         if self.lookup.rows("macro", 2, tool):
             return True
-        heads = (shape.rule.head.args[0] for shape in self.prover.instances.shapes.get(("macro", 2), ()))
+        heads = (shape.rule.head.args[0] for shape in self.probe.shapes(("macro", 2)))
         return tool in [head for head in heads if not isinstance(head, Variable | Apply)]
 
     @cached_property
@@ -175,8 +354,8 @@ class WhyNots:
         known = self._applying.get(key)
         if known is None:
             self._applying[key] = True  # in a recursion nothing speaks against it
-            shapes = self.prover.instances.shapes.get(key, ())
-            known = not shapes or bool(self.solver.index(key, ()).get((), ())) or any(map(self._applies, shapes))
+            shapes = self.probe.shapes(key)
+            known = not shapes or self.probe.has_facts(key) or any(map(self._applies, shapes))
             self._applying[key] = known
         return known
 
@@ -192,11 +371,11 @@ class WhyNots:
 
     def _needing(self, tool: str) -> list[str]:
         """The tools that need it."""
-        return sorted(str(row[0]) for row in rows_with(self.evaluation.result, ("requires", 2), tool, 1))
+        return sorted(str(row[0]) for row in self.evaluation.result.find(("requires", 2), tool, 1))
 
     def _stop(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
         """Where one rule stops, and why there is nothing for the premise that stops it."""
-        place, row = furthest(self.solver, shape, start, MOST_ROWS)
+        place, row = self.probe.furthest(shape, start, MOST_ROWS)
         if place == len(shape.rule.premises):
             yield f"{self._name(shape.rule.head.predicate)} holds, but not as it is needed"
             return
@@ -228,7 +407,7 @@ class WhyNots:
         name = self._name(key[0])
         if premise.negated:
             return f"{head} is held back by {name}"
-        there = bool(self.solver.index(key, ()).get((), ()))
+        there = self.probe.has_facts(key)
         return f"{head} needs {name}, and {'no such fact fits' if there else 'there is no such fact'}"
 
     def _name(self, predicate: str) -> str:

@@ -7,7 +7,6 @@ from .builtins.calendar import parse_duration as parse_duration, parse_rfc3339 a
 from .declarations import (
     Acceptance as Acceptance,
     Predicate as Predicate,
-    collect as collect,
     resolve as resolve,
 )
 from .engine.base import (
@@ -15,13 +14,6 @@ from .engine.base import (
     evaluate as evaluate,
 )
 from .engine.compiled import CompiledProgram as CompiledProgram, show_plan as show_plan
-from .engine.fired import rules_fired as rules_fired
-from .engine.rows import (
-    all_rows as all_rows,
-    changed as changed,
-    finder as finder,
-    rows_with as rows_with,
-)
 from .errors import (
     AnalysisError as AnalysisError,
     EvalError as EvalError,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain, islice
-from typing import Final, Literal as LiteralType, Protocol, TypeAlias
+from typing import Any, Final, Literal as LiteralType, Protocol, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle import printer
@@ -19,6 +19,7 @@ from manglecp.mangle.matching import Row, head_interval
 from manglecp.mangle.printer import fact_text, value_text
 from manglecp.mangle.program import GivenFact, Program, Rule
 from manglecp.mangle.syntax import Atom, Key, Literal, Term, Variable
+from manglecp.mangle.values import Value
 
 MOST_SKIPPED: Final = 10_000
 """How many derivations without an instant are told apart (D20); a count of this many means this many or more."""
@@ -33,7 +34,7 @@ class Limits:
     intervals: int = 1_000
     """Intervals of one fact, after joining those that touch."""
     parts: int = 50_000_000
-    """Elements, entries and sixteens of characters in the columns that rules build, see :mod:`building`."""
+    """Elements, entries and sixteens of characters in the columns that rules build, see ``built_columns``."""
     rows: int = 10_000_000
     """Rows that one rule holds at once before it aggregates them."""
     merge_steps: int = 1_000_000
@@ -114,6 +115,10 @@ Origin: TypeAlias = LiteralType["given", "server", "session", "external"]
 """Where a fact that was not derived came from: the program, the base, the request, a Python callable."""
 
 
+FactRow: TypeAlias = tuple[Any, ...]
+Finder: TypeAlias = Callable[[Key, Value], list[FactRow]]
+
+
 class EvaluatedModel(ABC):
     """What one evaluation found. An external predicate holds for what it was asked, as it answered."""
 
@@ -137,6 +142,22 @@ class EvaluatedModel(ABC):
     @abstractmethod
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
         """The same with some facts added, evaluated within other limits; an error if that breaks."""
+
+    def rows(self, key: Key) -> list[FactRow]:
+        """All facts of a predicate, in no particular order; temporal ones end with their two instants."""
+        return [args if at is None else (*args, *at) for args, at in self.relations.get(key, ())]
+
+    def finder(self, column: int = 0) -> Finder:
+        """Return a function that finds the rows of a predicate with a value in this column."""
+        return lambda key, value: [row for row in self.rows(key) if row[column] == value]
+
+    def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
+        """Those of the predicates of which the request added facts to the base, or took some away."""
+        return tuple(keys)
+
+    def rules_fired(self) -> int | None:
+        """The number of rules that derive at least one fact; None where the caller has to count."""
+        return None
 
     def facts(self, key: Key) -> Iterable[Timed]:
         """The facts of a predicate, and what an external one answered."""

@@ -6,8 +6,9 @@ Loading goes through three stages, and each reports everything it finds before t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.base.diagnostic import Diagnostic
@@ -23,7 +24,19 @@ from manglecp.mangle.errors import AnalysisError, ParseError, StratificationErro
 from manglecp.mangle.matching import evaluate_term, mentions_now
 from manglecp.mangle.parser import LONG_TEXT, parse
 from manglecp.mangle.stratify import Component, Dependencies
-from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Premise, Term, Unit, Variable, term_variables
+from manglecp.mangle.syntax import (
+    Apply,
+    Atom,
+    Clause,
+    Decl,
+    Equality,
+    Key,
+    Premise,
+    Term,
+    Unit,
+    Variable,
+    term_variables,
+)
 from manglecp.mangle.values import Value, part_size
 
 if TYPE_CHECKING:
@@ -106,6 +119,15 @@ class Program:
         long = sum(len(text.text) for text in texts if text is not None) > LONG_TEXT
         with gc_paused(long):
             return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
+
+    @classmethod
+    def of_declarations(cls, decls: Iterable[Decl]) -> Program:
+        """Return a program without clauses: enough to read facts when rules are wrong."""
+        return cls(collect(decls, ())[0], (), (), (), ())
+
+    def affected_by(self, keys: Iterable[Key]) -> set[Key]:
+        """The predicates and all that is derived from them."""
+        return Dependence(self).affects(keys)
 
     def base(
         self,
@@ -271,6 +293,76 @@ def _is_plain_fact(clause: Clause) -> bool:
     if clause.premises or clause.annotation is not None:
         return False
     return not any(map(_NOT_PLAIN.__contains__, map(type, clause.head.args)))
+
+
+class Dependence:
+    """The dependencies between the predicates of a program, as closures."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._reads: dict[Key, set[Key]] = {}
+        self._upsets: dict[Key, set[Key]] = {}
+        for rule in program.rules:
+            for premise in rule.premises:
+                if isinstance(premise, syntax.Literal) and not premise.atom.predicate.startswith(":"):
+                    self._edge(rule.head.key, premise.atom.key, _upsets(rule, premise))
+        for predicate in program.predicates.values():
+            if predicate.merge is not None:
+                self._edge(predicate.key, predicate.merge.predicate, upsets=True)
+                self._edge(predicate.key, predicate.key, upsets=True)
+
+    def _edge(self, head: Key, body: Key, upsets: bool) -> None:
+        self._reads.setdefault(head, set()).add(body)
+        if upsets:
+            self._upsets.setdefault(head, set()).add(body)
+
+    def needs(self, keys: Iterable[Key]) -> set[Key]:
+        """The predicates and all they are derived from."""
+        return _closure(keys, self._reads)
+
+    @cached_property
+    def _readers(self) -> dict[Key, set[Key]]:
+        readers: dict[Key, set[Key]] = {}
+        for head, bodies in self._reads.items():
+            for body in bodies:
+                readers.setdefault(body, set()).add(head)
+        return readers
+
+    def affects(self, keys: Iterable[Key]) -> set[Key]:
+        """The predicates and all that is derived from them."""
+        return _closure(keys, self._readers)
+
+    def upsetters(self, key: Key) -> set[Key]:
+        """The predicates whose new facts could take facts of ``key`` away."""
+        found: set[Key] = set()
+        for head in self.needs([key]):
+            found |= self.needs(self._upsets.get(head, ()))
+        return found
+
+
+def _upsets(rule: Rule, premise: syntax.Literal) -> bool:
+    """Can more facts for this premise make the rule hold less often?
+
+    By negation, by a change of what is aggregated, and by intervals that grow where a variable takes their ends.
+    """
+    return premise.negated or rule.clause.aggregates or any(_ends(premise))
+
+
+def _ends(premise: syntax.Literal) -> Iterator[Variable]:
+    for bound in () if premise.annotation is None else premise.annotation.bounds:
+        if isinstance(bound.value, Variable) and not bound.value.anonymous:
+            yield bound.value
+
+
+def _closure(start: Iterable[Key], edges: dict[Key, set[Key]]) -> set[Key]:
+    found = set(start)
+    stack = list(found)
+    while stack:
+        for key in edges.get(stack.pop(), ()):
+            if key not in found:
+                found.add(key)
+                stack.append(key)
+    return found
 
 
 # How much the values take up that rules build.

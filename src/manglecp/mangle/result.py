@@ -14,14 +14,15 @@ from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Matcher
-from manglecp.mangle.model import EvaluatedModel, Facts, Relation, Statistics
+from manglecp.mangle.model import EvaluatedModel, FactRow, Facts, Finder, Relation, Statistics
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, TimeBound, Variable
+from manglecp.mangle.values import Value
 
 if TYPE_CHECKING:
-    from manglecp.mangle.explain import Alternatives, Coverage, Explainer, Proof, Unused, WhyNot
+    from manglecp.mangle.explain import Alternatives, Coverage, Explainer, Probe, Proof, Unused, WhyNot
     from manglecp.mangle.explain.expiry import Expiry
 
 
@@ -71,6 +72,29 @@ class Result:
             raise EvalError([Diagnostic("eval", str(fault), literal.span)]) from None
         return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
 
+    # --- rows --------------------------------------------------------------------------------------------------
+
+    def rows(self, key: Key) -> list[FactRow]:
+        """All facts of a predicate, in no particular order; temporal ones end with their two instants."""
+        return self.model.rows(key)
+
+    def find(self, key: Key, value: Value, column: int = 0) -> list[FactRow]:
+        """The rows that have this value in this column, through the indexes that joins use."""
+        return self.model.finder(column)(key, value)
+
+    def finder(self, column: int = 0) -> Finder:
+        """Return :meth:`find` for one column, for callers in a loop."""
+        return self.model.finder(column)
+
+    def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
+        """Those of the predicates of which the request added facts to the base, or took some away."""
+        return self.model.changed(keys)
+
+    def rules_fired(self) -> int:
+        """The number of distinct rules that derive at least one fact, whether others derive it too or not."""
+        count = self.model.rules_fired()
+        return self.coverage().count("fired") if count is None else count
+
     # --- time ------------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -85,6 +109,10 @@ class Result:
         The latest, over its derivations, of the earliest end over the derivation's positive premises that look at now.
         """
         return self._expiry.of(fact)
+
+    def may_expire(self, key: Key, first: Value) -> bool:
+        """Can time end a fact of this predicate whose first argument this is? Known from the rules alone."""
+        return self._expiry.lasting.can_expire(key, first)
 
     # --- explanations ----------------------------------------------------------------------------------------------
 
@@ -117,6 +145,12 @@ class Result:
         many ``tries``; whether it was complete, the answer says.
         """
         return self.explainer.why_not(fact, over, tries)
+
+    def probe(self) -> Probe:
+        """Follow rules of this model from their heads, and search what would unlock a fact."""
+        from manglecp.mangle.explain import Probe
+
+        return Probe(self.model)
 
     def coverage(self, selector: str | None = None) -> Coverage:
         """What became of each rule. With a ``selector`` such as ``intent``, rules for its other values stand apart."""

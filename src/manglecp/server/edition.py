@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from manglecp.intent import Domain
+from manglecp.intent import Domain, warm_up
 from manglecp.invoke import AutoConfirm, Invoker, InvokeSettings, Secrets, Troubled, kept_up_to_date
 from manglecp.pack import read_pack
 from manglecp.store import Store
@@ -64,7 +64,7 @@ async def open_edition(
             generated = hosts.enter_context(facts)
             externals = hosts.enter_context(serve_externals(pack, degrade=degrade, allow_weaker=allow_weaker))
             loaded = Domain.load(pack, externals=externals, generated=generated)
-            loaded.warm_up()
+            warm_up(loaded)
             return loaded, generated
 
         domain, generated = await asyncio.to_thread(load)

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from manglecp.base.source import Source
-from manglecp.mangle.engine.fired import rules_fired
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.externals import External
 from manglecp.mangle.facts import Fact
@@ -33,7 +32,7 @@ unless(X) :- known(X), !asked(X).
 
 
 def count(*facts: Fact) -> int:
-    return rules_fired(Program.load([Source("a.mg", RULES)]).base().evaluate(facts, now=NOW))
+    return Program.load([Source("a.mg", RULES)]).base().evaluate(facts, now=NOW).rules_fired()
 
 
 def test_a_rule_counts_once_however_much_it_derives_and_even_if_others_derive_the_same() -> None:
@@ -61,7 +60,7 @@ def test_it_agrees_with_rule_coverage_whatever_came_with_the_request(batch: int)
             base = bare.base([fact for fact in facts if fact not in extra], limits=LIMITS, check=False)
             for given in ((), extra, extra[:1]):  # the same base answers all of them
                 result = base.evaluate(given, now=NOW, limits=LIMITS, check=False)
-                assert rules_fired(result) == result.coverage().count("fired"), (seed, len(given))
+                assert result.rules_fired() == result.coverage().count("fired"), (seed, len(given))
                 compared += 1
         except MangleError:
             continue
@@ -77,4 +76,4 @@ def test_externals_do_not_matter() -> None:
     """
     program = Program.load([Source("a.mg", text)])
     base = program.base(externals={"twice": External(lambda inputs: [(inputs[0] * 2,)])})
-    assert rules_fired(base.evaluate(now=NOW)) == 1
+    assert base.evaluate(now=NOW).rules_fired() == 1

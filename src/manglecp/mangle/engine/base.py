@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.evaluation import Evaluation, Layer
@@ -16,7 +16,8 @@ from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Limits, stated
 from manglecp.mangle.program import GivenFact, Program
 from manglecp.mangle.result import Result
-from manglecp.mangle.values import INT_MAX, INT_MIN
+from manglecp.mangle.syntax import Key
+from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 
 
 class Base:
@@ -31,9 +32,21 @@ class Base:
         self.externals = externals
 
     @property
+    def program(self) -> Program:
+        return self.compiled.program
+
+    @property
     def derived(self) -> int:
         """How many facts were derived for it; a limit on derived facts counts them too."""
         return self.layer.derived
+
+    def rows(self, key: Key) -> Collection[FactTuple]:
+        """The facts of a predicate that no request has changed; temporal ones end with their two instants."""
+        return self.layer.facts[self.compiled.ids[key]].facts
+
+    def find(self, key: Key, value: Value, column: int = 0) -> list[FactTuple]:
+        """The rows of a predicate that have this value in this column."""
+        return self.layer.facts[self.compiled.ids[key]].index((column,)).get(value, [])
 
     @classmethod
     def prepare(

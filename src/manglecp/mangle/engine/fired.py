@@ -14,10 +14,8 @@ from typing import Final
 from manglecp.mangle.engine.codegen import Generator, NotCompiled
 from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, CompiledRule, Functions
 from manglecp.mangle.engine.evaluation import Cap, Evaluation, Layer
-from manglecp.mangle.engine.model import EngineModel
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.result import Result
 
 _UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
 """The evaluation is over, and so are its limits."""
@@ -43,14 +41,11 @@ class Firing:
         """The same, by number of the rule."""
 
 
-def rules_fired(result: Result) -> int:
-    """The number of distinct rules that derive at least one fact, whether others derive it too or not."""
-    model = result.model
-    assert isinstance(model, EngineModel)
-    evaluation = model.evaluation
+def rules_fired(evaluation: Evaluation) -> int | None:
+    """Count the distinct rules that derive at least one fact; None where only the coverage of each rule tells."""
     compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
     if compiled.interpreting:
-        return result.coverage().count("fired")
+        return None
     firing = base.firing
     if firing is None:  # two threads may both find out; they find the same
         firing = base.firing = Firing(compiled, base)
@@ -70,7 +65,7 @@ def rules_fired(result: Result) -> int:
                 count += firing.counts[number]
         return count
     except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
-        return result.coverage().count("fired")
+        return None
 
 
 def _given_only(evaluation: Evaluation, firing: Firing) -> int:

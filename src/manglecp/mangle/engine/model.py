@@ -8,12 +8,14 @@ from itertools import chain
 from typing import overload
 
 from manglecp.mangle.engine.evaluation import Evaluation, Layer
+from manglecp.mangle.engine.fired import rules_fired
 from manglecp.mangle.engine.interpreter import as_fact, check_constraints
 from manglecp.mangle.engine.views import NOTHING, Columns, FactTuple, View
 from manglecp.mangle.facts import Args, Fact, Timed
-from manglecp.mangle.model import EvaluatedModel, Index, Limits, Origin
+from manglecp.mangle.model import EvaluatedModel, Finder, Index, Limits, Origin
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal
+from manglecp.mangle.values import Value
 
 # Facts of a finished evaluation by what they have at some positions, as explanations read them.
 #
@@ -143,6 +145,36 @@ class EngineModel(EvaluatedModel):
             return None  # what was given and lost is listed too
         view = self._raw(i) if raw and temporal else self.evaluation.views[i]
         return LookUp(view, positions, key[1], temporal)
+
+    def rows(self, key: Key) -> list[FactTuple]:
+        number = self.evaluation.compiled.ids.get(key)
+        return [] if number is None else list(self.evaluation.views[number])
+
+    def finder(self, column: int = 0) -> Finder:
+        columns = (column,)
+        ids, views = self.evaluation.compiled.ids, self.evaluation.views
+
+        def find(key: Key, value: Value) -> list[FactTuple]:
+            number = ids.get(key)
+            if number is None:
+                return []
+            view = views[number]
+            found: list[FactTuple] = []
+            if view.base.facts:
+                below: Iterable[FactTuple] = view.base.index(columns).get(value, ())
+                found += [fact for fact in below if fact not in view.removed] if view.removed else below
+            if view.facts:
+                found += view.index(columns).get(value, ())
+            return found
+
+        return find
+
+    def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
+        ids, views = self.evaluation.compiled.ids, self.evaluation.views
+        return tuple([key for key in keys if key in ids and views[ids[key]].changed])
+
+    def rules_fired(self) -> int | None:
+        return rules_fired(self.evaluation)
 
     def count_derived(self, key: Key) -> int | None:
         evaluation = self.evaluation

@@ -7,7 +7,7 @@ or by a conclusion from such facts. What comes out are sets of assumptions with 
 
 A proof in the larger model shows why. Each of its premises holds in the model as it is and costs nothing; or was added,
 and is assumed; or was derived, and the argument repeats itself below. A negation that fails now must have been repaired
-(:mod:`.repairs`). Where a value cannot be foreseen (an aggregate, a merge), the set ends there: it is progress, not yet
+(:class:`Repairs`). Where a value cannot be foreseen (an aggregate, a merge), the set ends there: it is progress, not yet
 an answer; after it has been added the question is asked again.
 
 Recursion is met with tables, one for each pattern of a predicate, filled until nothing changes.
@@ -26,7 +26,6 @@ from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import (
     Assumed,
     Candidates,
-    Dependence,
     Effort,
     Exhausted,
     Pattern,
@@ -43,6 +42,7 @@ from manglecp.mangle.explain.search import LEAF
 from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
+from manglecp.mangle.program import Dependence
 from manglecp.mangle.syntax import (
     Apply,
     Equality,

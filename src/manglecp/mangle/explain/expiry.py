@@ -8,7 +8,7 @@ rests on itself alone is never settled, so no cycle supports itself, and nothing
 Of a fact that rests on other facts in many ways only :data:`MOST_WAYS` are followed, those that could last longest; so
 with more of them the answer may be too early, never too late.
 
-Compiled functions find the ways where they can (:mod:`backward`); for deferred and merged predicates, and for models
+Compiled functions find the ways where they can; for deferred and merged predicates, and for models
 of the naive evaluator, the instances of rules are read instead.
 """
 

@@ -6,54 +6,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.mangle.errors import EvalError, ValueFault
+from manglecp.mangle.explain.assertable import furthest
 from manglecp.mangle.explain.coverage import Coverage, Unused, Use
 from manglecp.mangle.explain.instances import Instances, row_key
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_text, filled_in, premise_text, unifies
-from manglecp.mangle.explain.solver import Finished, Model, read_fact
+from manglecp.mangle.explain.solver import Model, read_fact
 from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock, Unlocked
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import interval_text, value_text
-from manglecp.mangle.syntax import Key, Premise
+from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import INT_MAX, INT_MIN, Value
-
-
-def furthest(solver: Finished, shape: Shape, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
-    """How many premises can be satisfied, and the least row that satisfies them.
-
-    Depth first, in the order of values, over at most so many rows. A way that satisfies ``enough`` premises, by default
-    all, is not improved.
-    """
-    premises = shape.rule.premises
-    enough = len(premises) if enough is None else enough
-    deepest, best = 0, start
-    stack: list[Iterator[Row]] = [iter([start])]
-    for _ in range(most_rows):
-        if not stack:
-            break
-        row = next(stack[-1], None)
-        if row is None:
-            stack.pop()
-            continue
-        depth = len(stack) - 1
-        if depth > deepest:
-            deepest, best = depth, row
-        if deepest >= enough:
-            break
-        stack.append(iter(sorted(satisfying(solver, premises[depth], row), key=row_key)))
-    return deepest, best
-
-
-def satisfying(solver: Finished, premise: Premise, row: Row) -> list[Row]:
-    """The rows that a premise makes of one. A row that cannot be evaluated is part of no proof."""
-    try:
-        return list(solver.solve(premise, row))
-    except (ValueFault, EvalError):
-        return []
-
 
 WIDEST: Final = 100_000
 """So many rows are followed to see how far a rule gets."""

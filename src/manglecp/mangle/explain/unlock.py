@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.explain.abduction import Abduction
-from manglecp.mangle.explain.candidates import NOTHING, Assumed, Candidates, Dependence, Effort, Exhausted, Sets, Typing
+from manglecp.mangle.explain.candidates import NOTHING, Assumed, Candidates, Effort, Exhausted, Sets, Typing
 from manglecp.mangle.explain.proof import Prover
 from manglecp.mangle.explain.solver import Finished, Model
 from manglecp.mangle.facts import Fact, Interval, Timed
@@ -26,7 +26,7 @@ from manglecp.mangle.matching import Row
 from manglecp.mangle.model import Index, Limits, Origin, Relation, program_facts, violations
 from manglecp.mangle.naive import NaiveEvaluation, Solving
 from manglecp.mangle.printer import instant_text
-from manglecp.mangle.program import Rule
+from manglecp.mangle.program import Dependence, Rule
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Annotation, Atom, Key, Literal, Premise, TimeBound, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time

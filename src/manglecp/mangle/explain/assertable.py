@@ -1,4 +1,4 @@
-"""The facts that a client could say to get a tool: which values they may have.
+"""What would unlock a fact when only some facts may be asserted: which values those may have.
 
 * Those that whoever asks knows or that the rules spell out: own facts, the intent, constants of rules. Where any value
   will do, one stands for all.
@@ -11,15 +11,26 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
 from typing import Final
 
-from manglecp.mangle import Fact, Float, Interval, Key, Name, Rule, Time, Value, order_key
-from manglecp.mangle.explain import Candidates, Prover
-from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Term, Variable
+from manglecp.mangle.errors import EvalError, ValueFault
+from manglecp.mangle.explain.candidates import Assumed, Candidates, Effort, Exhausted
+from manglecp.mangle.explain.instances import row_key
+from manglecp.mangle.explain.proof import Prover
+from manglecp.mangle.explain.shape import Shape
+from manglecp.mangle.explain.solver import Finished, Model
+from manglecp.mangle.explain.unlock import Unlock, Unlocked
+from manglecp.mangle.facts import Fact, Interval
+from manglecp.mangle.matching import Row
+from manglecp.mangle.program import Rule
+from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable
 from manglecp.mangle.types import ANY, conforms
+from manglecp.mangle.values import Float, Name, Time, Value, order_key
 
-__all__ = ["ANYTHING", "ANY_NAME", "Readable", "Sayable"]
-
+MOST_TRIES: Final = 200
 MOST_GUESSES: Final = 64
 """So many single facts are tried where rules cannot be followed backwards in time."""
 MOST_VALUES: Final = 1_000
@@ -35,7 +46,7 @@ _ANY: Final = (ANYTHING, ANY_NAME)
 _STRICT: Final = frozenset({":lt", ":gt"})
 
 
-class Sayable(Candidates):
+class Assertable(Candidates):
     """The facts that may be named: made of values that are nobody's secret."""
 
     def __init__(
@@ -146,7 +157,7 @@ class Sayable(Candidates):
         return super().accepts(key, args)
 
 
-class Readable(Sayable):
+class Readable(Assertable):
     """The same with values of the server's own facts: those that other premises give, and a few where they are free."""
 
     most_rows = MOST_ROWS
@@ -204,3 +215,153 @@ def _passing(premise: Premise, term: Term) -> Iterator[Value]:
 
 def _terms(premise: Premise) -> list[Term]:
     return [premise.left, premise.right] if isinstance(premise, Equality) else list(premise.atom.args)
+
+
+class _Effort(Effort):
+    """Spent when the time is up, too."""
+
+    def __init__(self, steps: int, deadline: float) -> None:
+        super().__init__(steps)
+        self.deadline = deadline
+
+    def spend(self, steps: int = 1) -> None:
+        if monotonic() > self.deadline:
+            raise Exhausted
+        super().spend(steps)
+
+
+class _Search(Unlock):
+    """The engine's search, until the time is up; then guesses.
+
+    The engine follows the rules backwards. Where a premise is a large relation of the server's, it gives up before it
+    has found which of its values the client could mean. There are few facts that the client could mean, so they are
+    simply tried: single ones, then pairs. That proves nothing about other ways.
+    """
+
+    candidates: Assertable
+
+    def __init__(self, prover: Prover, goal: Fact, candidates: Assertable, deadline: float) -> None:
+        super().__init__(prover, goal, candidates.keys, most_tries=MOST_TRIES)
+        self.candidates = candidates
+        self.deadline = deadline
+        self.effort = _Effort(self.effort.steps, deadline)
+
+    @property
+    def failed(self) -> list[Assumed]:
+        """The sets that were tried and did not do."""
+        return [one for one, does in self._tried.items() if not does]
+
+    def run(self) -> Unlocked:
+        told = super().run()
+        if told.sets or not self.exhausted:
+            return told
+        found: set[Assumed] = set()
+        with suppress(Exhausted):
+            self._guess(found)
+        return Unlocked(self._presented(found), complete=False)
+
+    def _guess(self, found: set[Assumed]) -> None:
+        facts = self.candidates.guesses(self.scope)
+        found.update(one for fact in facts if self._unlocks(one := frozenset({fact})))
+        if found:
+            return
+        pairs = itertools.combinations(facts, 2)  # two facts of one predicate are the less likely
+        for pair in sorted(pairs, key=lambda pair: pair[0].predicate == pair[1].predicate):
+            if self._unlocks(one := frozenset(pair)):
+                found.add(one)
+
+    def _unlocks(self, added: Assumed) -> bool:
+        if monotonic() > self.deadline:
+            raise Exhausted
+        return super()._unlocks(added)
+
+
+def furthest(solver: Finished, shape: Shape, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
+    """How many premises can be satisfied, and the least row that satisfies them.
+
+    Depth first, in the order of values, over at most so many rows. A way that satisfies ``enough`` premises, by default
+    all, is not improved.
+    """
+    premises = shape.rule.premises
+    enough = len(premises) if enough is None else enough
+    deepest, best = 0, start
+    stack: list[Iterator[Row]] = [iter([start])]
+    for _ in range(most_rows):
+        if not stack:
+            break
+        row = next(stack[-1], None)
+        if row is None:
+            stack.pop()
+            continue
+        depth = len(stack) - 1
+        if depth > deepest:
+            deepest, best = depth, row
+        if deepest >= enough:
+            break
+        stack.append(iter(sorted(satisfying(solver, premises[depth], row), key=row_key)))
+    return deepest, best
+
+
+def satisfying(solver: Finished, premise: Premise, row: Row) -> list[Row]:
+    """The rows that a premise makes of one. A row that cannot be evaluated is part of no proof."""
+    try:
+        return list(solver.solve(premise, row))
+    except (ValueFault, EvalError):
+        return []
+
+
+class Probe:
+    """Rules of one finished model, followed from their heads, and what would unlock a fact.
+
+    The deadline of the result's other explanations does not apply; callers pass their own.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._prover = Prover(model)
+
+    def shapes(self, key: Key) -> Sequence[Shape]:
+        """The rules for a predicate."""
+        return self._prover.instances.shapes.get(key, ())
+
+    def has_facts(self, key: Key) -> bool:
+        return bool(self._prover.solver.index(key, ()).get((), ()))
+
+    def furthest(self, shape: Shape, start: Row, most_rows: int) -> tuple[int, Row]:
+        """How many premises of a rule can be satisfied, and the least row that satisfies them."""
+        return furthest(self._prover.solver, shape, start, most_rows)
+
+    def satisfies(self, premise: Premise, row: Row) -> bool:
+        return bool(satisfying(self._prover.solver, premise, row))
+
+    def holds_with(self, goal: Fact, added: Iterable[Fact], deadline: float) -> bool:
+        """Does the fact hold when these are added?"""
+        model = self._prover.model
+        left = max(deadline - monotonic(), 0.001)
+        try:
+            return Finished(model.with_facts(added, replace(model.limits, seconds=left))).contains(goal)
+        except EvalError:
+            return False
+
+    def unlock(
+        self,
+        goal: Fact,
+        rules: Sequence[Rule],
+        session: Sequence[Fact],
+        over: Collection[Key],
+        deadline: float,
+        *,
+        readable: bool = False,
+    ) -> Unlocked:
+        """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
+
+        Only values of ``session`` and of ``rules`` are named; with ``readable`` those of all facts, if others do not
+        help. Any value is named :data:`ANYTHING` or :data:`ANY_NAME`.
+        """
+        about = self._prover, rules, session, goal, over
+        known = Assertable(*about)
+        search = _Search(self._prover, goal, known, deadline)
+        found = search.run()
+        complete = found.complete and not known.refused and known.rules_out(found.sets, search.failed)
+        if not (found.sets or complete) and readable:
+            found = _Search(self._prover, goal, Readable(*about), deadline).run()
+        return Unlocked(found.sets, complete)

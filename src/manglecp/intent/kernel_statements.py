@@ -17,15 +17,13 @@ from manglecp.mangle import Fact, Key, Value, ValueFault, argument_span, evaluat
 from manglecp.mangle.syntax import Apply, Clause, Premise, Term, Variable
 from manglecp.pack import pack_problem
 
-__all__ = ["Complaints", "Said", "Statements"]
-
 _MOST: Final = 20
 """Errors, and warnings, that are told about one fact file. What a program wrote has its mistake on every line."""
 Args: TypeAlias = tuple[Value | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Statement:
     """The head of a clause, or a fact. ``args`` are its constants, None where the value is not known."""
 
     args: Args
@@ -51,26 +49,26 @@ class Statements:
         self, clauses: Iterable[Clause], facts: Iterable[tuple[str, Fact]] = (), complete: bool = True
     ) -> None:
         self.complete = complete
-        self._by_key: dict[Key, list[Said]] = {}
-        self._by_tool: dict[Key, dict[Value | None, list[Said]]] = {}
+        self._by_key: dict[Key, list[Statement]] = {}
+        self._by_tool: dict[Key, dict[Value | None, list[Statement]]] = {}
         for clause in clauses:
             if clause.head.predicate in PREDICATES:
-                self.add(clause.head.key, Said(tuple(map(_constant, clause.head.args)), clause))
+                self.add(clause.head.key, Statement(tuple(map(_constant, clause.head.args)), clause))
         for file, fact in facts:
             if fact.predicate in PREDICATES:
-                self.add(fact.key, Said(fact.args, None, file))
+                self.add(fact.key, Statement(fact.args, None, file))
 
-    def add(self, key: Key, said: Said) -> None:
+    def add(self, key: Key, said: Statement) -> None:
         """One more statement about this predicate."""
         self._by_key.setdefault(key, []).append(said)
         if said.args:
             self._by_tool.setdefault(key, {}).setdefault(said.args[0], []).append(said)
 
-    def each(self, predicate: str, arity: int) -> list[Said]:
+    def each(self, predicate: str, arity: int) -> list[Statement]:
         """All that is said with this predicate, whichever tool it is about."""
         return self._by_key.get((predicate, arity), [])
 
-    def of(self, tool: str, predicate: str, arity: int) -> list[Said]:
+    def of(self, tool: str, predicate: str, arity: int) -> list[Statement]:
         """What may be said of the tool."""
         known = self._by_tool.get((predicate, arity), {})
         return [*known.get(tool, ()), *known.get(None, ())]
@@ -87,7 +85,7 @@ class Complaints:
         self._found: dict[Diagnostic, None] = {}
         self._of_files: Counter[tuple[str, str]] = Counter()
 
-    def say(self, said: Said, column: int | None, message: str, fix: str | None, *, error: bool = True) -> None:
+    def say(self, said: Statement, column: int | None, message: str, fix: str | None, *, error: bool = True) -> None:
         """A problem at this statement, at an argument of it if ``column`` says which."""
         severity: Literal["error", "warning"] = "error" if error else "warning"
         if said.clause is not None:

@@ -1,0 +1,134 @@
+"""Facts that Python code gives: external predicates (``externals.py``) and generators (``facts.py``) of a pack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.suggestions import did_you_mean
+from manglecp.intent.kernel import PREDICATES
+from manglecp.mangle import Fact, Key, Predicate, Source, Trust
+from manglecp.mangle.syntax import Clause, Decl, Literal
+from manglecp.pack import ExternalDescription, Pack, pack_problem
+
+# External predicates of a pack: declared where they are answered, and by nobody else.
+#
+# ``externals.py`` says what they are. A declaration in the rules has to agree, and where there is none it is made.
+# Facts of such a predicate would be asked together with its answers, so there are none.
+
+
+def declarations(pack: Pack, decls: Iterable[Decl]) -> Source:
+    """Declarations of those that the rules do not declare."""
+    declared = {decl.atom.predicate for decl in decls}
+    missing = [external for name, external in sorted(pack.externals.items()) if name not in declared]
+    return Source("externals.py", "\n".join(map(_declaration, missing)), Trust.SCHEMA)
+
+
+def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], whole: bool) -> Iterator[Diagnostic]:
+    """What rules and ``externals.py`` say differently; ``whole`` if no rule is missing."""
+    declared = {decl.atom.predicate: decl for decl in decls}
+    used = {p.atom.predicate for clause in clauses for p in clause.premises if isinstance(p, Literal)}
+    for name, decl in declared.items():
+        if descriptor(decl, "external") is not None and name not in pack.externals:
+            yield _at(decl, f"externals.py does not answer {name}", did_you_mean(name, pack.externals))
+    for name, external in pack.externals.items():
+        found = declared.get(name)
+        if found is not None and _signature(found) != (external.arity, external.mode):
+            fix = f"write {_declaration(external)}"
+            yield _at(found, f"externals.py answers {name} with another number of arguments or mode", fix)
+        for clause in clauses:
+            if clause.head.predicate == name and clause.is_fact:  # the language refuses rules
+                yield Diagnostic("analysis", answered(name), clause.head.span, None, "remove it")
+        if name not in used and whole:
+            fix = "remove it, or ask it in a rule"
+            yield pack_problem("externals.py", f"no rule asks {name}", fix=fix, severity="warning")
+
+
+def answered(predicate: str) -> str:
+    """Why there are no facts of it."""
+    return f"{predicate} is external: it is answered by externals.py, not by facts"
+
+
+def descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:
+    """The arguments of a descriptor of a declaration."""
+    return next((found.args for found in decl.descr if found.predicate == name), None)
+
+
+def _at(decl: Decl, message: str, fix: str) -> Diagnostic:
+    span = decl.atom.span
+    assert span is not None  # it was parsed
+    return pack_problem(span.source.name, message, span.line, span.column, fix=fix)
+
+
+def _signature(decl: Decl) -> tuple[int, str | None]:
+    """The number of arguments and the mode of an external predicate."""
+    mode = descriptor(decl, "mode") if descriptor(decl, "external") is not None else None
+    return len(decl.atom.args), None if mode is None else "".join(map(str, mode))
+
+
+def _declaration(external: ExternalDescription) -> str:
+    names = external.arguments or tuple(f"A{number}" for number in range(1, external.arity + 1))
+    modes = ", ".join(f'"{mode}"' for mode in external.mode)
+    return f"Decl {external.predicate}({', '.join(names)}) descr [external(), mode({modes})]."
+
+
+# Facts that the pack finds out itself, as the rules see them: who gives them, and which they may be.
+#
+# A predicate that a generator gives is given by nobody else, or what is gone for the generator would still be there
+# for somebody, or the other way round. Rules may derive more of it. A generator speaks about the world: what tools
+# are made of, who asks and what policy decides by are not its business.
+
+
+_FILE = "facts.py"
+
+
+class Generated(Protocol):
+    """What finds facts out. It is asked once when a pack is loaded; changes come later."""
+
+    def begin(self, predicates: Mapping[Key, Predicate]) -> Iterable[Fact]:
+        """All facts as they are now; a :class:`manglecp.pack.diagnostics.PackError` if they cannot be had."""
+
+    @property
+    def version(self) -> str:
+        """Of the facts: others have another one."""
+
+
+def generator_problems(
+    pack: Pack, decls: Iterable[Decl], clauses: Iterable[Clause], owned: Mapping[Key, Trust], whole: bool
+) -> Iterator[Diagnostic]:
+    """Why the generators of a pack cannot give what they declare; ``whole`` if no rule is missing."""
+    declared = {decl.atom.predicate for decl in decls}
+    levels = {name: level for (name, _), level in owned.items()}
+    given = set()
+    for generator in pack.generators.values():
+        for name in generator.predicates:
+            if name in PREDICATES:
+                yield _wrong(
+                    generator.name, f"{name} is a word of the kernel", "give another predicate, and let rules say it"
+                )
+            elif name in pack.externals:
+                yield _wrong(
+                    generator.name, f"{name} is external: it is answered by externals.py", "remove one of them"
+                )
+            elif name in levels:
+                message = f"{name} belongs to {levels[name].label}, a generator may not add to it"
+                yield _wrong(generator.name, message, "give another predicate that those rules read")
+            elif name not in declared and whole:
+                yield _wrong(generator.name, f"no rule file declares {name}", f"write Decl {name}(…) bound […].")
+            else:
+                given.add(name)
+    for clause in clauses:
+        name = clause.head.predicate
+        if clause.is_fact and name in given:
+            fix = "remove it, or let the generator give it"
+            yield Diagnostic("analysis", given_elsewhere(name), clause.head.span, None, fix)
+
+
+def given_elsewhere(predicate: str) -> str:
+    """Why nobody else states it."""
+    return f"the facts of {predicate} are those that facts.py gives"
+
+
+def _wrong(generator: str, message: str, fix: str) -> Diagnostic:
+    return pack_problem(_FILE, f"{generator}: {message}", fix=fix)

@@ -1,0 +1,406 @@
+"""What a pack's parts say about each other: names of actions, skills, parameters and intents that have to exist.
+
+Looked at are constants in the heads of clauses, where they have a place to point at, and in fact files; what a variable
+stands for is known only when a request comes. Nothing here needs a program that was analysed, so that these problems
+are told together with those of the language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.suggestions import did_you_mean
+from manglecp.base.text import find_invisible
+from manglecp.intent.chain import NotPlain, name_problem, plain
+from manglecp.intent.definition import Flaw
+from manglecp.intent.input_schema import input_schema, result_schema
+from manglecp.intent.kernel import PREDICATES
+from manglecp.intent.kernel_statements import Complaints, Statement, Statements
+from manglecp.intent.rendering import uri
+from manglecp.intent.value_lint import check_arguments, check_results
+from manglecp.mangle import Duration, List, Map, Pair, Struct, Trust, argument_span
+from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Premise, Term, Unit, Variable
+from manglecp.pack import Pack, pack_problem
+
+# Texts that stand in rules and reach a client: descriptions, instructions, reasons, and what declarations say.
+#
+# A rule file holds no character that nobody sees (:mod:`manglecp.pack.loader`), but a rule can write one as an
+# escape. It is shown written out in the end; here it is told to whoever wrote it, with its place. A rule may look for
+# such characters in its body, and facts of a pack's own predicates may list them.
+
+
+def hidden_texts(units: Iterable[Unit]) -> Iterator[Diagnostic]:
+    """Everything that a pack would say with a character that nobody sees."""
+    for unit in units:
+        heads = (clause.head for clause in unit.clauses if clause.head.predicate in PREDICATES)
+        for atom in (*heads, *(about for decl in unit.decls for about in decl.descr)):
+            yield from _in_atom(atom)
+
+
+def _in_atom(atom: Atom) -> Iterator[Diagnostic]:
+    for column, term in enumerate(atom.args):
+        if (atom.key, column) == (("macro", 2), 0):
+            continue  # names have rules of their own
+        for text in _texts(term):
+            if (hidden := find_invisible(text, running=True)) is not None:
+                message = f"{atom.predicate} says something with the invisible character {hidden[1]}"
+                yield Diagnostic("analysis", message, argument_span(atom, column), None, "remove it")
+                break
+
+
+def _texts(term: Term) -> Iterator[str]:
+    waiting: list[object] = [term]
+    while waiting:
+        match waiting.pop():
+            case str(text):
+                yield text
+            case Apply(args=args):
+                waiting += args
+            case Pair() as pair:
+                waiting += (pair.first, pair.second)
+            case List() as listed:
+                waiting += listed.items
+            case Map() | Struct() as table:
+                waiting += (part for entry in table.entries for part in entry)
+
+
+# Words that were probably meant to be the kernel's, and are nobody's.
+#
+# Whoever writes ``prohibted`` has a predicate of their own that nothing reads, and a pack without that policy. The
+# language sees nothing wrong with it. So a head that no rule reads and that nobody declared is held against the
+# kernel's words: in policy a slip is an error, since it would let through what should be forbidden; elsewhere it is a
+# doubt.
+
+
+_ALIKE: Final = 0.8
+
+
+def misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
+    """A problem for each predicate that looks like a slip, or that policy derives for nobody."""
+    known = {*PREDICATES, *_declared(decls), *_read(clauses)}
+    told: set[str] = set()
+    for clause in clauses:
+        name = clause.head.predicate
+        if name in known or name in told or clause.span is None:
+            continue
+        told.add(name)
+        is_policy = clause.span.source.trust <= Trust.POLICY
+        word = _alike(name.rpartition(".")[2])
+        if word is None and not is_policy:
+            continue
+        message = f"nothing reads {name}"
+        fix = f"did you mean {word}? If not, declare it with Decl" if word else "read it in a rule, or remove it"
+        place = clause.head.span
+        yield Diagnostic("analysis", message, place, None, fix, "error" if is_policy and word else "warning")
+
+
+def _declared(decls: Iterable[Decl]) -> Iterator[str]:
+    """Predicates that somebody meant to have, and those that their descriptions name."""
+    for decl in decls:
+        yield decl.atom.predicate
+        for described in decl.descr:
+            yield from (term for term in described.args if isinstance(term, str))
+
+
+def _read(clauses: Iterable[Clause]) -> Iterator[str]:
+    for clause in clauses:
+        yield from (one.atom.predicate for one in clause.premises if isinstance(one, Literal))
+
+
+def _alike(name: str) -> str | None:
+    import difflib  # only needed where a predicate is read by nobody
+
+    found = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=_ALIKE)
+    return found[0] if found else None
+
+
+# Does what a pack's clauses refer to exist: steps, parts of results, addresses, and tools that can stand together?
+#
+# Each of these would otherwise be found when the tool is put together, one flaw at a time, or do nothing silently.
+# Looked at are constants; a step, a parameter or an intent that a variable may stand for is taken as there.
+
+
+_STEPS: Final = (
+    ("arg_step", 5, 3),
+    ("step_after", 3, 1),
+    ("step_after", 3, 2),
+    ("macro_result", 4, 2),
+    ("nothing_to_undo", 2, 1),
+)
+"""Where a clause refers to a step of its tool, arguments of actions aside."""
+_POINTERS: Final = (
+    *(("arg_step", 5, 4), ("macro_result", 4, 3), ("undo_out", 4, 3), ("extract", 3, 2), ("keep", 3, 2)),
+)
+_POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
+
+
+def check_references(pack: Pack, statements: Statements, complaints: Complaints) -> None:
+    """Complain about whatever is referred to and not there."""
+    check = _ReferenceCheck(pack, statements, complaints)
+    check.steps()
+    check.pointers()
+    check.context()
+    check.optional()
+    check.conflicts()
+    check.suggestions()
+    check_results(pack, statements, complaints)
+
+
+def may_have_step(statements: Statements, tool: str, number: int) -> bool:
+    """Could the tool have a step of this number? Yes, unless all its steps are known and none has it."""
+    steps = statements.of(tool, "macro_step", 3)
+    return not statements.complete or any(one.args[1] in (number, None) for one in steps)
+
+
+class _ReferenceCheck:
+    def __init__(self, pack: Pack, statements: Statements, complaints: Complaints) -> None:
+        self.pack = pack
+        self.statements = statements
+        self._say = complaints.say
+
+    def steps(self) -> None:
+        for predicate, arity, column in _STEPS:
+            for said in self.statements.each(predicate, arity):
+                tool, number = said.args[0], said.args[column]
+                if not isinstance(tool, str) or not isinstance(number, int):
+                    continue
+                if not may_have_step(self.statements, tool, number):
+                    self._say(said, column, f"{tool} has no step {number}", "write a macro_step clause for it")
+                elif predicate != "macro_result" and column > 1 and number == said.args[1]:
+                    self._say(said, column, f"step {number} of {tool} waits for itself", "name an earlier step")
+
+    def pointers(self) -> None:
+        for predicate, arity, column in _POINTERS:
+            for said in self.statements.each(predicate, arity):
+                text = said.args[column]
+                if isinstance(text, str) and not _POINTER.fullmatch(text):
+                    fix = "write '' for the whole, '/a/0' for a part of it, ~0 for ~ and ~1 for / in a name"
+                    self._say(said, column, f"{text!r} is no JSON Pointer", fix)
+
+    def context(self) -> None:
+        for said in self.statements.each("needs_resource", 4):
+            address = said.args[1]
+            if isinstance(address, str) and uri(address) is None:
+                self._say(said, 1, f"{address!r} is no address that anyone should open", "write a path or a URI")
+        for said in self.statements.each("instruction", 3):
+            text = said.args[2]
+            if isinstance(text, str) and not text.strip():
+                self._say(said, 2, "the instruction is empty", "say what to mind", error=False)
+
+    def optional(self) -> None:
+        """A parameter that may be left out is one that the tool has."""
+        for said in self.statements.each("optional_param", 2):
+            tool, name = said.args
+            if isinstance(tool, str) and isinstance(name, str) and self.statements.complete:
+                known = set(self._parameters(tool))
+                if name not in known and None not in known:
+                    message = f"{tool} has no parameter {name!r} that could be left out"
+                    self._say(said, 1, message, did_you_mean(name, {one for one in known if one}), error=False)
+
+    def _parameters(self, tool: str) -> Iterator[str | None]:
+        """What its call arguments may be called; None for one that may be called anything."""
+        named = [one.args[1] for one in self.statements.of(tool, "macro_param", 3)]
+        named += [one.args[3] for one in self.statements.of(tool, "arg_from", 4)]
+        yield from (name if isinstance(name, str) else None for name in named)
+        for step in self.statements.of(tool, "macro_step", 3):
+            action = self.pack.actions.get(step.args[2]) if isinstance(step.args[2], str) else None
+            yield from (None,) if action is None else action.input_schema.get("properties", ())
+
+    def conflicts(self) -> None:
+        """Rivals are two tools, of which neither needs the other."""
+        rivals: dict[frozenset[object], list[Statement]] = {}
+        for said in self.statements.each("conflicts", 2):
+            if None in said.args:
+                continue
+            if said.args[0] == said.args[1]:
+                self._say(said, 1, f"{said.args[0]} cannot be its own rival", "name another tool", error=False)
+            rivals.setdefault(frozenset(said.args), []).append(said)
+        for said in self.statements.each("requires", 2):
+            tool, needed = said.args
+            if tool == needed:
+                continue
+            if any(other.premises <= said.premises for other in rivals.get(frozenset(said.args), ())):
+                message = f"{tool} requires {needed} and is in conflict with it, so that it is never offered"
+                self._say(said, 1, message, "remove one of the two", error=False)
+
+    def suggestions(self) -> None:
+        listed = {intent.name for intent in self.pack.settings.intents}
+        for said in self.statements.each("suggests", 3):
+            name = said.args[0]
+            if isinstance(name, str) and listed and name not in listed:
+                message = f"the intent {name!r} is not listed in pack.toml"
+                self._say(said, 0, message, did_you_mean(name, listed), error=False)
+
+
+ON_ERROR: Final = ("stop", "continue", "undo")
+_WHERE: Final = {"action": "write it in actions.py, under @action", "skill": "write it in skills/NAME.md"}
+"""What would fix a name in a pack that has nothing of the kind."""
+
+
+def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -> list[Diagnostic]:
+    """Everything that is wrong, and what is doubtful, with the constants of the pack's clauses and fact files."""
+    check = _CrossCheck(pack, clauses, statements)
+    check.run()
+    return check.complaints.problems
+
+
+class _CrossCheck:
+    def __init__(self, pack: Pack, clauses: Sequence[Clause], statements: Statements) -> None:
+        self.pack = pack
+        self.clauses = clauses
+        self.statements = statements
+        self.complaints = Complaints()
+        self._say = self.complaints.say
+        self._each = statements.each
+
+    def run(self) -> None:
+        actions = self.pack.actions
+        for predicate, arity, column in _ACTIONS:
+            self._names(predicate, arity, column, actions, "action")
+        self._names("needs_skill", 2, 1, self.pack.skills, "skill")
+        self._values("relevant", 2, 1, _score, "a score is a number from 0 to 100")
+        self._values("needs_resource", 4, 3, _score, "a priority is a number from 0 to 100")
+        self._spans()
+        on_error = ", ".join(f'"{value}"' for value in ON_ERROR)
+        self._values("on_error", 3, 2, ON_ERROR.__contains__, f"what happens after an error is one of {on_error}")
+        check_arguments(self.pack, self.statements, self.complaints)
+        check_references(self.pack, self.statements, self.complaints)
+        self._schemas("macro_param", 3)
+        self._schemas("macro_output", 2)
+        self._tools()
+        self._numbers()
+        self._errors()
+        self._intents()
+
+    def _names(self, predicate: str, arity: int, column: int, known: Mapping[str, object], what: str) -> None:
+        for said in self._each(predicate, arity):
+            name = said.args[column]
+            if isinstance(name, str) and name not in known:
+                fix = did_you_mean(name, known) if known else _WHERE[what]
+                self._say(said, column, f"the pack has no {what} {name!r}", fix)
+
+    def _values(self, predicate: str, arity: int, column: int, good: Callable[[Any], bool], rule: str) -> None:
+        for said in self._each(predicate, arity):
+            value = said.args[column]
+            if isinstance(value, int | str) and not good(value):
+                self._say(said, column, f"{rule}, not {value!r}", None)
+
+    def _spans(self) -> None:
+        for said in self._each("valid_for", 2):
+            span = said.args[1]
+            if isinstance(span, Duration) and span.ns <= 0:
+                self._say(said, 1, "a tool is valid for some time, or it is never offered", "write a longer span")
+
+    def _schemas(self, predicate: str, arity: int) -> None:
+        column = arity - 1
+        for said in self._each(predicate, arity):
+            value = said.args[column]
+            if value is None:
+                continue
+            name = said.args[1] if isinstance(said.args[1], str) else "value"
+            try:
+                if arity > 2:
+                    input_schema((), {name: plain(value)})
+                else:
+                    result_schema(plain(value))
+            except (Flaw, NotPlain) as flaw:
+                fix = flaw.fix if isinstance(flaw, Flaw) else None
+                self._say(said, column, str(flaw), fix)
+
+    # --- tools and intents -----------------------------------------------------------------------------------------
+
+    def _tools(self) -> None:
+        """Tools that could be offered and cannot be made."""
+        told: set[str] = set()
+        made = {one.args[0] for one in self._each("macro", 2) if isinstance(one.args[0], str)}
+        for predicate, arity, column in _TOOLS:
+            for said in self._each(predicate, arity):
+                tool = said.args[column]
+                if isinstance(tool, str) and tool not in told and not self.statements.could_be(tool, "macro", 2):
+                    told.add(tool)
+                    fix = did_you_mean(tool, made)
+                    self._say(said, column, f"nothing says that there is a tool {tool!r}", fix, error=False)
+        for said in self._each("macro", 2):
+            tool = said.args[0]
+            problem = name_problem(tool) if isinstance(tool, str) else None
+            if problem is not None:
+                self._say(said, 0, f"the name of the tool {problem}", None)
+            elif isinstance(said.args[1], str) and not said.args[1].strip():
+                self._say(said, 1, "the description of the tool is empty", "say what the tool does")
+            elif isinstance(tool, str) and not self.statements.could_be(tool, "macro_step", 3):
+                fix = f'write macro_step("{tool}", 1, "an action").'
+                self._say(said, 0, f"the tool {tool!r} has no step and is never offered", fix, error=False)
+
+    def _numbers(self) -> None:
+        for said in self._each("macro_step", 3):
+            if isinstance(said.args[1], int) and said.args[1] < 1:
+                self._say(said, 1, f"steps are counted from 1, not {said.args[1]}", None)
+
+    def _errors(self) -> None:
+        """What happens after the error of a step needs the step, and undoing needs something that can be undone."""
+        for said in self._each("on_error", 3):
+            tool, number, what = said.args
+            if not isinstance(tool, str) or not isinstance(number, int):
+                continue
+            if not may_have_step(self.statements, tool, number):
+                self._say(said, 1, f"{tool} has no step {number}", "write a macro_step clause for it")
+            elif what == "undo" and not self.statements.could_be(tool, "undo_step", 3):
+                self._say(said, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
+
+    def _intents(self) -> None:
+        """Intents that the manifest names and no rule knows, and the other way round."""
+        mentioned: dict[str, Clause] = {}
+        for clause in self.clauses:
+            for name in _intents_of(clause):
+                if name is None:
+                    return  # it may be any
+                mentioned.setdefault(name, clause)
+        if any(not one.premises for one in self._each("mandatory", 1) + self._each("relevant", 2)):
+            return  # some tool speaks to all of them
+        listed = {intent.name: intent.line for intent in self.pack.settings.intents}
+        for name in sorted(set(listed) - set(mentioned)):
+            message = f"no rule mentions the intent {name!r}"
+            self.complaints.add(
+                pack_problem("pack.toml", message, listed[name], fix=did_you_mean(name, mentioned), severity="warning")
+            )
+        for name in sorted(set(mentioned) - set(listed)) if listed else ():
+            message = f"the intent {name!r} is not listed in pack.toml"
+            self._say(Statement((), mentioned[name]), None, message, did_you_mean(name, listed), error=False)
+
+
+_ACTIONS: Final = (
+    *(("macro_step", 3, 2), ("undo_step", 3, 2), ("effect_denied", 2, 0), ("extract", 3, 0), ("keep", 3, 0)),
+)
+_TOOLS: Final = (
+    *(("mandatory", 1, 0), ("relevant", 2, 0), ("requires", 2, 1), ("requires", 2, 0)),
+    *(("prohibited", 2, 0), ("permitted", 1, 0), ("conflicts", 2, 0), ("conflicts", 2, 1)),
+    *(("reversible", 1, 0), ("idempotent", 1, 0), ("instruction", 3, 0), ("needs_skill", 2, 0)),
+    *(("needs_resource", 4, 0), ("needs_confirmation", 1, 0), ("valid_for", 2, 0), ("valid_until", 2, 0)),
+)
+"""Where clauses name tools. A name that is mistyped there does nothing, silently."""
+
+
+def _score(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= 100
+
+
+def _intents_of(clause: Clause) -> Iterable[str | None]:
+    """The intents that a clause asks for; None for one that takes any."""
+    for premise in clause.premises:
+        if isinstance(premise, Literal) and premise.atom.key == ("intent", 1):
+            (name,) = premise.atom.args
+            if isinstance(name, str):
+                yield name
+            elif not (isinstance(name, Variable) and name.anonymous):
+                yield from _equal_to(name, clause.premises)
+
+
+def _equal_to(term: Term, premises: Iterable[Premise]) -> Iterable[str | None]:
+    found: list[str | None] = []
+    for premise in premises:
+        if not isinstance(premise, Literal) and not premise.negated and term in (premise.left, premise.right):
+            found += [side for side in (premise.left, premise.right) if isinstance(side, str)]
+    return found or [None]

@@ -1,0 +1,407 @@
+"""Do the values that a pack binds go with its actions: arguments, parts of results, static tools?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.suggestions import did_you_mean
+from manglecp.intent.chain import PREDICATES, NotPlain, chain, plain
+from manglecp.intent.definition import Flaw
+from manglecp.intent.kernel_statements import Complaints, Statement, Statements
+from manglecp.intent.redaction import hiding
+from manglecp.mangle import Base, Key, Program, Value, argument_span, order_key
+from manglecp.mangle.syntax import Apply, Clause, Variable
+from manglecp.pack import ActionDescription, Pack
+
+# Do results have the parts that clauses take from them?
+#
+# The schema of what an action returns says which parts there can be. A way that leads to none of them leads nowhere
+# in every run: a step that waits for what it finds can only fail, and anything else gets nothing, silently. A part
+# may be of a kind that the parameter does not take. Only what a schema rules out is told; where it leaves something
+# open, it counts as there.
+
+
+_DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
+_ALTERNATIVES: Final = ("anyOf", "oneOf")
+_ENTRY: Final = re.compile("0|[1-9][0-9]{0,8}")
+_DEEPEST: Final = 32
+
+
+def check_results(pack: Pack, statements: Statements, complaints: Complaints) -> None:
+    """Complain about parts of results that no run has."""
+    check = _ResultCheck(pack, statements, complaints)
+    for said in statements.each("arg_step", 5):
+        tool, number, param, source, pointer = said.args
+        taking = check.actions(tool, "macro_step", number)
+        check.part(said, 4, check.actions(tool, "macro_step", source), pointer, taking, param)
+    for said in statements.each("undo_out", 4):
+        tool, number, param, pointer = said.args
+        taking = check.actions(tool, "undo_step", number)
+        check.part(said, 3, check.actions(tool, "macro_step", number), pointer, taking, param)
+    for said in statements.each("macro_result", 4):
+        tool, _, number, pointer = said.args
+        check.part(said, 3, check.actions(tool, "macro_step", number), pointer, error=False)
+    for predicate in ("extract", "keep"):
+        for said in statements.each(predicate, 3):
+            action, _, pointer = said.args
+            known = [pack.actions[action]] if isinstance(action, str) and action in pack.actions else []
+            check.part(said, 2, known, pointer, error=False)
+
+
+class _ResultCheck:
+    def __init__(self, pack: Pack, statements: Statements, complaints: Complaints) -> None:
+        self.pack = pack
+        self.statements = statements
+        self.complaints = complaints
+
+    def actions(self, tool: object, step: str, number: object) -> list[ActionDescription]:
+        """The actions that this step can be; none if constants do not tell."""
+        if not isinstance(tool, str) or not isinstance(number, int) or not self.statements.complete:
+            return []
+        names = [one.args[2] for one in self.statements.of(tool, step, 3) if one.args[1] in (number, None)]
+        known = [self.pack.actions.get(name) for name in names if isinstance(name, str)]
+        return [one for one in known if one is not None] if len(known) == len(names) and None not in known else []
+
+    def part(
+        self,
+        said: Statement,
+        column: int,
+        actions: Sequence[ActionDescription],
+        pointer: object,
+        taking: Sequence[ActionDescription] = (),
+        param: object = None,
+        *,
+        error: bool = True,
+    ) -> None:
+        """There is such a part, and the parameter takes what it is."""
+        if not isinstance(pointer, str) or not actions or any(not one.output_schema for one in actions):
+            return
+        way = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        ends = [_follow(one.output_schema, one.output_schema, way) for one in actions]
+        names = " or ".join(one.name for one in actions)
+        if not any(ends):
+            known = {name for one in actions for name in _members(one.output_schema, way)}
+            message = f"nothing that {names} returns has {pointer!r}"
+            self.complaints.say(said, column, message, did_you_mean(way[-1], known) if known else None, error=error)
+            return
+        given = _kinds([kinds for found in ends for kinds in found])
+        wanted = _kinds([kinds for one in taking for kinds in self._taken(one, param)])
+        if given and wanted and not given & wanted:
+            what = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
+            message = f"{what} is of type {_told(given)}, and {param!r} takes {_told(wanted)}"
+            self.complaints.say(said, column, message, "take another part of the result", error=error)
+
+    def _taken(self, action: ActionDescription, param: object) -> list[Any]:
+        return _follow(action.input_schema, action.input_schema, [str(param)])
+
+
+def _follow(schema: Any, root: Mapping[str, Any], way: Sequence[str], depth: int = 0) -> list[Any]:
+    """The schemas of what can be at the end of a way; none if nothing can be there."""
+    found: list[Any] = []
+    for one in _alternatives(schema, root, depth):
+        if not way or one is True:
+            found.append(one)
+            continue
+        first, rest = way[0], way[1:]
+        kinds = _kinds([one])
+        if kinds is None or "object" in kinds:
+            inside = one.get("properties", {}).get(first, one.get("additionalProperties", True))
+            open_ = "patternProperties" in one and first not in one.get("properties", {})
+            found += _follow(True if open_ else inside, root, rest, depth + 1)
+        if (kinds is None or "array" in kinds) and _ENTRY.fullmatch(first):
+            open_ = "prefixItems" in one
+            found += _follow(True if open_ else one.get("items", True), root, rest, depth + 1)
+    return found
+
+
+def _alternatives(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[Any]:
+    """What a schema can stand for; True for anything, and nothing for what no value fits."""
+    if not isinstance(schema, Mapping) or depth > _DEEPEST or "allOf" in schema:
+        if schema is not False:
+            yield True
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        start = next((one for one in _DEFINITIONS if reference.startswith(one)), None)
+        name = "" if start is None else reference.removeprefix(start)
+        yield from _alternatives(root.get((start or "").strip("#/"), {}).get(name, True), root, depth + 1)
+        return
+    several = next((schema[name] for name in _ALTERNATIVES if name in schema), None)
+    if several is None:
+        yield schema
+        return
+    for one in several:
+        yield from _alternatives(one, root, depth + 1)
+
+
+def _members(schema: Any, way: Sequence[str]) -> set[str]:
+    """What there is where the way was lost last."""
+    found = _follow(schema, schema, way[:-1])
+    return {name for one in found if isinstance(one, Mapping) for name in one.get("properties", {})}
+
+
+def _kinds(schemas: Sequence[Any]) -> frozenset[str] | None:
+    """The JSON types that values may have; None if they may be anything."""
+    found: set[str] = set()
+    for one in schemas:
+        kind = one.get("type") if isinstance(one, Mapping) else None
+        if kind is None:
+            return None
+        found |= {kind} if isinstance(kind, str) else set(kind)
+    if "number" in found:
+        found.add("integer")
+    return frozenset(found)
+
+
+def _told(kinds: frozenset[str]) -> str:
+    return " or ".join(sorted(kinds - ({"integer"} if "number" in kinds else set())))
+
+
+# Do the arguments that a pack binds go with the actions that take them, and does what is called reversible revert?
+#
+# * A parameter is bound once. A fixed value goes before a call argument and that before the result of a step, so that
+#   a clause may stand in where another does not hold. One that can never count is a mistake.
+# * A fixed value is one that the action takes, by the schema of its parameter.
+# * A chain can be taken back if each step with an effect can.
+#
+# What only base facts decide is checked by the same rules over the rows of the base (:func:`check_settled`).
+
+
+_BINDINGS: Final = {
+    "macro_step": (("arg_value", 4), ("arg_from", 4), ("arg_step", 5), ("arg_kept", 5)),
+    "undo_step": (("undo_value", 4), ("undo_in", 4), ("undo_out", 4)),
+}
+"""Predicates that bind a parameter of an action, by the one that says which action it is. The first goes first."""
+_UNDOING: Final = {"macro_step": "", "undo_step": " with an undoing action"}
+_SETTLED: Final[tuple[Key, ...]] = (("macro_step", 3), ("undo_step", 3), ("arg_value", 4), ("undo_value", 4))
+
+
+def check_arguments(pack: Pack, statements: Statements, complaints: Complaints) -> None:
+    """What constants tell."""
+    check = _ArgumentCheck(pack, statements, complaints)
+    for step, predicates in _BINDINGS.items():
+        for predicate, arity in predicates:
+            check.exist(step, predicate, arity)
+        check.fit(step, *predicates[0])
+        check.bound_once(predicates)
+    check.revert(statements.each("reversible", 1))
+
+
+def check_settled(pack: Pack, base: Base, clauses: Collection[Clause], changing: Collection[Key]) -> list[Diagnostic]:
+    """What the rows of the base tell beyond that. ``changing`` are the predicates that a request can add to or take
+    from; of the others the base has all rows there are."""
+    statements = Statements([clause for clause in clauses if clause.head.key in changing])
+    derived: dict[Key, list[Statement]] = {}
+    for key in (*_SETTLED, ("reversible", 1)):
+        rules = [clause for clause in clauses if clause.head.key == key]
+        stated = {clause.head.args for clause in rules if clause.is_fact}
+        for row in base.rows(key):
+            if row not in stated:
+                said = Statement(row, next((rule for rule in rules if _may_derive(rule, row)), None), "the base facts")
+                derived.setdefault(key, []).append(said)
+                statements.add(key, said)
+            elif key not in changing:
+                statements.add(key, Statement(row, None))
+    complaints = Complaints()
+    check = _ArgumentCheck(pack, statements, complaints)
+    for step, ((value, arity), *_) in _BINDINGS.items():
+        sure = not {(step, 3), (value, arity)} & set(changing)
+        check.fit(step, value, arity, derived.get((value, arity), []), error=sure)
+    check.revert(derived.get(("reversible", 1), []))
+    return complaints.problems
+
+
+class _ArgumentCheck:
+    def __init__(self, pack: Pack, statements: Statements, complaints: Complaints) -> None:
+        self.pack = pack
+        self.statements = statements
+        self.complaints = complaints
+        self.hide = hiding(pack)
+
+    def exist(self, step: str, predicate: str, arity: int) -> None:
+        """There is the step, and its action has the parameter."""
+        for said in self.statements.each(predicate, arity):
+            tool, number, param = said.args[:3]
+            possible = self._actions(step, tool, number)
+            if possible is None:
+                continue
+            if not possible:
+                message = f"{tool} has no step {number}{_UNDOING[step]}"
+                self.complaints.say(said, 1, message, f"write a {step} clause for it")
+            elif isinstance(param, str) and not any(_takes(action, param) for action in possible):
+                known = {name for action in possible for name in action.input_schema.get("properties", {})}
+                message = f"{_names(possible)} has no parameter {param!r}"
+                self.complaints.say(said, 2, message, did_you_mean(param, known))
+
+    def _actions(self, step: str, tool: object, number: object) -> list[ActionDescription] | None:
+        """The actions that this step can be; None if constants do not tell."""
+        if not isinstance(tool, str) or not isinstance(number, int):
+            return None
+        found: dict[str, ActionDescription] = {}
+        for said in self.statements.of(tool, step, 3):
+            _, n, action = said.args
+            if n not in (number, None):
+                continue
+            if not isinstance(action, str) or action not in self.pack.actions:
+                return None
+            found[action] = self.pack.actions[action]
+        return list(found.values()) if found or self.statements.complete else None
+
+    def fit(
+        self, step: str, predicate: str, arity: int, which: Iterable[Statement] | None = None, *, error: bool = True
+    ) -> None:
+        """A fixed value is one that the action takes."""
+        for said in self.statements.each(predicate, arity) if which is None else which:
+            tool, number, param, value = said.args
+            if not isinstance(param, str) or value is None:
+                continue
+            possible = [one for one in self._actions(step, tool, number) or () if _takes(one, param)]
+            problems = [_misfit(action, param, value) for action in possible]
+            if problems and all(problems):
+                message = f"{_names(possible)} does not take this value as {param!r}: {self.hide(problems[0])}"
+                self.complaints.say(said, 3, message, "write a value that its schema allows", error=error)
+
+    def bound_once(self, predicates: Iterable[Key]) -> None:
+        """No clause stands where another always goes before it."""
+        first: dict[tuple[object, ...], list[tuple[str, Statement]]] = {}
+        for predicate, arity in predicates:
+            found = [(said.terms[:3], said) for said in self.statements.each(predicate, arity)]
+            for terms, said in found:
+                for name, earlier in first.get(terms, ()):
+                    if earlier.premises <= said.premises:
+                        message = f"{said.args[2] or 'the parameter'!r} of step {said.args[1]} is bound twice"
+                        message += f": {name} goes before {predicate}, which never counts"
+                        self.complaints.say(said, 2, message, f"remove one of them{_place(earlier)}")
+                        break
+            for number, (terms, said) in enumerate(found):
+                self._one_value(predicate, said, [other for same, other in found[:number] if same == terms])
+                first.setdefault(terms, []).append((predicate, said))
+
+    def _one_value(self, predicate: str, said: Statement, others: Iterable[Statement]) -> None:
+        """No two clauses always hold together and give different values. What two facts say is told elsewhere."""
+        for other in others:
+            together = other.premises <= said.premises or said.premises <= other.premises
+            if together and (other.premises or said.premises) and other.terms[3:] != said.terms[3:]:
+                message = f"{predicate} gives {said.args[2] or 'the parameter'!r} of step {said.args[1]} two values"
+                fix = f"let one of them hold only where the other does not{_place(other)}"
+                self.complaints.say(said, 2, f"{message}, and the least of them counts", fix, error=False)
+                return
+
+    def revert(self, which: Iterable[Statement]) -> None:
+        """Each step with an effect has an undoing action, or its own action says that it can be taken back."""
+        for said in which:
+            (tool,) = said.args
+            if not isinstance(tool, str) or not self.statements.complete:
+                continue
+            undone = {one.args[1] for one in self.statements.of(tool, "undo_step", 3)}
+            undone |= {one.args[1] for one in self.statements.of(tool, "nothing_to_undo", 2)}
+            if None in undone:
+                continue
+            steps = [one.args for one in self.statements.of(tool, "macro_step", 3)]
+            for _, number, name in sorted((row for row in steps if isinstance(row[1], int)), key=lambda row: row[1:2]):
+                action = self.pack.actions.get(name) if isinstance(name, str) else None
+                if action is not None and action.tier and not action.reversible and number not in undone:
+                    message = f"{tool} is called reversible, and nothing takes back its step {number}, {action.name}"
+                    fix = f'write undo_step("{tool}", {number}, "an action"), or nothing_to_undo("{tool}", {number})'
+                    self.complaints.say(said, 0, message, fix, error=False)
+                    break
+
+
+def _may_derive(clause: Clause, row: tuple[Value, ...]) -> bool:
+    """Could the row be a conclusion of the rule?"""
+    return bool(clause.premises) and all(
+        isinstance(term, Variable | Apply) or term == value for term, value in zip(clause.head.args, row, strict=True)
+    )
+
+
+def _names(actions: Iterable[ActionDescription]) -> str:
+    return " or ".join(action.name for action in actions)
+
+
+def _place(said: Statement) -> str:
+    if said.clause is None or said.clause.head.span is None:
+        return f"; the other is in {said.file}" if said.file else ""
+    span = said.clause.head.span
+    return f"; the other is in {span.source.name}:{span.line}"
+
+
+def _takes(action: ActionDescription, param: str) -> bool:
+    schema = action.input_schema
+    return param in schema.get("properties", {}) or schema.get("additionalProperties", True) is not False
+
+
+def _misfit(action: ActionDescription, param: str, value: Value) -> str | None:
+    """Why the action would refuse the value."""
+    schema = action.input_schema
+    taken = schema.get("properties", {}).get(param, True)
+    try:
+        given = plain(value)
+    except NotPlain as error:
+        return f"it cannot be written as JSON: {error}"
+    if not isinstance(taken, Mapping):
+        return None if taken else "the action takes nothing"
+    kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}  # what it refers to
+    return next(
+        (str(error.message) for error in _validator(msgspec.json.encode({**kept, **taken})).iter_errors(given)), None
+    )
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: bytes) -> Any:
+    """Nothing is fetched, and patterns are those that run in linear time."""
+    import jsonschema_rs  # only when a pack has such a value
+
+    limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+    return jsonschema_rs.Draft202012Validator(schema.decode(), offline=True, pattern_options=limits)
+
+
+# Tools that no request can change are put together when a pack is loaded, so that a flaw is told then.
+#
+# A tool is settled if only facts say what its chain is: no rule of the pack could add a step or an argument to it.
+# What depends on a request is put together when it is proven, and a flaw keeps the tool out of that answer.
+
+
+_OF_REQUEST: Final = frozenset({"intent", "intent_param", "client", "client_permission", "client_trust"})
+
+
+def changing(program: Program, readable: Iterable[str]) -> set[Key]:
+    """What a request can add to or take from; ``readable`` are the predicates that clients may state."""
+    names = {*readable, *_OF_REQUEST}
+    return program.affected_by(key for key in program.predicates if key[0] in names)
+
+
+def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
+    """The settled tools whose facts make no chain."""
+    open_tools = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
+    if None in open_tools:
+        return  # some rule may speak of any tool
+    for clause in clauses:
+        tool = _tool(clause)
+        if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in open_tools:
+            continue
+        open_tools.add(tool)  # once is enough
+        rows = {name: _rows(base, (name, arity), tool) for name, arity in PREDICATES.items()}
+        if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
+            continue  # never offered, and told elsewhere
+        try:
+            chain(tool, rows, pack.actions)
+        except Flaw as flaw:
+            span = argument_span(clause.head, 0)
+            message = f"the tool {tool!r} is never offered: {flaw.message}"
+            yield Diagnostic("analysis", message, span, None, flaw.fix)
+
+
+def _tool(clause: Clause) -> object:
+    """The tool that a clause speaks of; None if it may be any."""
+    first = clause.head.args[0] if clause.head.args else None
+    return None if isinstance(first, Variable) else first
+
+
+def _rows(base: Base, key: Key, tool: str) -> list[tuple[Value, ...]]:
+    return sorted(base.find(key, tool), key=lambda row: [order_key(value) for value in row])
