@@ -7,7 +7,7 @@ or by a conclusion from such facts. What comes out are sets of assumptions with 
 
 A proof in the larger model shows why. Each of its premises holds in the model as it is and costs nothing; or was added,
 and is assumed; or was derived, and the argument repeats itself below. A negation that fails now must have been repaired
-(:class:`Repairs`). Where a value cannot be foreseen (an aggregate, a merge), the set ends there: it is progress, not yet
+(``Repairs``). Where a value cannot be foreseen (an aggregate, a merge), the set ends there: it is progress, not yet
 an answer; after it has been added the question is asked again.
 
 Recursion is met with tables, one for each pattern of a predicate, filled until nothing changes.
