@@ -5,7 +5,8 @@ hosts of a plugin.
 
 * A selection is untrusted data: a strict grammar, SIDs of the menu only, and a patch that cannot reach what steers the
   runner (:mod:`.selection`, :mod:`.menu`).
-* The control mode states who decides: a heuristic or a policy process (:mod:`.selectors`). A policy that hangs, crashes
+* The control mode selects the decider: a heuristic or a policy process (:mod:`.selectors`). A policy that hangs,
+crashes
   or floods is an INVALID selection.
 * Every run ends with a reason, and its log can be verified and replayed (:mod:`.log`, :mod:`.playback`).
 """

@@ -263,7 +263,7 @@ def _read(child: subprocess.Popen[bytes], deadline: float, limits: Limits, stop:
             if left <= 0:
                 return b"", f"no answer within {limits.seconds:g} s"
             if stop.is_set():
-                return b"", "nobody wants the answer any more"
+                return b"", "the question was cancelled"
             if open_end:
                 selector.select(min(left, _GLANCE))
             else:
@@ -321,7 +321,7 @@ class ExternalPolicy:
                 stdin.write(payload)
                 stdin.seek(0)
                 return run_child(self.argv, stdin=stdin, env=self.env, limits=self.limits, stop=stop)
-            # A folder of its own, which only this user may enter: nobody can put another file in the place of ours.
+            # A folder of its own, which only this user may enter: no other user can replace the file.
             with tempfile.TemporaryDirectory(prefix="policy-") as folder:
                 file = Path(folder, "situation.json")
                 file.write_bytes(payload)

@@ -77,7 +77,7 @@ def _tier(effect: str) -> int:
     known = _TIERS.get(effect)
     if known is not None:
         return known
-    if effect.startswith("x-"):  # somebody else's word, whatever it ends in
+    if effect.startswith("x-"):  # a foreign effect, whatever it ends in
         return DANGEROUS
     if effect.endswith("_read"):
         return SAFE

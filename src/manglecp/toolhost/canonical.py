@@ -1,9 +1,8 @@
-"""Whether two inputs are the same input: the digest of their canonical form.
+"""The digest of an input's canonical form, for idempotency keys.
 
-A lease is bound to the very bytes that are run (:func:`.leases.input_digest`), so that what was permitted is what runs.
-An idempotency key asks another question: whether a caller says the same again. Another order of members or other
-spaces are the same input there. Numbers count as they are written: ``1`` and ``1.0`` are two. An object with a name
-twice has no canonical form: it says two things.
+A lease is bound to the very bytes that are run (:func:`.leases.input_digest`). An idempotency key compares values:
+another order of members or other spaces are the same input. Numbers count as they are written: ``1`` and ``1.0``
+differ. An object with a repeated name has no canonical form.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def _shapes(pack: Pack) -> dict[str, Sequence[Shape]]:
     """Return the declared argument shapes of each external predicate; anything, where there is no declaration."""
     found: dict[str, Sequence[Shape]] = {name: [ANYTHING] * external.arity for name, external in pack.externals.items()}
     for source in pack.sources:
-        with contextlib.suppress(MangleError, Fault):  # whoever loads the rules says what is wrong with them
+        with contextlib.suppress(MangleError, Fault):  # loading the rules reports these
             for decl in parse(source).decls:
                 external = pack.externals.get(decl.atom.predicate)
                 if external is not None and decl.span is not None:

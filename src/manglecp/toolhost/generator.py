@@ -1,23 +1,12 @@
-"""``@facts``: a function that finds out what the server knows, and is asked again while it serves.
+"""``@facts``: a function that supplies facts of the server, again and again.
 
     @facts("file", "symbol", every=1, seconds=120, changes=True)
-    def scan(root: Path, *, cache: Path | None) -> Iterator[Part | Progress]:
-        '''What is in the repository.'''
-        for number, path in enumerate(paths):
-            yield Part(path, [("file", path, 120), ("symbol", path, "main")])
-            yield Progress(number, len(paths), "files")
+    def scan(root: Path, *, cache: Path | None) -> Iterator[Part | Progress]: ...
 
-Each call of the function is a *pass*. All passes are made in one process that lives as long as the pack is served, so
-that a module can remember what it has seen. A fact is a tuple: the predicate, then plain values. A part is everything
-that one thing (a file, a log) gives; what comes again replaces what came before, and whoever asks finds out what has
-changed. A pass gives everything, unless ``changes`` says that only the first of a process does, and later ones give the
-parts that changed.
-
-The parameters of the function are settings of the pack, by name, and ``cache``: a folder to write to that outlives the
-process, or None.
-
-A host serves it as an action of tier 0 that gives a pass piece by piece, each small enough for one answer and none
-late: so whoever asks hears how far it is, and a large pass needs no large message.
+Each call of the function is a *pass*. All passes run in one process that lives as long as the pack is served, so that a
+module can keep state. A fact is a tuple: the predicate, then plain values. A :class:`Part` replaces the part of the
+same name. Parameters are settings of the pack, by name, and ``cache``: a folder that outlives the process, or None. A
+host serves it as an action of tier 0 that returns a pass piece by piece, each small enough for one answer.
 """
 
 from __future__ import annotations

@@ -1,24 +1,12 @@
 """Leases: tokens that permit one call, once, for a while.
 
-Whoever dispatches a call holds the key of the host and mints a token for exactly that call: this action, these input
-bytes, this call id, at most this tier, until this moment. The host got the same key when it started, so it can tell a
-token that was minted from one that was made up, and needs no memory of what was minted: only of what was used. Writing
-to the pipe of a host is therefore not enough to have it do anything.
+Dispatch holds the key of the host and mints a token for exactly one call: this action, these input bytes, this call id,
+at most this tier, until this moment. The host got the same key when it was started, so it remembers only used tokens.
+Writing to the pipe of a host is therefore not enough to make it run anything.
 
 A token is ``lease_<claims>.<mac>``, both base64url: the claims as a JSON array of fixed order, and HMAC-SHA256 over
 their text as it stands in the token, so that nothing of a forged one is ever decoded. Its time is that of
-CLOCK_MONOTONIC, which all processes of a machine share and nobody can set back.
-
-A refusal has one of six reasons, in the order in which they are looked for:
-
-    not_found          not a token of this host
-    expired            its time is over
-    consumed           it has been used
-    tool_mismatch      it is for another action
-    input_mismatch     it is for other input, or for another call
-    tier_insufficient  it permits less than the action does
-
-A refused token is not used up, whatever the reason: a caller who guesses wrong cannot spoil the right call.
+CLOCK_MONOTONIC, which all processes of a machine share and which cannot be set back. A refused token is not used up.
 """
 
 from __future__ import annotations
@@ -39,6 +27,7 @@ MAX_TTL: Final = 300.0
 """Seconds. No token lives longer."""
 
 Reason: TypeAlias = Literal["not_found", "expired", "consumed", "tool_mismatch", "input_mismatch", "tier_insufficient"]
+"""Why a token is refused, in the order of the checks; ``not_found`` is no token of this host."""
 Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 """Called with the name and the details of every grant, use and refusal; never with the token."""
 

@@ -1,20 +1,12 @@
-"""DSState: the slots that tools read and leave results in, as they travel.
+"""DSState: the slots that tools read and leave results in, and their wire form.
 
-A state is a map from slot (0 to 7) to artifact. On the wire it is *full*, ``{"slots": {"0": {...}}}``, or a *delta* to
-what the other side holds, ``{"delta": true, "slots": {changed}, "removed_slots": [0]}``. A delta first writes, then
-removes.
+A state maps slots (0 to 7) to artifacts. On the wire it is *full*, ``{"slots": {"0": {...}}}``, or a *delta*,
+``{"delta": true, "slots": {changed}, "removed_slots": [0]}``, which first writes, then removes. What we emit is strict.
+What we receive may omit members and have unknown ones, but nothing is coerced: where upstream reads ``"abc"`` as slot
+0, we refuse. Texts have no NUL and no lone surrogate; sizes fit 63 bits.
 
-What we emit is strict: canonical keys, all four members, in the order of slots. What we receive may leave members out
-and bring unknown ones, but nothing is ever coerced: where upstream reads ``"abc"`` as slot 0 and deletes it, we refuse.
-Texts are what every peer can store, without NUL and without half a character; sizes fit 63 bits. What we could not send
-on, we do not take either. The text of ``content_json`` is its writer's: the contract calls it a string, and it is empty
-where upstream leaves it out.
-
-Deltas need a common base, and upstream has nothing that proves it. A delta of ours names its base by digest
-(``base_digest``), and whoever receives one that names another base than he holds refuses it, instead of drifting away.
-
-A state is a plain dict of immutable artifacts, so a copy of it costs eight pointers whatever the slots hold. A tool
-works on such a copy, and what it leaves there is copied again (:func:`own_slots`): what it keeps hold of is not ours.
+A delta of ours names its base by digest (``base_digest``); a receiver that holds another base refuses it. A state is a
+plain dict of immutable artifacts, so a copy costs eight pointers. A tool works on such a copy (:func:`own_slots`).
 """
 
 from __future__ import annotations

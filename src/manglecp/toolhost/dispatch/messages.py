@@ -92,6 +92,7 @@ def failure(
 
 
 def is_failure(result: object) -> TypeGuard[DispatchError]:
+    """Return whether this is a :class:`DispatchError`."""
     return isinstance(result, dict) and result.get("error") is True
 
 

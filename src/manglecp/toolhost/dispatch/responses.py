@@ -230,7 +230,7 @@ class ResponseMatcher:
 
     def _take(self, line: bytes) -> None:
         if not self._waiting:
-            self._spoil("crash", "the host wrote a line that nobody had asked for")
+            self._spoil("crash", "the host wrote a line without a request")
             return
         request = self._waiting[0]
         if not line:

@@ -1,11 +1,8 @@
-"""The three modes of a host.
-
-    --list PLUGIN | --run PLUGIN AID | --serve PLUGIN [options]
+"""The three modes of a host: ``--list PLUGIN | --run PLUGIN AID | --serve PLUGIN [options]``.
 
 Order of checks and exit status are those of the contract: 2 too few arguments, 3 the plugin, then 2 the mode or a
-missing AID, 4 an unknown AID, 5 a request that is none, 0 everything else, also a tool that failed. Status 6 is ours:
-the host cannot be locked in as it was told to. That comes after the plugin was found and before anything of it runs. So
-is 7: the pipe was lost in this process, because a tool closed what it does not own.
+missing AID, 4 an unknown AID, 5 an invalid request, 0 everything else, also a tool that failed. Two are ours: 6 the
+host cannot be sandboxed as asked, and 7 a tool closed the pipe in this process.
 """
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     mode, where, *rest = arguments.positions
     try:
         source = find(where, arguments.sha256)
-        if os.path.isfile(where):  # noqa: PTH113  # a module that was installed belongs to whoever installed it
+        if os.path.isfile(where):  # noqa: PTH113  # an installed module is trusted as installed
             compile_all_below(source.root)
         sandbox = confine(arguments.confinement, source)
         plugin = load(source)
@@ -83,7 +80,7 @@ def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
         return 6
     key = arguments.lease_key
     if key is None and mode == "--serve" and enforced(os.environ):
-        key = os.urandom(_KEY_SIZE)  # nobody else has it: only leases issued on the pipe can open this gate
+        key = os.urandom(_KEY_SIZE)  # private: only leases issued on the pipe can open this gate
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
     session = Session(plugin, gate, Worker(reports, Signals(), settings), Cache())
     match mode:

@@ -1,8 +1,8 @@
 """The command line of a host.
 
-Positions are the contract's: a mode, a plugin, perhaps an AID. Options are ours and may stand anywhere, for whoever
-starts a host appends them. How many positions there have to be is checked here, what they say is not: the contract
-wants that looked at after the plugin.
+Positions are the contract's: a mode, a plugin, perhaps an AID. Options are ours and may stand anywhere, because
+dispatch appends them. The number of positions is checked here; the contract wants their content checked after the
+plugin.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class _Compiling(SourceFileLoader):
 def compile_all_below(folder: str) -> None:
     """Make every later import from that folder compile from source.
 
-    Bytecode in ``__pycache__`` is covered by no digest, so whoever can write there could run unseen code. The
+    Bytecode in ``__pycache__`` is covered by no digest, so code written there would run unseen. The
     interpreter's own libraries may lie in there too, and keep their bytecode. Nothing is imported from folders that the
     digest of a pack leaves out.
     """
@@ -82,7 +82,7 @@ def _beginning(folder: str) -> str:
     return f"{folder.rstrip('/')}/"
 
 
-# What lies directly in one of these is the system's, everybody's or somebody's.
+# What lies directly in one of these belongs to the system, to all users or to one of them.
 _DIVIDED: Final = ("", "/dev", "/home", "/run", "/usr", "/usr/local", "/var")
 _WORLD_WRITABLE: Final = 0o002
 

@@ -1,11 +1,9 @@
 """Requests and answers as bytes.
 
-Parsing is strict where upstream's is not: one JSON value and nothing after it, no NaN, no name twice in one object (two
-readers would take two values for it), valid UTF-8. What cannot be parsed is answered and does no harm.
+Parsing is strict where upstream's is not: one JSON value and nothing after it, no NaN, no repeated name, valid UTF-8.
 
-Answers are UTF-8, for their length is limited in bytes; only half of a surrogate pair is escaped, which UTF-8 does not
-have. A line ends at byte 0x0A and nowhere else, and JSON escapes that one in texts. An answer that is too long for a
-client is measured here and replaced by an error, so that the client need not end the host to be rid of the rest.
+Answers are UTF-8; only lone surrogates are escaped. A line ends at byte 0x0A and nowhere else. An answer that is too
+long for a client is replaced by an error, so that the client need not end the host.
 """
 
 from __future__ import annotations

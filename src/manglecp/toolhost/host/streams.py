@@ -1,12 +1,11 @@
 """Standard input and output, out of the reach of tools.
 
-A tool that prints, or whose child does, must not write into the answers; one that reads must not eat requests. So the
-real streams move to descriptors that nobody else knows and no child keeps, with high numbers, for there is code that
-closes all low ones. What is left in their place is standard error for output, and nothing for input. Python's streams
-write at once: a host that leaves has nothing to flush, whatever a tool did to them.
+A tool that prints must not write into the answers; one that reads must not consume requests. So the real streams move
+to private descriptors with high numbers (some code closes all low ones) that no child inherits. In their place are
+standard error for output, and nothing for input. Python's streams are unbuffered: a host that exits has nothing to
+flush.
 
-Lines are taken from a buffer of our own. An exception that a signal handler of the plugin raises while we wait must not
-cost a byte of a request.
+Lines are taken from a buffer of our own, so that an exception of a plugin's signal handler costs no byte of a request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker process gives up before it runs somebody else's code.
+"""What a worker process gives up before it runs untrusted code.
 
 Three ideas:
 
@@ -15,7 +15,7 @@ kernel        system calls by name, through ctypes
 privileges    user, capabilities, no_new_privs and resource limits of the process
 shielding     what must not be written although it lies in a workspace
 namespaces    a network with nothing in it, a disk that cannot be written
-landlock      which files, and whom a signal reaches
+landlock      which files, and which processes a signal reaches
 seccomp       which system calls
 profiles      the four profiles: which of these, in which order
 

@@ -192,7 +192,7 @@ def prctl(option: int, value: int = 0) -> None:
 
 
 def address(buffer: Buffer) -> int:
-    """Where a buffer begins; whoever passes that on has to keep the buffer."""
+    """Return the address of a buffer, which the caller has to keep alive."""
     return ctypes.addressof(buffer)
 
 

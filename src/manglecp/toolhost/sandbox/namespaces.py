@@ -1,8 +1,8 @@
 """A network with nothing in it and a disk that cannot be written.
 
-Root makes these namespaces directly. Everybody else first makes a user namespace in which they are who they are and
-nobody else exists; inside it they may make the others. Such a namespace also counts its processes by itself, so that a
-limit on processes is one of this worker and not of all that the user runs.
+Root makes these namespaces directly. Other users first make a user namespace with themselves as the only user; inside
+it they may make the others. Such a namespace also counts its processes by itself, so that a limit on processes is one
+of this worker and not of all that the user runs.
 """
 
 import os
@@ -63,7 +63,7 @@ def _enter_working_folder_again() -> None:
     """We still stand in the folder below the new mount, which is read-only also in a workspace."""
     try:
         os.chdir(os.getcwd())  # noqa: PTH109  # pathlib would be the slowest import of a worker
-    except OSError:  # root stood here, and we are somebody else by now
+    except OSError:  # closed to the user that root became
         os.chdir("/")
 
 

@@ -42,7 +42,7 @@ class Policy(NamedTuple):
     """Processes and threads of the worker together; counted only in `spawn` and `strict`."""
     cpu_seconds: int | None = None
     """Over the whole life of each process, which then ends in whatever call it is. None: no limit, for the deadline of
-    a call is kept by whoever sends it."""
+    a call is kept by dispatch."""
     code: tuple[str, ...] = ()
     """Files and folders of the plugin. They may be read, and never written, also not in a workspace."""
 
@@ -71,7 +71,7 @@ class SandboxUnavailable(RuntimeError):
 
 
 class Closed(ValueError):
-    """A path of the policy is closed to who the worker is by now: a mistake of the caller, not of the kernel."""
+    """A path of the policy is closed to the worker's user: a mistake of the caller, not of the kernel."""
 
 
 class Unsupported(Exception):

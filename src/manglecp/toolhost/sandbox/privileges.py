@@ -26,7 +26,7 @@ def become(user: int, group: int) -> None:
     os.setresuid(user, user, user)
     # A change of user makes /proc/self root's, and the maps of a user namespace are written there.
     prctl(_PR_SET_DUMPABLE, 1)
-    if signal:  # it is forgotten too, and a worker must not outlive who started it
+    if signal:  # it is forgotten too, and a worker must not outlive its parent
         prctl(_PR_SET_PDEATHSIG, signal)
         if os.getppid() != parent:
             os._exit(1)

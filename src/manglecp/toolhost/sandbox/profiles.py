@@ -1,6 +1,6 @@
 """The four profiles: which mechanisms, in which order.
 
-none      nothing; for plugins that are as trusted as whoever runs them
+none      nothing; for plugins that are as trusted as the operator
 standard  the network, programs and all files can be used, but only the workspace written, and nothing gained
 strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
 spawn     as strict, but the named programs can be started; they are confined as the worker is
@@ -95,7 +95,7 @@ def _asked(profile: Profile, policy: Policy | None) -> list[Any] | str:
 
     A new interpreter, and no copy of this process: some libraries start threads in every copy.
     """
-    import subprocess  # only who probes pays for it
+    import subprocess  # only a probe pays for it
 
     package = os.path.abspath(__file__).removesuffix(_MODULE.replace(".", os.sep) + ".py")  # noqa: PTH100
     asking = f"import sys; sys.path.insert(0, sys.argv[1]); from {_MODULE} import _answer; _answer(sys.argv[2])"

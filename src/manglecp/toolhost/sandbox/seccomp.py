@@ -31,7 +31,7 @@ _KERNEL = (
     " lookup_dcookie nfsservctl vhangup"
 )
 _IDENTITY = "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset"
-# Whoever ends a worker ends its process group: nobody leaves it.
+# Dispatch kills the process group of a worker: no process leaves it.
 _GROUPS = "setsid setpgid"
 _EVERYWHERE = f"{_TRACING} {_MOUNTS} {_KERNEL} {_IDENTITY} {_GROUPS}"
 
@@ -40,7 +40,7 @@ _TALKING = (
     "socket connect bind shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop"
     " mq_open mq_unlink"
 )
-# Landlock judges neither who watches a folder nor who reads attributes: both tell of files that cannot be opened.
+# Landlock judges neither watches nor attribute reads: both disclose files that cannot be opened.
 _WATCHING = "inotify_add_watch"
 _ATTRIBUTES = "getxattr lgetxattr listxattr llistxattr getxattrat listxattrat"
 # A program in memory has no path for Landlock to judge.
@@ -54,8 +54,8 @@ _SIGNALS_BY_OTHER_NAMES = "tkill pidfd_send_signal"
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; and CLONE_PARENT: a child put under our parent.
 _NEVER_CLONED = 0x7E02_8000
 _CLONE_THREAD = 0x1_0000
-_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the terminal of whoever started us
-# Whoever owns a descriptor gets a signal of choice when it can be read: a way to kill without calling kill.
+_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the parent's terminal
+# The owner of a descriptor gets a signal of choice when it can be read: a way to kill without calling kill.
 _OWNER_BY_FCNTL = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
 _WATCH_BY_FCNTL = (1024, 1026)  # F_SETLEASE, F_NOTIFY: be told, and asked to wait for, when others open a file
 _OWNER_BY_IOCTL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
@@ -113,7 +113,7 @@ def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
     if profile == "strict":
         for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
             judged[name] = (_Test(0, (own_pid,)),)
-        judged["prctl"] = (_Test(0, (_PR_SET_PDEATHSIG,), unless=True),)  # nobody outlives who started him
+        judged["prctl"] = (_Test(0, (_PR_SET_PDEATHSIG,), unless=True),)  # no worker outlives its parent
     return judged
 
 

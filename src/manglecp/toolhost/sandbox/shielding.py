@@ -1,7 +1,7 @@
 """What must not be written although it lies in a workspace.
 
 A project that is worked on often holds the environment that this very host runs in, the plugin, or a program that is
-named. Whoever could write there would be run by somebody who is not locked in, the next time that a host is started. So
+named. Code written there would run outside a sandbox the next time that a host is started. So
 all of it is *shielded*: bound over itself as a mount of its own, read-only.
 
 * A folder above a shielded one could be renamed and another put into its place. The kernel renames no mount, so each
@@ -81,7 +81,7 @@ def within(path: str, folder: str) -> bool:
 
 
 def _trusted(policy: Policy) -> Iterator[tuple[str, str]]:
-    """What somebody who is not locked in runs, those that hold others first."""
+    """Yield what runs outside a sandbox, enclosing folders first."""
     for prefix in prefixes():
         if prefix not in ("/", "/usr", "/usr/local"):  # the whole system, and not only an interpreter
             yield "the environment of the interpreter", prefix
