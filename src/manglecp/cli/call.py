@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,13 +12,12 @@ from manglecp.cli.options import (
     RuntimeOptions,
     assignments,
     identity_of,
-    refuse_pack,
+    refusing_packs,
     runtime_options,
     statement_options,
     who_options,
 )
 from manglecp.cli.servers import Server, server_options, target_argument
-from manglecp.cli.stores import refusing
 
 
 @click.command("call")
@@ -85,59 +83,22 @@ def command(
 
     The exit status is 0 if the tool did it, 1 if it was refused or failed, 130 if it was cancelled.
     """
-    from manglecp.cli.intent_request import given_facts, value_of
-    from manglecp.cli.invocation import CallRequest, call
-    from manglecp.pack import PackError
+    from manglecp.cli.intent_request import statement
+    from manglecp.cli.invocation import CallRequest, call, call_server
 
     server = Server(token, secret_file)
-    if isinstance(target, str):
-        others = (
-            "permissions",
-            "workspace",
-            "programs",
-            "where",
-            "key_file",
-            "settings",
-            "degrade",
-            "cache",
-            "allow_weaker",
-        )
-        server.refuse_others(context, *others)
-    else:
-        server.refuse_for_pack(context)
-    at, stated = given_facts(facts, fact_files, now)
-    intent: dict[str, Any] = {
-        "intent": {"name": name, "params": {key: value_of(text) for key, text in params.items()}},
-        "facts": stated,
-        "eval_time": at,
-    }
-    if isinstance(target, str):
-        from manglecp.cli.invocation import call_server
-
-        status = call_server(
-            target,
-            server,
-            intent,
-            tool,
-            args,
-            who=who,
-            confirm=confirm,
-            request_key=request_key,
-            as_json=as_json,
-        )
-        raise click.exceptions.Exit(status)
-    asked = CallRequest(
-        intent=intent,
+    server.check_options(context, target)
+    request = CallRequest(
+        intent=statement(name, params, facts, fact_files, now),
         tool=tool,
         args=args,
-        identity=identity_of(who, permissions),
         confirm=confirm,
         request_key=request_key,
         as_json=as_json,
     )
-    with refusing():
-        try:
-            status = asyncio.run(call(target, asked, runtime))
-        except PackError as error:
-            refuse_pack(error)
+    if isinstance(target, str):
+        raise click.exceptions.Exit(call_server(target, server, request, who))
+    identity = identity_of(who, permissions)
+    with refusing_packs():
+        status = asyncio.run(call(target, request, identity, runtime))
     raise click.exceptions.Exit(status)

@@ -44,7 +44,7 @@ def _settings(target: object) -> Settings | None:
     if not isinstance(target, str | Path):
         return None
     try:
-        return read_outline(Path(os.path.expanduser(target)))  # noqa: PTH111 - a home that nobody has is no error
+        return read_outline(Path(os.path.expanduser(target)))  # noqa: PTH111 - an unknown home is no error
     except (PackError, OSError):
         return None
 

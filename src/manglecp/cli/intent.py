@@ -87,22 +87,16 @@ def command(
 
     The exit status is 0 also if there are none, and 1 if the pack or the request is refused.
     """
-    from manglecp.cli.intent_request import given_facts, value_of
+    from manglecp.cli.intent_request import statement
 
     server = Server(token)
-    if isinstance(target, str):
-        server.refuse_others(context, "who", "permissions", "settings", "degrade", "allow_weaker", "programs", "cache")
-    else:
-        server.refuse_for_pack(context)
-    at, stated = given_facts(facts, fact_files, now)
+    server.check_options(context, target, "who")
     constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
     options: dict[str, Any] = {"include_proof_hints": why, "disclosure_preference": level, "x-rule_coverage": coverage}
     if absent:
         options["x-why_not"] = list(absent)
     payload = {
-        "intent": {"name": name, "params": {key: value_of(text) for key, text in params.items()}},
-        "facts": stated,
-        "eval_time": at,
+        **statement(name, params, facts, fact_files, now),
         "constraints": {key: most for key, most in constraints.items() if most is not None},
         "options": options,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import click
@@ -29,6 +29,21 @@ def value_of(text: str) -> Any:
         return decode_json(text.encode())
     except (Fault, UnicodeEncodeError):
         return text
+
+
+def statement(
+    name: str, params: Mapping[str, str], facts: Iterable[str], files: Iterable[str], now: str | None
+) -> dict[str, Any]:
+    """Return the payload of an intent request: the intent, its facts and the evaluation time."""
+    at, stated = given_facts(facts, files, now)
+    intent = {"name": name, "params": {key: value_of(text) for key, text in params.items()}}
+    return {"intent": intent, "facts": stated, "eval_time": at}
+
+
+def clock_from(at: str) -> Callable[[], int]:
+    """Return a clock that starts at this time, so that a recorded situation can be replayed."""
+    start, begun = read_instant(at), time.monotonic_ns()
+    return lambda: start + time.monotonic_ns() - begun
 
 
 def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:

@@ -22,7 +22,7 @@ import click
 
 from manglecp.base.text import escape_invisible
 from manglecp.cli import INTERRUPTED
-from manglecp.cli.intent_request import value_of
+from manglecp.cli.intent_request import clock_from, value_of
 from manglecp.cli.options import LOCAL, RuntimeOptions, bold, message_of
 from manglecp.cli.output import Progress, write_lines, write_text
 from manglecp.cli.servers import Person, Server, agreed, asked_at_terminal, talk
@@ -40,6 +40,8 @@ from manglecp.wire.messages import (
     MacroTool,
     Options,
     ProgressPayload,
+    ProofHints,
+    UnsetType,
 )
 
 _POLL_SECONDS: Final = 1.0
@@ -56,29 +58,28 @@ class CallRequest:
     intent: Mapping[str, Any]
     tool: str
     args: Mapping[str, str]
-    identity: Identity
     confirm: bool
     request_key: str | None
     as_json: bool
 
 
-async def call(folder: Path, asked: CallRequest, runtime: RuntimeOptions) -> int:
+async def call(folder: Path, request: CallRequest, identity: Identity, runtime: RuntimeOptions) -> int:
     """Invoke a tool of a pack, and return the exit status."""
     overheard: list[str] = []
-    telling = keep_failures(overheard) if asked.identity.trust == LOCAL else None
-    clock = _clock(asked.intent["eval_time"])
+    telling = keep_failures(overheard) if identity.trust == LOCAL else None
+    clock = clock_from(request.intent["eval_time"])
     with contextlib.ExitStack() as loading:
         progress = loading.enter_context(Progress("loading"))
         async with open_packs([folder], clock=clock, on_failure=telling, **runtime) as opened:
             progress.doing = "evaluating"
-            session = _Session(asked, opened)
+            session = _Session(request, identity, opened)
             try:
                 tool = await session.find()
                 loading.close()  # the progress line would overwrite a prompt
                 answer: Answer = await session.invoke(tool)
             except WireError as error:
                 answer = error
-    print_answer(answer, as_json=asked.as_json, overheard=overheard, workspace=bool(runtime["workspace"]))
+    print_answer(answer, as_json=request.as_json, overheard=overheard, workspace=bool(runtime["workspace"]))
     return status_of(answer)
 
 
@@ -97,15 +98,10 @@ def status_of(answer: Answer) -> int:
     return INTERRUPTED if answer.code == "cancelled" else 1
 
 
-def _clock(at: str) -> Callable[[], int]:
-    """Return a clock that starts at this time, so that a recorded situation can be replayed."""
-    start, begun = read_instant(at), time.monotonic_ns()
-    return lambda: start + time.monotonic_ns() - begun
-
-
 class _Session:
-    def __init__(self, asked: CallRequest, opened: Opened) -> None:
-        self._asked = asked
+    def __init__(self, request: CallRequest, identity: Identity, opened: Opened) -> None:
+        self._request = request
+        self._identity = identity
         self._opened = opened
         self._invoker: Invoker = opened.invokers[0]
 
@@ -116,23 +112,15 @@ class _Session:
         answer = await self._evaluate({"disclosure_preference": "full"})
         tools = answer.payload.macro_tools
         for tool in tools:
-            if tool.name == self._asked.tool:
+            if tool.name == self._request.tool:
                 return tool
-        intent, name = self._asked.intent["intent"]["name"], self._asked.tool
-        proven = f"; proven are {', '.join(tool.name for tool in tools)}" if tools else ""
-        raise NotProven(f"No tool {name} is proven for the intent {intent}{proven}", await self._blocked())
-
-    async def _blocked(self) -> tuple[str, ...]:
-        answer = await self._evaluate({"x-why_not": [self._asked.tool], "disclosure_preference": "minimal"})
-        hints = answer.payload.proof_hints
-        if hints is UNSET or hints.why_not is UNSET:
-            return ()
-        return tuple(escape_invisible(line) for blocked in hints.why_not for line in ("", *why_not_lines(blocked)))
+        hints = await self._evaluate({"x-why_not": [self._request.tool], "disclosure_preference": "minimal"})
+        raise NotProven(self._request, [tool.name for tool in tools], hints.payload.proof_hints)
 
     async def _evaluate(self, options: Mapping[str, Any]) -> IntentResponse:
         pack = self._invoker.domain.pack
-        request = message_of("intent_request", {**self._asked.intent, "options": dict(options)}, pack)
-        return await self._invoker.evaluate(request, self._asked.identity)
+        request = message_of("intent_request", {**self._request.intent, "options": dict(options)}, pack)
+        return await self._invoker.evaluate(request, self._identity)
 
     # --- the invocation -----------------------------------------------------------------------------------------------
 
@@ -144,7 +132,7 @@ class _Session:
             challenge = (error.details or {}).get("challenge")
             if error.code != "confirmation_required" or challenge is None:
                 return error
-            if not self._asked.confirm and not agreed(str(challenge["text"]).splitlines()):
+            if not self._request.confirm and not agreed(str(challenge["text"]).splitlines()):
                 return error
         try:
             return (await self._send(tool, self._token(challenge))).payload
@@ -152,23 +140,23 @@ class _Session:
             return error
 
     async def _send(self, tool: MacroTool, token: str | None = None) -> InvokeResponse:
-        payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": arguments(self._asked.args, tool)}
+        payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": arguments(self._request.args, tool)}
         if token is not None:
             payload["confirmation_token"] = token
-        if self._asked.request_key is not None:
-            payload["x-request_key"] = self._asked.request_key
+        if self._request.request_key is not None:
+            payload["x-request_key"] = self._request.request_key
         request = message_of("invoke_request", payload, self._invoker.domain.pack)
         with Progress("running") as progress, interruptible() as cancel:
             resuming = asyncio.create_task(self._resume_earlier_run())
             try:
                 return await self._invoker.invoke(
-                    request, self._asked.identity, progress=progress_callback(progress), cancel=cancel
+                    request, self._identity, progress=progress_callback(progress), cancel=cancel
                 )
             finally:
                 resuming.cancel()
 
     def _token(self, challenge: Mapping[str, Any]) -> str:
-        who = self._asked.identity.name
+        who = self._identity.name
         secret = self._opened.secrets.of(who)
         assert secret is not None  # derived from the secret of this machine's user
         about = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
@@ -176,12 +164,12 @@ class _Session:
 
     async def _resume_earlier_run(self) -> None:
         """Resume what an earlier call with this key began, if its process is gone: there may be no worker."""
-        key = self._asked.request_key
+        key = self._request.request_key
         while key is not None:
             await asyncio.sleep(_POLL_SECONDS)
             with contextlib.suppress(StoreError):  # polled again
                 with self._opened.store.read_transaction() as tx:
-                    run = self._opened.store.runs.by_key(tx, self._asked.identity.name, key)
+                    run = self._opened.store.runs.by_key(tx, self._identity.name, key)
                 if run is not None and run.state == RunState.RUNNING:
                     await self._invoker.take_over(run.run_id)
 
@@ -189,9 +177,12 @@ class _Session:
 class NotProven(WireError):
     """No such tool is proven; ``why`` are lines of text about what blocks it."""
 
-    def __init__(self, message: str, why: tuple[str, ...]) -> None:
-        super().__init__("macro_not_found", message)
-        self.why = why
+    def __init__(self, request: CallRequest, proven: Sequence[str], hints: ProofHints | UnsetType) -> None:
+        others = f"; proven are {', '.join(proven)}" if proven else ""
+        intent = request.intent["intent"]["name"]
+        super().__init__("macro_not_found", f"No tool {request.tool} is proven for the intent {intent}{others}")
+        blocked = () if hints is UNSET or hints.why_not is UNSET else hints.why_not
+        self.why = tuple(escape_invisible(line) for one in blocked for line in ("", *why_not_lines(one)))
 
 
 def arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
@@ -278,34 +269,24 @@ _NOT_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
 _CLOCKS_DIFFER_NS: Final = 60_000_000_000
 
 
-def call_server(
-    url: str,
-    server: Server,
-    intent: Mapping[str, Any],
-    tool: str,
-    args: Mapping[str, str],
-    *,
-    who: str | None,
-    confirm: bool,
-    request_key: str | None,
-    as_json: bool,
-) -> int:
+def call_server(url: str, server: Server, request: CallRequest, who: str | None) -> int:
     """Invoke a tool of a server, and return the exit status."""
+    at = request.intent["eval_time"]
 
     async def work(client: Client) -> InvokeResult:
-        found = await _find(client, intent, tool)
+        found = await _find(client, request)
         with ExitStack() as line:
             progress = line.enter_context(Progress("running"))
 
             def ask(question: Question) -> bool:
                 line.close()  # the progress line would overwrite a prompt
-                return confirm or asked_at_terminal(question)
+                return request.confirm or asked_at_terminal(question)
 
             outcome = await client.invoke(
                 found,
-                arguments(args, found.definition),
-                request_key=request_key,
-                eval_time=intent["eval_time"],
+                arguments(request.args, found.definition),
+                request_key=request.request_key,
+                eval_time=at,
                 on_progress=progress_callback(progress),
                 on_confirm=Person(url, server, who, ask).on_confirm(),
             )
@@ -314,8 +295,8 @@ def call_server(
     try:
         answer: Answer = talk(url, server, work)
     except WireError as error:
-        answer = _at_another_time(error, intent["eval_time"])
-    print_answer(answer, as_json=as_json)
+        answer = _at_another_time(error, at)
+    print_answer(answer, as_json=request.as_json)
     return status_of(answer)
 
 
@@ -327,17 +308,13 @@ def _at_another_time(error: WireError, at: str) -> WireError:
     return WireError(error.code, f"{error.message}; {why}, or take facts without a recorded time", error.details)
 
 
-async def _find(client: Client, intent: Mapping[str, Any], name: str) -> Tool:
+async def _find(client: Client, request: CallRequest) -> Tool:
     """Return the tool. Raises :class:`NotProven` with what blocks it, if the server discloses that."""
-    asked = intent["intent"]
-    question = (asked["name"], asked["params"], intent["facts"])
-    at = intent["eval_time"]
-    found = await client.evaluate(*question, eval_time=at, options=Options(disclosure_preference="full"))
-    if name in found:
-        return found[name]
-    proven = f"; proven are {', '.join(tool.name for tool in found)}" if len(found) else ""
-    options = Options(why_not=(name,), disclosure_preference="minimal")
-    hints = (await client.evaluate(*question, eval_time=at, options=options)).result.proof_hints
-    blocked = () if hints is UNSET or hints.why_not is UNSET else hints.why_not
-    why = tuple(escape_invisible(line) for one in blocked for line in ("", *why_not_lines(one)))
-    raise NotProven(f"No tool {name} is proven for the intent {asked['name']}{proven}", why)
+    intent, at = request.intent["intent"], request.intent["eval_time"]
+    asked = (intent["name"], intent["params"], request.intent["facts"])
+    found = await client.evaluate(*asked, eval_time=at, options=Options(disclosure_preference="full"))
+    if request.tool in found:
+        return found[request.tool]
+    options = Options(why_not=(request.tool,), disclosure_preference="minimal")
+    hints = (await client.evaluate(*asked, eval_time=at, options=options)).result.proof_hints
+    raise NotProven(request, [tool.name for tool in found], hints)

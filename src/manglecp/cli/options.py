@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, TypeVar
@@ -13,7 +14,7 @@ import click
 
 from manglecp.cli.files import FILE
 from manglecp.cli.output import GeneratorProgress, json_text, suggestion, write_text
-from manglecp.cli.stores import store_key, store_options
+from manglecp.cli.stores import refusing, store_key, store_options
 
 if TYPE_CHECKING:
     from manglecp.intent import Identity
@@ -204,20 +205,32 @@ def bold() -> Callable[[str], str]:
 
 
 def refuse_pack(error: PackError) -> NoReturn:
-    """Tell every problem of the pack on standard error, and end the verb with status 1."""
+    """Print every diagnostic of the pack on standard error, and end the verb with status 1."""
     for problem in error.diagnostics:
         click.echo(problem.render(), err=True)
     raise click.exceptions.Exit(1)
 
 
+@contextmanager
+def refusing_packs() -> Iterator[None]:
+    """End the verb with what the pack or the store refuses."""
+    from manglecp.pack import PackError
+
+    with refusing():
+        try:
+            yield
+        except PackError as error:
+            refuse_pack(error)
+
+
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
-    """Tell why the request is refused, as an error message or for people, and end the verb with status 1."""
+    """Print why the request is refused, and end the verb with status 1."""
     from manglecp.cli.tool_text import refusal, what_to_state
     from manglecp.mangle import MangleError
     from manglecp.wire import encode
 
     if identity.trust == LOCAL and isinstance(error.__cause__, MangleError):
-        click.echo(error.__cause__.render(), err=True)  # whoever owns the machine may know which rule it was
+        click.echo(error.__cause__.render(), err=True)  # the owner of the machine may see which rule it was
     if as_json:
         write_text(encode(error.answering(error.id or "shell")).decode() + "\n")
     else:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from manglecp.cli.files import FILE, read_json
-from manglecp.cli.options import PACK, RuntimeOptions, refuse_pack, runtime_options
+from manglecp.cli.options import PACK, RuntimeOptions, refusing_packs, runtime_options
 from manglecp.cli.output import columns, count, print_json, write_lines
-from manglecp.cli.stores import as_json, opened, operator_option, refusing, store_option, store_options
+from manglecp.cli.stores import as_json, opened, operator_option, store_option, store_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -157,13 +157,8 @@ def resume(
     """
     import asyncio
 
-    from manglecp.pack import PackError
-
-    with refusing():
-        try:
-            status = asyncio.run(_resume(run, folder, by, runtime, as_json=as_json))
-        except PackError as error:
-            refuse_pack(error)
+    with refusing_packs():
+        status = asyncio.run(_resume(run, folder, by, runtime, as_json=as_json))
     raise click.exceptions.Exit(status)
 
 

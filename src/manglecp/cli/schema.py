@@ -1,4 +1,4 @@
-"""``manglecp schema``: JSON Schema of the messages, for whoever writes the other side."""
+"""``manglecp schema``: JSON Schema of the messages."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import click
 
 from manglecp.cli import Trouble
-from manglecp.cli.options import RuntimeOptions, pack_argument, refuse_pack, runtime_options
-from manglecp.cli.stores import refusing
+from manglecp.cli.options import RuntimeOptions, pack_argument, refusing_packs, runtime_options
 from manglecp.server import Listening, Refused, refuse_open
 
 if TYPE_CHECKING:
@@ -197,13 +196,9 @@ def _logged(url: str) -> None:
 
 def report_failures(work: Callable[[], None]) -> None:
     """Report what keeps the server from starting."""
-    from manglecp.pack import PackError
-
-    with refusing():
+    with refusing_packs():
         try:
             work()
-        except PackError as error:
-            refuse_pack(error)
         except Refused as error:
             raise click.UsageError(str(error)) from None
         except ModuleNotFoundError as error:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
 _PACK: Final = PackFolder(or_url=True)
+_PACK_OPTIONS: Final = (
+    *("permissions", "workspace", "programs", "where", "key_file"),
+    *("settings", "degrade", "cache", "allow_weaker"),
+)
 _LEAST_SECRET: Final = 32
 _CREDENTIALS: Final = {
     "auth_required": ": set MANGLECP_TOKEN, or give --token",
@@ -50,13 +54,15 @@ class Server:
     token: str | None = field(default=None, repr=False)
     secret_file: Path | None = None
 
-    def refuse_for_pack(self, context: click.Context) -> None:
-        """Refuse the options of servers; a token in the environment is ignored."""
-        _refuse(context, "A pack on this machine knows who asks", "token", "secret_file")
+    def check_options(self, context: click.Context, target: Path | str, *local: str) -> None:
+        """Refuse options of packs for a server, and the reverse; a token in the environment is ignored.
 
-    def refuse_others(self, context: click.Context, *names: str) -> None:
-        """Refuse options that a server decides itself."""
-        _refuse(context, "A server decides this itself", *names)
+        ``local`` are options that this verb takes for packs only.
+        """
+        if isinstance(target, str):
+            _refuse(context, "A server decides this itself", *_PACK_OPTIONS, *local)
+        else:
+            _refuse(context, "A pack on this machine knows who asks", "token", "secret_file")
 
 
 def _refuse(context: click.Context, why: str, *names: str) -> None:

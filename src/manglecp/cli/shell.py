@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from manglecp.cli.options import RuntimeOptions, bold, identity_of, refuse_pack, runtime_options, who_options
+from manglecp.cli.options import RuntimeOptions, bold, identity_of, refusing_packs, runtime_options, who_options
 from manglecp.cli.servers import Server, question_lines, server_options, target_argument
-from manglecp.cli.stores import refusing
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import LoopThread, Shell
@@ -50,18 +49,9 @@ def command(
     from standard input until one of them fails: the exit status is 0 if all went well, and 1 if one did not.
     """
     server = Server(token, secret_file)
-    if isinstance(target, str):
-        others = ("permissions", "workspace", "programs", "where", "key_file", "settings", "degrade", "cache")
-        server.refuse_others(context, *others, "allow_weaker")
-    else:
-        server.refuse_for_pack(context)
-    from manglecp.pack import PackError
-
-    with refusing():
-        try:
-            status = _talk(target, server, runtime, who, permissions, now, confirm=confirm)
-        except PackError as error:
-            refuse_pack(error)
+    server.check_options(context, target)
+    with refusing_packs():
+        status = _talk(target, server, runtime, who, permissions, now, confirm=confirm)
     raise click.exceptions.Exit(status)
 
 
@@ -119,11 +109,9 @@ def _clock(now: str | None) -> Callable[[], int]:
     """Return a clock that starts at this time, or the system's."""
     if now is None:
         return time.time_ns
-    from manglecp.cli.intent_request import given_facts
-    from manglecp.wire import read_instant
+    from manglecp.cli.intent_request import clock_from, given_facts
 
-    start, begun = read_instant(given_facts((), (), now)[0]), time.monotonic_ns()
-    return lambda: start + time.monotonic_ns() - begun
+    return clock_from(given_facts((), (), now)[0])
 
 
 # --- servers ---------------------------------------------------------------------------------------------------------

@@ -25,6 +25,6 @@ def command(arguments: tuple[str, ...]) -> None:
     that this machine cannot enforce ends the host with status 6, unless --degrade is given: then the listing says what
     is missing.
     """
-    # A process of its own, and this one becomes it: a host keeps nothing of a command line loaded. It does not import
-    # from the folder that somebody happens to stand in: that may be a workspace, and it is not locked in yet.
+    # Exec, so that the host has no module of the command line loaded. -P: the working directory, which may be a
+    # workspace, must not be imported from before the sandbox is entered.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "manglecp.toolhost.host", *arguments])

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from manglecp.cli.options import PACK, RuntimeOptions, refuse_pack, runtime_options
-from manglecp.cli.stores import refusing
+from manglecp.cli.options import PACK, RuntimeOptions, refusing_packs, runtime_options
 
 if TYPE_CHECKING:
     from manglecp.invoke import Opened
@@ -42,13 +41,8 @@ def command(
     A worker takes up runs of exactly the editions of the packs that it has loaded. SIGTERM and Ctrl-C end it when the
     runs under way are over; a second one ends it at once, and another worker goes on.
     """
-    from manglecp.pack import PackError
-
-    with _logged(), refusing():
-        try:
-            asyncio.run(_work(folders, runtime, at_once=at_once, once=once))
-        except PackError as error:
-            refuse_pack(error)
+    with _logged(), refusing_packs():
+        asyncio.run(_work(folders, runtime, at_once=at_once, once=once))
 
 
 class _EchoHandler(logging.Handler):

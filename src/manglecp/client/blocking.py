@@ -50,12 +50,12 @@ class BlockingClient:
 
     @property
     def manifest(self) -> ManifestPayload:
-        """The newest one."""
+        """The newest manifest."""
         return self._client.manifest
 
     @property
     def identity(self) -> Authenticated | None:
-        """What the server said to the token, on connections that last."""
+        """The authenticated identity; None without a session."""
         return self._client.identity
 
     @property
@@ -78,7 +78,7 @@ class BlockingClient:
         facts: Iterable[Mapping[str, Any]] = (),
         **more: Any,
     ) -> Evaluation:
-        """As :meth:`Client.evaluate`, which says what ``more`` may be."""
+        """As :meth:`Client.evaluate`, which documents ``more``."""
         return self._wait(self._client.evaluate(intent, params, facts, **more))
 
     def upgrade(self, tool: Tool | str) -> Tool:
@@ -86,11 +86,11 @@ class BlockingClient:
         return self._wait(self._client.upgrade(tool))
 
     def invoke(self, tool: Tool | str, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
-        """As :meth:`Client.invoke`, which says what ``more`` may be."""
+        """As :meth:`Client.invoke`, which documents ``more``."""
         return self._wait(self._client.invoke(tool, args, **more))
 
     def follow(self, outcome: Outcome, which: int | str | SuggestedIntent = 0, **more: Any) -> Evaluation:
-        """As :meth:`Client.follow`, which says what ``more`` may be."""
+        """As :meth:`Client.follow`, which documents ``more``."""
         return self._wait(self._client.follow(outcome, which, **more))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

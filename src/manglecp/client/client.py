@@ -46,10 +46,10 @@ from manglecp.wire.messages import (
 )
 
 FromState = Literal["needed", "all", "none"]
-"""Which facts of the working state go along: those that the intent says it needs, all that the server knows, none."""
+"""Which working facts are sent: those that the intent lists, all that the server lists, or none."""
 _MOST_TOOLS: Final = 1_000
 _MOST_QUESTIONS: Final = 3
-"""How often a person is asked about one invocation: before it, with the server's challenge, and once more."""
+"""Approval requests for one invocation: before it, with the server's challenge, and once more."""
 
 
 class Client:
@@ -95,7 +95,7 @@ class Client:
         try:
             await self.connect()
         except BaseException:
-            await self.close()  # nobody else will
+            await self.close()  # __aexit__ is not called
             raise
         return self
 
@@ -114,12 +114,12 @@ class Client:
 
     @property
     def manifest(self) -> ManifestPayload:
-        """The newest one."""
+        """The newest manifest."""
         return self._connection.manifest
 
     @property
     def identity(self) -> Authenticated | None:
-        """What the server said to the token, on connections that last."""
+        """The authenticated identity; None without a session."""
         return self._connection.identity
 
     async def ready(self) -> ManifestPayload:
@@ -248,7 +248,7 @@ class Client:
         eval_time: Time | None = None,
         apply: bool = True,
     ) -> Outcome:
-        """Invoke a tool, with its delta applied to the working state unless ``apply`` says no.
+        """Invoke a tool, and apply its delta to the working state unless ``apply`` is false.
 
         A tool that is not shown in full is upgraded first, and its arguments are checked. ``request_key`` makes the
         server do it once, however often it is asked; without one the client makes its own. To cancel it, cancel the
@@ -304,7 +304,7 @@ class Client:
     # --- consent ---------------------------------------------------------------------------------------------------
 
     async def _agreed(self, tool: Tool, args: Mapping[str, Any], ask: OnConfirm | None) -> str | None:
-        """Asked before anything is sent (CLI-05); a token, or None where none is needed or there is none yet."""
+        """Get approval before sending (CLI-05); return a token, or None where none is needed yet."""
         if not tool.needs_consent or self._waived(tool):
             return None
         if ask is None:
@@ -313,7 +313,7 @@ class Client:
         return await self._asked(tool, args, ask, None)
 
     def _waived(self, tool: Tool) -> bool:
-        """Did the server say that it asks nobody about any of these effects (SEC-23, OPEN-39)?"""
+        """Return whether the server waives approval of all these effects (SEC-23, OPEN-39)."""
         known = self.identity
         if known is None or known.trust_level != "automated" or known.auto_confirm_effects is UNSET:
             return False

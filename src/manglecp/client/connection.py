@@ -250,7 +250,7 @@ class Connection:
             except Exception:
                 _log.exception("the manifest callback failed")
 
-    # --- who asks --------------------------------------------------------------------------------------------------
+    # --- authentication --------------------------------------------------------------------------------------------
 
     def _schemes(self) -> tuple[str, ...]:
         said = self.manifest.auth.schemes
@@ -292,7 +292,7 @@ class Connection:
                 raise Refused("auth_required", "the server wants a credential, and there is none: give token")
 
     async def _wait_until_ready(self) -> None:
-        """Wait for a manifest that says neither ``booting`` nor ``draining``, by reading it again where none comes by
+        """Wait for a manifest that is neither ``booting`` nor ``draining``, by polling where none comes by
         itself (MANI-28, MANI-32). Where a server drains, another one may answer at the same address: a connection that
         lasts is made anew once everything that was asked on it is answered (MANI-31)."""
         loop = asyncio.get_running_loop()

@@ -24,7 +24,7 @@ from manglecp.wire import sign_confirmation
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked. ``text`` is the server's sentence once there is a challenge, else the tool's."""
+    """An approval request. ``text`` is the server's sentence once there is a challenge, else the tool's."""
 
     tool: Tool
     args: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Question:
     challenge: Mapping[str, Any] | None = field(default=None, repr=False)
     """What the server wants signed: ``nonce``, ``issued_ms``, ``args_digest``, ``expires_at``."""
     refusal: ServerError | None = None
-    """What the server said to the consent before, if there was one that it did not take."""
+    """The server's error about the approval before, if there was one."""
 
 
 OnConfirm: TypeAlias = Callable[[Question], "str | bool | Awaitable[str | bool | None] | None"]

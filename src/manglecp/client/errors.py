@@ -65,7 +65,7 @@ class ServerError(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The connection ended, or never came about. What was asked may have been done, or not."""
+    """The connection ended or failed. The effect of the request is unknown."""
 
 
 class NoAnswer(ConnectionLost):
@@ -73,7 +73,7 @@ class NoAnswer(ConnectionLost):
 
 
 class Unreadable(ClientError):
-    """What the server sent is no message, is too long, or answers something else. Nothing of it is used."""
+    """The server sent no message, one that is too long, or one for another request. It is discarded."""
 
 
 class Refused(ClientError):

@@ -41,7 +41,7 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "any": ANYTHING,
 }
 _MOST_ARGUMENTS: Final = 1_024
-"""A predicate of more is as good as unknown: nobody makes room for as many as a server likes to say."""
+"""A predicate of more counts as unknown: the server must not choose how much memory is used."""
 _UNSAID: Final[ArgType] = "any"
 _UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), None), "input", ("string",))
 
@@ -56,7 +56,7 @@ class Checked:
 
 
 class FactChecks:
-    """The checks that one manifest asks for."""
+    """The checks of one manifest."""
 
     def __init__(self, manifest: ManifestPayload) -> None:
         self._manifest = manifest
@@ -73,11 +73,11 @@ class FactChecks:
         return next((intent for intent in self._manifest.intents if intent.name == name), None)
 
     def knows(self, fact: Mapping[str, Any]) -> bool:
-        """Does the manifest list the predicate, or list none at all (OPEN-15)?"""
+        """Return whether the manifest lists the predicate, or lists none at all (OPEN-15)."""
         return fact.get("pred") in self._vocabulary or not self._manifest.facts_profile.predicates
 
     def useful(self, fact: Mapping[str, Any], intent: str) -> bool:
-        """Is it among what the intent says it needs (SEC-30)? Intents that do not say what is useful may use all."""
+        """Return whether the intent lists the fact (SEC-30). An intent without a list may use all."""
         said = self.intent(intent)
         if said is None or said.optional_facts is UNSET:
             return True
@@ -110,7 +110,7 @@ class FactChecks:
         return Checked(tuple(right), tuple(errors), tuple(warnings) if self._manifest.facts_profile.predicates else ())
 
     def require(self, facts: Sequence[Mapping[str, Any]], intent: str, checked: Checked | None = None) -> None:
-        """:class:`Refused` if something is wrong with the facts of a request, or if some that it needs are missing."""
+        """Raise :class:`Refused` for wrong or missing facts of a request."""
         said = self.intent(intent)
         required = () if said is None or said.required_facts is UNSET else said.required_facts
         present = {fact.get("pred") for fact in facts}
@@ -160,7 +160,7 @@ def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
 
 def _published(described: PredicateSchema, *, temporal: bool) -> Published:
     types = described.arg_types
-    if len(types) != described.arity:  # it does not say
+    if len(types) != described.arity:  # unknown types
         types = tuple(_UNSAID for _ in range(described.arity))
     names = None if described.arg_names is UNSET or len(described.arg_names) != described.arity else described.arg_names
     shapes = tuple(_SHAPES[word] for word in types)

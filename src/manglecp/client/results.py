@@ -24,7 +24,7 @@ from manglecp.wire.messages import (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was evaluated: enough to ask the same again."""
+    """The request of an evaluation, to repeat it."""
 
     intent: str
     params: dict[str, Any] | None = None
@@ -70,12 +70,12 @@ class Tool:
 
     @property
     def needs_consent(self) -> bool:
-        """Does the server want a person's word before it runs?"""
+        """Whether a person has to approve it."""
         return self.definition.safety is not UNSET and self.definition.safety.requires_user_confirmation
 
     @property
     def repeatable(self) -> bool:
-        """Does doing it twice do no more than doing it once?"""
+        """Whether it is idempotent."""
         return self.effects == ("none",) or (
             self.definition.safety is not UNSET and self.definition.safety.idempotent is True
         )
@@ -89,7 +89,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The tools that fit an intent. ``warnings`` tell of facts whose predicate the server does not list."""
+    """The tools that fit an intent. ``warnings`` are about facts whose predicate the server does not list."""
 
     asked: Asked
     result: IntentResult
@@ -110,7 +110,7 @@ class Evaluation:
         return any(name in (tool.name, tool.macro_id) for tool in self.result.macro_tools)
 
     def __getitem__(self, name: str) -> Tool:
-        """By name or id; a KeyError that says which tools there are if it is none of them."""
+        """Return a tool by name or id. Raises ``KeyError`` with the names of the tools."""
         for tool in self.tools:
             if name in (tool.name, tool.macro_id):
                 return tool
@@ -118,13 +118,12 @@ class Evaluation:
 
 
 def unproven(name: str, proven: Sequence[str]) -> KeyError:
-    """What is raised if somebody asks for a tool by a name that no tool has."""
     return KeyError(f"{name} is not among the tools that were proven: {', '.join(proven) or 'none'}")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an invocation came to. ``applied`` says what it changed in the working state."""
+    """The result of an invocation. ``applied`` is what it changed in the working state."""
 
     tool: Tool
     answer: InvokeResult
@@ -147,7 +146,7 @@ class Outcome:
 
     @property
     def continuation_facts(self) -> tuple[FactObject, ...]:
-        """What the server wants to be told with the next intent."""
+        """Facts to send with the next intent."""
         return self.answer.next.continuation_facts
 
     def suggestion(self, which: int | str = 0) -> SuggestedIntent:

@@ -186,7 +186,7 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
 
 
 def _time(said: Any) -> _Time:
-    """The interval, so that two ways to write one are the same; None if nothing is said of time.
+    """Return the interval, so that two notations of one are equal; None without a time.
 
     What only an evaluation can tell, such as ``now``, is compared as it is written.
     """
@@ -223,6 +223,6 @@ def _copy(fact: Mapping[str, Any]) -> FactObject:
 
 
 def restated(fact: Mapping[str, Any]) -> dict[str, Any]:
-    """A working fact as it is sent: the client says it now, whoever said or derived it before (DATA-46)."""
+    """Return a working fact as it is sent: stated by the client, whatever its origin (DATA-46)."""
     said = {name: value for name, value in fact.items() if name not in ("category", "source")}
     return {**said, "category": "session"} if "category" in fact else said

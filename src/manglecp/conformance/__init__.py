@@ -1,4 +1,4 @@
-"""Does a server keep to the protocol? Tests any server from outside, and says so by requirement.
+"""Conformance of a server to the protocol, tested from outside and reported by requirement.
 
 report = await run("http://127.0.0.1:8000", level=2, plan=read_plan(Path("plan.toml")))
 report.conforms, report.of("failed")

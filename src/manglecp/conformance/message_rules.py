@@ -144,7 +144,7 @@ _PRESENCE: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-
 
 
 class Misfit(NamedTuple):
-    """Where a message does not fit its schema, and the requirements that say so."""
+    """Where a message does not fit its schema, and the violated requirements."""
 
     rows: tuple[str, ...]
     where: str
@@ -238,7 +238,7 @@ WATCHED: Final = frozenset(
         *(row for paths in ROWS.values() for ids in paths.values() for row in ids),
     }
 )
-"""Rows about which a message may say something."""
+"""Rows that a message can violate."""
 
 Note = tuple[str, bool, str, object]
 

@@ -57,7 +57,7 @@ class Credentials:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those that say so on HTTP; none without a token."""
+        """The headers of the credential on HTTP; none without a token."""
         if self.token is None:
             return {}
         if self.scheme == "api_key":
@@ -129,7 +129,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Without one (``given`` is false) only what the manifest tells is asked for."""
+    """Without a file (``given`` is false) only what the manifest lists is requested."""
 
     credentials: Credentials = Credentials()
     intents: tuple[Stated, ...] = ()
@@ -145,7 +145,7 @@ def instant(seconds: float) -> str:
 
 
 def read_plan(path: Path, now: float | None = None) -> Plan:
-    """What may be asked of a server under test; a PlanError that names the key if the file says something else."""
+    """Read a plan. Raises :class:`PlanError`, which names the key."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

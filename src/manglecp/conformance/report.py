@@ -39,7 +39,7 @@ for as a whole (CONF) is in none of them."""
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "advice", "not tested")
 _LONGEST: Final = 400
 _MOST: Final = 5
-"""Failures of one row that are kept: the first ones say it."""
+"""Failures of one row that are kept."""
 
 
 def shortened(value: object, longest: int = _LONGEST) -> str:
@@ -97,7 +97,7 @@ class Report:
             row.found.append(found)
 
     def leave(self, ids: Iterable[str], reason: str) -> None:
-        """Say why these requirements, or parts of them, were not tested."""
+        """Note why these requirements, or parts of them, were not tested."""
         for id_ in ids:
             reasons = self._row(id_).reasons
             if reason not in reasons:

@@ -68,7 +68,7 @@ class PackCoverage:
         ]
 
     def add(self, rules: list[Mapping[str, Any]]) -> None:
-        """What another process counted, as :meth:`as_json` tells it."""
+        """Add the counts of another process, from :meth:`as_json`."""
         for rule in rules:
             missing = None if rule["missing"] is None else tuple(rule["missing"])
             key = (str(rule["place"]), str(rule["text"]))
@@ -85,7 +85,7 @@ class PackCoverage:
 
 
 def with_coverage(domain: Domain, coverage: PackCoverage) -> Domain:
-    """The same domain, and ``coverage`` is told of every evaluation."""
+    """Return the domain with every evaluation counted in ``coverage``."""
     for rule in domain.program.rules:
         if trust_of(rule.clause) is not Trust.KERNEL:
             named = rule_ref(rule.clause)

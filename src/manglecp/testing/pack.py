@@ -79,7 +79,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Pack:
-    """Intents are asked as ``local``, who may see everything, unless :meth:`asking` says otherwise."""
+    """The caller is ``local``, to whom everything is disclosed, unless :meth:`asking` names another."""
 
     domain: Domain = field(repr=False)
     identity: Identity = OWNER
@@ -104,7 +104,7 @@ class Pack:
     # --- what a test changes ---------------------------------------------------------------------------------------
 
     def asking(self, who: str, *permissions: str, trust: str = "user") -> Pack:
-        """The same pack, asked by somebody with exactly these permissions; ``anonymous`` has none."""
+        """Return the pack with another caller, with exactly these permissions; ``anonymous`` has none."""
         if who == ANONYMOUS.name:
             if permissions:
                 raise ValueError("nobody in particular has no permissions")
@@ -170,7 +170,7 @@ class Pack:
         return facts_of_file(self.folder / file, instant(now))
 
     def explain(self, answer: Answer, **options: Any) -> IntentResult:
-        """The same question with these options besides its own, and whoever asks may have policy explained."""
+        """Repeat the evaluation with these options, and with the permission to see policy."""
         asked = answer.request.payload
         about = replace_parts(asked, options=replace_parts(asked.options, **options))
         who = self.identity
@@ -180,7 +180,7 @@ class Pack:
 
     @cached_property
     def tool_names(self) -> frozenset[str] | None:
-        """The tools that the rules define; None if some rule defines tools whose names only facts tell."""
+        """The tools that the rules define; None if a rule takes their names from facts."""
         program = self.domain.program
         heads = [rule.head for rule in program.rules if rule.head.key == _MACRO]
         heads += [fact.clause.head for fact in program.facts if fact.key == _MACRO]

@@ -124,7 +124,7 @@ class Run:
 
     @property
     def summary(self) -> str:
-        """The sentence that says what happened."""
+        """The server's one-sentence summary."""
         return self.answer.observability.summary
 
     @property
@@ -200,17 +200,17 @@ class OfferedTool:
 
     @property
     def needs_confirmation(self) -> bool:
-        """Would a person be asked before it runs?"""
+        """Whether a person has to approve it."""
         return self.definition.safety.requires_user_confirmation
 
     @property
     def reversible(self) -> bool:
-        """Can what it does be taken back?"""
+        """Whether its effects can be undone."""
         return self.definition.safety.reversible
 
     @property
     def args(self) -> Mapping[str, Any]:
-        """What whoever calls it gives: the schema of each argument by its name."""
+        """The schema of each argument by its name."""
         properties: Mapping[str, Any] = self.definition.input_schema.get("properties", {})
         return properties
 
@@ -236,7 +236,7 @@ class OfferedTool:
 
     @property
     def instructions(self) -> str:
-        """What the rules tell a model about its use; empty if nothing."""
+        """Instructions for the model; may be empty."""
         return self.definition.instructions
 
     @property
@@ -264,7 +264,7 @@ class Proof:
 
     @property
     def tree(self) -> ProofTree | None:
-        """The proof as a tree; None where it is not told."""
+        """The proof as a tree; None where it is not disclosed."""
         return None if self.derivation.tree is UNSET else self.derivation.tree
 
     def uses(self, fact: str) -> bool:
@@ -289,7 +289,7 @@ class Answer:
     """The answer as it would travel."""
     definitions: tuple[Definition, ...] = field(repr=False)
     flaws: tuple[Flaw, ...] = field(default=(), repr=False)
-    """Why proven tools are missing: what the rules say about them makes no tool."""
+    """Why proven tools are missing: their definitions are not valid."""
 
     @property
     def intent(self) -> str:
@@ -317,7 +317,7 @@ class Answer:
     # --- assertions ------------------------------------------------------------------------------------------------
 
     def offers(self, *names: str) -> tuple[OfferedTool, ...]:
-        """All of these tools are offered; if not, it says what blocks the first that is missing."""
+        """Assert that all of these tools are offered; the failure says what blocks the first that is missing."""
         __tracebackhide__ = True
         return tuple(map(self.tool, names))
 

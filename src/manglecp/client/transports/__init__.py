@@ -33,7 +33,7 @@ class Server(Protocol):
 
 
 class MemoryTransport(SessionTransport):
-    """``like`` says what the session counts as: standard streams are local trust, a WebSocket is not (TRANS-28)."""
+    """``like`` is the transport that the session counts as: only standard streams have local trust (TRANS-28)."""
 
     def __init__(
         self,

@@ -150,13 +150,12 @@ class HttpTransport:
         return isinstance(about, dict) and "cancel" in about
 
     async def _tell(self, url: str, headers: dict[str, str], data: bytes) -> None:
-        """Whoever gave up does not wait for the server to hear of it."""
         with suppress(ClientError, TimeoutError):
             async with asyncio.timeout(_CANCELLING_SECONDS):
                 await self._fetched("POST", url, headers=headers, content=data)
 
     async def close(self) -> None:
-        if self._cancelling:  # a run that was given up must not go on because nobody said so
+        if self._cancelling:  # a cancelled run must not continue because the message was lost
             await asyncio.wait(self._cancelling)
         client, self._client = self._client, None
         self._endpoints = self._manifest = self._etag = None
@@ -170,7 +169,7 @@ class HttpTransport:
             headers=_HEADERS,
             timeout=httpx.Timeout(None, connect=self._connect_seconds),
             follow_redirects=False,
-            trust_env=False,  # a .netrc must not say who we are
+            trust_env=False,  # a .netrc must not supply credentials
             verify=self._tls or ssl.create_default_context(),  # whom the system trusts, as on a WebSocket
             transport=self._network,
         )

@@ -31,7 +31,7 @@ _TOO_BIG: Final = 1009
 
 
 class _Direct(connect):
-    """Goes where it is told to and nowhere else: a redirect would lead the credential away."""
+    """A connection that follows no redirect, which would take the credential elsewhere."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc

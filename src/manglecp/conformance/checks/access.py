@@ -1,4 +1,4 @@
-"""Who may ask: credentials that are missing, wrong, right, and not enough."""
+"""Credentials that are missing, wrong, right, and not sufficient."""
 
 from __future__ import annotations
 
