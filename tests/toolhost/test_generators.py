@@ -16,7 +16,8 @@ from manglecp.mangle import Fact, Name, Program, Source
 from manglecp.pack import PackError, read_pack
 from manglecp.toolhost import passes
 from manglecp.toolhost.dispatch import Answer
-from manglecp.toolhost.generator_hosts import Generated, Looking, NoFacts, serve_facts
+from manglecp.toolhost.generator_hosts import serve_facts
+from manglecp.toolhost.passes import Generated, Looking, NoFacts
 from tests.pack.folders import write
 
 RULES = """Decl file(Path, Size) bound [/string, /number].

@@ -26,8 +26,6 @@ from manglecp.toolhost import SAFE, Answer, CallOptions, Catalogue, Dispatcher, 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
-__all__ = ["Authorise", "Dispatched", "offers"]
-
 
 class Authorise(Protocol):
     """Returns the authority for one call above tier 0, now or when awaited; None refuses it."""

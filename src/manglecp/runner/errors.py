@@ -5,8 +5,6 @@ A selection is never refused with an error: what cannot be read is a selection t
 
 from __future__ import annotations
 
-__all__ = ["BadHeader", "BadMenu", "BadTransaction", "LogBroken", "PatchRefused", "PolicyRefused", "RunnerError"]
-
 
 class RunnerError(ValueError):
     """Invalid input of the runner."""

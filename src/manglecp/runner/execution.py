@@ -17,18 +17,6 @@ from manglecp.runner.errors import BadTransaction
 from manglecp.runner.log import canonical
 from manglecp.toolhost import Artifact, Slots, StateError, apply_state, full_state
 
-__all__ = [
-    "LARGEST_OUTPUT",
-    "Execute",
-    "Outcome",
-    "StepStatus",
-    "apply_tx_patch",
-    "check_state",
-    "diff_state",
-    "settled",
-]
-
-
 LARGEST_OUTPUT: Final = 1_048_576
 """Bytes of an output, as the contract limits them."""
 

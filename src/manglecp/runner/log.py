@@ -27,21 +27,6 @@ from typing import IO, Any, Final, Protocol
 from manglecp.runner.errors import BadHeader, LogBroken
 from manglecp.wire import Fault, decode
 
-__all__ = [
-    "END",
-    "GENESIS",
-    "LONGEST",
-    "Record",
-    "RunHeader",
-    "RunLog",
-    "Sink",
-    "Verified",
-    "canonical",
-    "copy_json",
-    "same_json",
-    "verify",
-]
-
 
 def canonical(value: Any) -> bytes:
     """Return the text of a JSON value in a run log: sorted keys, no spaces, UTF-8. Raises ValueError.

@@ -25,9 +25,6 @@ from manglecp.runner.selection import LARGEST_INPUTS, Kind, Selection, merge
 from manglecp.runner.selectors import ControlMode, Selector, Situation, choose
 from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
 
-__all__ = ["START", "Budget", "EndReason", "Result", "RunRequest", "Spending", "run"]
-
-
 STEPS: Final = 64
 INVALID_PICKS: Final = 8
 """Tolerated; one more ends the run."""

@@ -15,9 +15,6 @@ from typing import Any, Final
 
 from manglecp.runner.errors import BadMenu
 
-__all__ = ["MOST_ENTRIES", "SID", "Entry", "Menu", "Offer"]
-
-
 MOST_ENTRIES: Final = 9_999
 """A SID has four digits: what is numbered higher could never be picked."""
 SID: Final = re.compile(r"SID[0-9]{4}")

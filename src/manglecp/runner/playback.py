@@ -21,9 +21,6 @@ from manglecp.runner.selection import Selection
 from manglecp.runner.selectors import ControlMode, Situation
 from manglecp.toolhost import Slots, apply_state
 
-__all__ = ["Divergence", "Replayed", "replay"]
-
-
 _OF_THE_WRITER: Final = ("duration_ms", "records", "seal", "raised")
 """Members of a record that a replay does not reproduce."""
 

@@ -26,20 +26,6 @@ from manglecp.runner.log import canonical, copy_json
 from manglecp.runner.menu import Menu
 from manglecp.wire import Fault, decode
 
-__all__ = [
-    "DEEPEST",
-    "LARGEST_INPUTS",
-    "LARGEST_PATCH",
-    "LONGEST",
-    "MOST_BLOCKED",
-    "Kind",
-    "Merged",
-    "Selection",
-    "merge",
-    "parse",
-]
-
-
 LONGEST: Final = 65_536
 """Characters of a selection. A policy may print as many bytes, and a patch has to fit in."""
 

@@ -34,20 +34,6 @@ from manglecp.runner.menu import Menu, Offer
 from manglecp.runner.selection import Kind, Selection, parse
 from manglecp.toolhost import Breaker
 
-__all__ = [
-    "ChildResult",
-    "Choice",
-    "ControlMode",
-    "ExternalPolicy",
-    "FirstFit",
-    "Limits",
-    "Payload",
-    "Selector",
-    "Situation",
-    "choose",
-    "run_child",
-]
-
 
 class ControlMode(StrEnum):
     """Who decides.

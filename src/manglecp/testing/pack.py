@@ -69,7 +69,7 @@ class Finding:
         self._domain = domain
 
     def again(self) -> Domain:
-        """Look once more; :class:`manglecp.toolhost.generator_hosts.NoFacts` if nothing comes of it."""
+        """Look once more; :class:`manglecp.toolhost.passes.NoFacts` if nothing comes of it."""
         for name in self._generated.names:
             looked = self._generated.look(name)
             self._domain = self._domain.changed(looked.added, looked.removed, looked.version)

@@ -34,9 +34,6 @@ from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
 from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
 
-__all__ = ["HostRights", "group_actions", "profile_of", "program_finder", "serve_actions"]
-
-
 _WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delete", "destructive"})
 
 

@@ -16,22 +16,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 
-__all__ = [
-    "DANGEROUS",
-    "SAFE",
-    "SYSTEM",
-    "WRITE",
-    "Declaration",
-    "action",
-    "declaration",
-    "external",
-    "lease_tier",
-    "mark",
-    "serve_with",
-    "serving",
-]
-
-
 SAFE: Final = 0
 WRITE: Final = 1
 SYSTEM: Final = 2

@@ -11,8 +11,6 @@ import json
 from hashlib import sha256
 from typing import Any, Final
 
-__all__ = ["canonical_digest", "unique"]
-
 
 def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object; raises ValueError for a repeated name. For ``object_pairs_hook``."""

@@ -21,9 +21,6 @@ from typing import Any, Final
 
 from manglecp.toolhost.state import Slots
 
-__all__ = ["SETTINGS", "Context", "Reports", "describe", "trace"]
-
-
 _MAX_DESCRIPTION: Final = 4_000
 _MAX_TRACE: Final = 64_000
 

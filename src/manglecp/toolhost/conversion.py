@@ -15,9 +15,6 @@ from typing import Any, Final, TypeAlias
 
 from manglecp.toolhost.hints import ArrayOf, Choice, Constrained, MapOf, Record, Scalar, Shape, Union
 
-__all__ = ["DIALECT", "ConversionError", "Converter", "converter", "encode_value", "schema"]
-
-
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _ANNOTATIONS: Final = frozenset({"title", "description", "examples"})
 """Keywords that restrict nothing."""

@@ -27,9 +27,6 @@ from manglecp.toolhost.action_hosts import list_pack_file, servable
 from manglecp.toolhost.dispatch import Answer, Dispatcher, Served
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
-__all__ = ["serve_externals"]
-
-
 _FILE: Final = "externals.py"
 BATCH: Final = 1_000
 """Questions of one call."""

@@ -23,8 +23,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from manglecp.toolhost.actions import Declaration, mark, serve_with
 from manglecp.toolhost.conversion import encode_value
 
-__all__ = ["CACHE", "Part", "Progress", "facts"]
-
 CACHE: Final = "cache"
 """The one parameter that is not a setting."""
 LARGEST: Final = 262_144

@@ -33,10 +33,7 @@ from manglecp.toolhost.dispatch import (
     PoolLimits,
     Served,
 )
-from manglecp.toolhost.passes import Generated, Looking, NoFacts
-
-__all__ = ["Generated", "Looking", "NoFacts", "cache_folder", "serve_facts"]
-
+from manglecp.toolhost.passes import Generated, Looking
 
 _OLD: Final = 30 * 86_400
 

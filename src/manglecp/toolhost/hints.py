@@ -18,25 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-__all__ = [
-    "ArrayOf",
-    "Choice",
-    "Constrained",
-    "Field",
-    "HintError",
-    "Limits",
-    "MapOf",
-    "Record",
-    "Scalar",
-    "Shape",
-    "Union",
-    "choice",
-    "constrained",
-    "kinds",
-    "of_class",
-    "shape",
-]
-
 
 class HintError(TypeError):
     """A hint that has no meaning in JSON."""

@@ -21,8 +21,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.base.ids import random_id
 
-__all__ = ["MAX_TTL", "Audit", "LeaseBook", "Reason", "input_digest", "mint"]
-
 MAX_TTL: Final = 300.0
 """Seconds. No token lives longer."""
 

@@ -26,9 +26,6 @@ from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
 from manglecp.toolhost.dispatch import Answer, DispatchError
 from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
 
-__all__ = ["Change", "FactRows", "Generated", "Host", "Known", "Looked", "Looking", "NoFacts"]
-
-
 _NONE: Final[frozenset[Fact]] = frozenset()
 _MODULUS: Final = 1 << 128
 

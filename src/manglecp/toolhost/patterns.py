@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["matcher"]
-
 _BLANK: Final = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _NOT_BLANK: Final = (
     r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"

@@ -26,9 +26,6 @@ from manglecp.toolhost.context import Context, describe
 from manglecp.toolhost.conversion import DIALECT, Converter, converter, encode_value, schema
 from manglecp.toolhost.hints import Constrained, Field, HintError, Record, Shape, shape
 
-__all__ = ["Docstring", "Plugin", "PluginError", "Source", "Tool", "action_id", "find", "load", "plugin_name"]
-
-
 _HEADINGS: Final = ("Args:", "Arguments:", "Parameters:")
 _ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)")
 

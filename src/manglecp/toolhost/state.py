@@ -15,21 +15,6 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
-__all__ = [
-    "SLOTS",
-    "Artifact",
-    "Drift",
-    "Slots",
-    "StateError",
-    "apply_state",
-    "digest_state",
-    "digest_state_fast",
-    "fnv1a64",
-    "full_state",
-    "own_slots",
-    "state_delta",
-]
-
 SLOTS: Final = 8
 _KEYS: Final = {str(slot): slot for slot in range(SLOTS)}
 # The usual offset basis of FNV-1a without its last digit: a slip of upstream that every peer has to share.

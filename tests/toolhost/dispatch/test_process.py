@@ -13,7 +13,8 @@ import pytest
 
 from manglecp.toolhost.dispatch.launch import HostCommand
 from manglecp.toolhost.dispatch.messages import Call, encode
-from manglecp.toolhost.dispatch.process import HostLost, HostProcess
+from manglecp.toolhost.dispatch.process import HostProcess
+from manglecp.toolhost.dispatch.responses import HostLost
 from tests.toolhost.dispatch.hosts import FAULT_HOST, call, command, members, nothing_left, running
 
 

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["Breaker", "BreakerState", "Breakers", "Permit"]
-
 THRESHOLD: Final = 5
 COOLDOWN: Final = 30.0
 

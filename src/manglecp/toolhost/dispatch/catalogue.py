@@ -40,9 +40,6 @@ from manglecp.toolhost.plugin import PluginError, Source, action_id, find, plugi
 from manglecp.toolhost.sandbox import Profile
 from manglecp.toolhost.state import Artifact
 
-__all__ = ["ActionProfile", "Catalogue", "Listing", "ListingError", "list_plugin"]
-
-
 _decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 
 

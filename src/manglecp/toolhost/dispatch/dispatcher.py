@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-__all__ = ["CallOptions", "DispatchedRun", "Dispatcher", "Served"]
-
 CALLS_PER_RUN: Final = 64
 """The budget of a run, as upstream has it."""
 _LARGE: Final = 1 << 19

@@ -22,8 +22,6 @@ from manglecp.toolhost.dispatch.messages import CallRefused, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 
-__all__ = ["HostQueue", "HostSlot", "HostSupervisor"]
-
 _MAX_FAILED_STARTS: Final = 2
 """Failed starts in a row after which calls no longer wait for a slot."""
 _SIZE_CHECK_CALLS: Final = 64

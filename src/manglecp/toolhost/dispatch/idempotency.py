@@ -20,9 +20,6 @@ from manglecp.toolhost.canonical import canonical_digest
 from manglecp.toolhost.dispatch.messages import Answer, Call, DispatchError, failure
 from manglecp.toolhost.state import apply_state, state_delta
 
-__all__ = ["IdempotencyTable"]
-
-
 TTL: Final = 60.0
 MAX_ENTRIES: Final = 1_024
 MAX_BYTES: Final = 67_108_864

@@ -30,24 +30,6 @@ from typing import Final, NamedTuple
 from manglecp.toolhost.context import SETTINGS
 from manglecp.toolhost.sandbox import Profile
 
-__all__ = [
-    "DEFAULT_TIMEOUT",
-    "MAX_TIMEOUT",
-    "TIMEOUT_VARIABLE",
-    "HostCommand",
-    "LaunchedHost",
-    "PoolLimits",
-    "ProgramFinder",
-    "SettingError",
-    "check_settings",
-    "default_pool_size",
-    "default_timeout",
-    "is_timeout",
-    "launch",
-    "library_paths",
-]
-
-
 TIMEOUT_VARIABLE: Final = "MACHINA_TOOLHOST_TIMEOUT"
 DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_POOL_SIZE: Final = 2

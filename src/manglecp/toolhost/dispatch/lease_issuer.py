@@ -23,8 +23,6 @@ from manglecp.toolhost.dispatch.responses import HostLost
 from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.leases import MAX_TTL, Audit, mint
 
-__all__ = ["LeaseIssuer"]
-
 
 class LeaseIssuer:
     """The leases of one pool. Audit events, each with ``aid``, ``call_id`` and ``tier``:

@@ -26,26 +26,6 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-__all__ = [
-    "MAX_REQUEST",
-    "Answer",
-    "Call",
-    "CallRefused",
-    "DispatchError",
-    "ErrorCode",
-    "ErrorType",
-    "RequestError",
-    "Status",
-    "call_problem",
-    "decode",
-    "encode",
-    "failure",
-    "interpret_answer",
-    "is_failure",
-    "is_unknown_action",
-]
-
-
 Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]
 """How a step ended (contract, section 6)."""
 ErrorType = Literal[

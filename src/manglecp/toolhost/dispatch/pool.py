@@ -46,8 +46,6 @@ from manglecp.toolhost.dispatch.rights import Right
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state, state_delta
 
-__all__ = ["Pool", "Run"]
-
 
 class Pool:
     """Hosts for one plugin; an async context manager. Size and timeout come from the environment unless given."""

@@ -35,8 +35,6 @@ from manglecp.toolhost.dispatch.responses import (
     ResponseMatcher,
 )
 
-__all__ = ["HostLost", "HostProcess"]
-
 KILL_GRACE: Final = 0.2
 """Seconds between SIGTERM and SIGKILL."""
 STOP_GRACE: Final = 0.05

@@ -19,22 +19,6 @@ from typing import Any, Final, Literal
 
 from manglecp.toolhost.dispatch.messages import Call, DispatchError, ErrorCode, ErrorType, decode, failure
 
-__all__ = [
-    "MAX_OUTPUT",
-    "WORK_TIME",
-    "DeadlineTimer",
-    "HostLost",
-    "LineBuffer",
-    "Loss",
-    "Request",
-    "ResponseMatcher",
-    "loss_error",
-    "loss_type",
-    "lost_to_neighbour",
-    "may_repeat",
-]
-
-
 MAX_OUTPUT: Final = 1_048_576
 """Bytes that one answer may have, its newline not counted (IPC-36)."""
 

@@ -18,8 +18,6 @@ from manglecp.harness import Forged, MutationReady, ToolRequests, WrongMutation,
 from manglecp.toolhost.dispatch.messages import Call, CallRefused
 from manglecp.toolhost.leases import input_digest
 
-__all__ = ["PlanPermit", "Right"]
-
 
 @final
 class PlanPermit:

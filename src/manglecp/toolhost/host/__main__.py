@@ -20,8 +20,6 @@ from manglecp.toolhost.host.session import Cache, Gate, Session, enforced
 from manglecp.toolhost.host.streams import Lost, Oversize, Streams, out_of_the_way, standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
-__all__ = ["main"]
-
 _KEY_SIZE: Final = 32
 
 

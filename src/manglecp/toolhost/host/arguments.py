@@ -14,8 +14,6 @@ TYPE_CHECKING = False  # as typing has it; only a confined host loads the sandbo
 if TYPE_CHECKING:
     from manglecp.toolhost.sandbox import Profile
 
-__all__ = ["USAGE", "Arguments", "Confinement", "Usage", "read"]
-
 USAGE: Final = (
     "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN\n"
     "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--readable PATH]...\n"

@@ -18,9 +18,6 @@ from typing import Any, Final
 from manglecp.toolhost.host.arguments import Confinement
 from manglecp.toolhost.plugin import Source
 
-__all__ = ["ConfinementError", "compile_all_below", "confine", "die_with"]
-
-
 _PR_SET_PDEATHSIG: Final = 1
 _SIGKILL: Final = 9
 

@@ -25,9 +25,6 @@ from manglecp.toolhost.state import Slots, own_slots
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["InvalidInput", "Outcome", "Signals", "Worker", "default_interrupt"]
-
-
 if TYPE_CHECKING:
     import signal
 else:

@@ -13,19 +13,6 @@ from typing import Any, Final, NoReturn
 
 from manglecp.toolhost.canonical import unique
 
-__all__ = [
-    "MAX_ANSWER",
-    "MAX_REQUEST",
-    "OVERSIZE",
-    "RequestError",
-    "encode",
-    "input_text",
-    "named",
-    "oversize",
-    "parse",
-    "refusal",
-]
-
 MAX_REQUEST: Final = 10 * 1024 * 1024
 """Bytes of one request, its newline not counted (OPEN-62)."""
 MAX_ANSWER: Final = 1024 * 1024

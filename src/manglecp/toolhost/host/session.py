@@ -24,9 +24,6 @@ from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, diges
 if TYPE_CHECKING:
     from manglecp.toolhost.leases import LeaseBook
 
-__all__ = ["MAX_BYTES", "MAX_ENTRIES", "TTL", "Cache", "Entry", "Gate", "Session", "enforced"]
-
-
 _MIN_TTL_MS: Final = 1_000
 _MAX_TTL_MS: Final = 300_000
 _DEFAULT_TTL_MS: Final = 10_000

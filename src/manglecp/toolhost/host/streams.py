@@ -18,8 +18,6 @@ from typing import Any, Final
 
 from manglecp.toolhost.host.messages import MAX_REQUEST
 
-__all__ = ["Lost", "Oversize", "Streams", "out_of_the_way", "standard_descriptors"]
-
 _CHUNK: Final = 1 << 16
 _HIGH: Final = (512, 128, 3)
 """Where private descriptors begin; lower where a limit of the process wants it."""
