@@ -118,9 +118,9 @@ def measure(where: str | Path, synchronous: Synchronous, runs: int) -> dict[str,
     half = runs // 2
     for name in names[:half]:
         took["end"].append(milliseconds(journal.end, name))
-    store.runs.renew("bench", dict.fromkeys(names[half:], 1), 0)
+    store.runs.heartbeat("bench", dict.fromkeys(names[half:], 1), 0)
     for _ in names[half:]:
-        took["claim"].append(milliseconds(store.runs.claim, "other", HOUR, [PACK], 3))
+        took["claim"].append(milliseconds(store.runs.take_over, "other", HOUR, [PACK], 3))
     store.close()
     rounds = [took["step"][at : at + STEPS] for at in range(0, len(took["step"]), STEPS)]
     medians = {name: statistics.median(times) for name, times in took.items()}

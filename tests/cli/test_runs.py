@@ -223,7 +223,7 @@ def test_a_run_that_somebody_carries_out_is_left_to_them(letters: Letters, store
     opened = open_store(store)
     with opened.read_transaction() as tx:
         digest = opened.runs.list(tx)[0].pack_digest
-    assert opened.runs.claim("somebody", 60_000, [digest], 5) is not None
+    assert opened.runs.take_over("somebody", 60_000, [digest], 5) is not None
     opened.close()
     shown = letters.resume()
     assert (shown.exit_code, "is carried out by somebody; if that process is gone" in shown.stderr) == (1, True)

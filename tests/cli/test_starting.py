@@ -92,7 +92,7 @@ def test_nor_does_it_wait_for_them_where_a_credential_is_asked_for(tmp_path: Pat
     first = said("--tokens", str(tokens))
     assert first.message["payload"]["status"] == "booting"
     assert first.message["payload"]["auth"] == {"required": True, "schemes": ["bearer"]}
-    late = {"asyncio", "sqlite3", "manglecp.intent.domain", "manglecp.mangle.program", "manglecp.store.opening"}
+    late = {"asyncio", "sqlite3", "manglecp.intent.domain", "manglecp.mangle.program", "manglecp.store.store"}
     assert first.modules.isdisjoint(late)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, TypeVar
 
-from manglecp.store import Run, RunState, Shown, StepState, Store, open_store
+from manglecp.store import Run, RunState, RunView, StepState, Store, open_store
 from tests.crash.coordinator import CLAIM_MS
 from tests.crash.pack import CHAINS, ONCE, UNDONE, write_pack
 
@@ -90,7 +90,7 @@ class Case:
     killed: bool = False
     died_ms: int | None = None
     run: Run | None = None
-    shown: Shown | None = None
+    shown: RunView | None = None
     answers: list[dict[str, Any]] = field(default_factory=list)
     effects: Counter[str] = field(default_factory=Counter)
 

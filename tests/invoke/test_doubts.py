@@ -53,7 +53,7 @@ async def test_an_heir_of_a_cancelled_run_finds_out_what_happened_first() -> Non
     await begun(pack, store, "answered:s1")
     run = the_run(store).run_id
     with store.write_transaction() as tx:
-        assert store.runs.ask_cancel(tx, run, ME.name)
+        assert store.runs.request_cancel(tx, run, ME.name)
     async with gone_on(pack, store) as s:
         assert names(s) == ["put", "erase"]
         error = await answer(s)

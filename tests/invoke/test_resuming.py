@@ -207,7 +207,7 @@ async def test_a_cancelled_run_is_not_begun_again() -> None:
     await begun(pack, store, "finished:s1")
     run = the_run(store).run_id
     with store.write_transaction() as tx:
-        assert store.runs.ask_cancel(tx, run, ME.name)
+        assert store.runs.request_cancel(tx, run, ME.name)
     async with gone_on(pack, store) as s:
         assert names(s) == ["erase"]
         assert (await answer(s)).code == "cancelled"

@@ -16,7 +16,7 @@ from manglecp.issues.events import Close
 from manglecp.issues.model import system_clock
 from manglecp.issues.stored import StoredIssues, StoredTables
 from manglecp.store.database import Rows
-from manglecp.store.opening import open_database
+from manglecp.store.store import open_database
 from tests.issues.turns import turn
 
 

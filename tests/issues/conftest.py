@@ -12,7 +12,7 @@ import pytest
 from manglecp.issues import Issue, IssueMemory
 from manglecp.issues.events import Add
 from manglecp.issues.stored import ISSUES, StoredIssues
-from manglecp.store.opening import open_database
+from manglecp.store.store import open_database
 from tests.store.postgres import postgres_url
 
 __all__ = ["Workbench", "bench", "in_a_file", "postgres_url"]

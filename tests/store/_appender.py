@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from manglecp.harness import Filled
 from manglecp.harness.shapes import Template
-from manglecp.store.opening import open_store
+from manglecp.store.store import open_store
 
 
 def main(where: str, name: str, count: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from manglecp.store.opening import open_store
+from manglecp.store.store import open_store
 
 
 def main(where: str, count: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from manglecp.store.database import Database
 from manglecp.store.errors import StoreError
-from manglecp.store.opening import open_database
 from manglecp.store.schema import Part
+from manglecp.store.store import open_database
 
 ONE = Part(
     "t",

@@ -17,7 +17,7 @@ from manglecp.store.database import Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
 from manglecp.store.ledger import KINDS, Entry, Note, verify_export
 from manglecp.store.ledger.entries import COLUMNS
-from manglecp.store.opening import Store, open_store
+from manglecp.store.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from manglecp.harness.shapes import Template
 from manglecp.store.database import Rows, Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
 from manglecp.store.ledger import Body, Note, verify_export
-from manglecp.store.opening import Store, open_store
+from manglecp.store.store import Store, open_store
 
 DAMAGED = "entry 2 is damaged: it is no entry any more"
 PADDING = "the same in all of them … " * 200

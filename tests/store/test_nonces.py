@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.store.opening import Store, open_store
+from manglecp.store.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ import pytest
 
 from manglecp.issues import Add, IssueMemory, audit, open_issues, system_clock
 from manglecp.store.errors import StoreError, Unusable
-from manglecp.store.opening import open_database, open_store, state_directory
+from manglecp.store.store import open_database, open_store, state_directory
 
 VARIABLES = ("MANGLECP_STATE_DIR", "XDG_STATE_HOME", "HOME")
 
@@ -134,7 +134,7 @@ def test_one_transaction_changes_everything_or_nothing(store_where: str) -> None
 
 def test_drivers_are_loaded_when_they_are_needed() -> None:
     code = (
-        "import sys\nfrom manglecp.store.opening import open_store\nopen_store(':memory:').close()\n"
+        "import sys\nfrom manglecp.store.store import open_store\nopen_store(':memory:').close()\n"
         "print(*(name for name in ('psycopg', 'cryptography') if name in sys.modules))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

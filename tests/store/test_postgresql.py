@@ -15,9 +15,9 @@ import pytest
 
 from manglecp.store.database import Database, Transaction
 from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
-from manglecp.store.opening import open_database, open_store
+from manglecp.store.postgresql import PostgresUrl
 from manglecp.store.schema import Part
-from manglecp.store.urls import PostgresUrl
+from manglecp.store.store import open_database, open_store
 
 PARTS = [Part("t", ["CREATE TABLE t (x BIGINT PRIMARY KEY, word TEXT)"])]
 

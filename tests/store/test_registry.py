@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.store.opening import Store, open_store
 from manglecp.store.registry import RETENTION_MS, Kept, Swept
+from manglecp.store.store import Store, open_store
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.store.errors import Invalid, Unusable
-from manglecp.store.opening import open_store
-from manglecp.store.sealing import Seals
+from manglecp.store.seals import Seals
+from manglecp.store.store import open_store
 
 KEY = bytes(range(32))
 OTHER = bytes(range(1, 33))

@@ -11,8 +11,8 @@ import pytest
 from manglecp.issues import open_issues
 from manglecp.store import errors
 from manglecp.store.ledger import KINDS
-from manglecp.store.opening import Store, open_store
 from manglecp.store.registry import MOST_ENTRIES, RETENTION_MS
+from manglecp.store.store import Store, open_store
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "store.md").read_text(encoding="utf-8")
 

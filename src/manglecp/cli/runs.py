@@ -16,7 +16,7 @@ from manglecp.cli.stores import as_json, opened, operator_option, store_option, 
 if TYPE_CHECKING:
     import asyncio
 
-    from manglecp.store import Shown, Step, Store, Verdict
+    from manglecp.store import RunView, Step, Store, Verdict
 
 
 STATES = ("running", "needs_decision", "succeeded", "failed", "cancelled")
@@ -197,7 +197,7 @@ async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity
     """Record the request to cancel in the store, which the executor reads before the next step."""
     await cancel.wait()
     with store.write_transaction() as tx:
-        store.runs.ask_cancel(tx, run, identity)
+        store.runs.request_cancel(tx, run, identity)
 
 
 def _ready(store: Store, run: str, digest: str, by: str) -> str:
@@ -238,7 +238,7 @@ def _time(at_ms: int) -> str:
     return instant_text(at_ms * 1_000_000)
 
 
-def _document(shown: Shown, *, steps: bool = False) -> dict[str, Any]:
+def _document(shown: RunView, *, steps: bool = False) -> dict[str, Any]:
     import msgspec
 
     document: dict[str, Any] = {"tool": _tool(shown), **msgspec.to_builtins(shown.run)}
@@ -252,20 +252,20 @@ def _document(shown: Shown, *, steps: bool = False) -> dict[str, Any]:
     return document
 
 
-def _table(runs: Sequence[Shown]) -> Iterator[str]:
+def _table(runs: Sequence[RunView]) -> Iterator[str]:
     if not runs:
         yield "There are no such runs."
         return
     yield from _columns(("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT"), map(_row, runs))
 
 
-def _row(shown: Shown) -> tuple[str, ...]:
+def _row(shown: RunView) -> tuple[str, ...]:
     run = shown.run
     about = run.code or "-" if run.step is None else f"step {run.step}: {run.code}"
     return (run.run_id, run.state.value, _tool(shown), run.identity, _time(run.created_ms), about)
 
 
-def _detail(shown: Shown) -> Iterator[str]:
+def _detail(shown: RunView) -> Iterator[str]:
     from manglecp.base.text import escape_invisible
     from manglecp.cli.tool_text import what_to_decide
     from manglecp.invoke import doubted_step
@@ -298,7 +298,7 @@ def _step_row(step: Step) -> tuple[str, ...]:
     return (number, step.action, step.state.value, step.code or "-", step.decided_by or "-")
 
 
-def _tool(shown: Shown) -> str:
+def _tool(shown: RunView) -> str:
     import json
 
     return str(json.loads(shown.admission)["tool"])

@@ -17,7 +17,7 @@ from manglecp.store import (
     NoRun,
     NotOpen,
     RunState,
-    Shown,
+    RunView,
     StepKind,
     StepState,
     Store,
@@ -71,13 +71,13 @@ def decide(
     return state
 
 
-def doubted_step(shown: Shown) -> int | None:
+def doubted_step(shown: RunView) -> int | None:
     """The first step whose outcome nobody knows and that must not be repeated."""
     doubted = (one.number for one in shown.steps if one.state == StepState.UNKNOWN and not one.repeatable)
     return next(doubted, None)
 
 
-def _kind(shown: Shown, step: int | None) -> StepKind:
+def _kind(shown: RunView, step: int | None) -> StepKind:
     """Whether the step was done or undone when its outcome was lost."""
     if step is None:
         return "do"
@@ -87,7 +87,7 @@ def _kind(shown: Shown, step: int | None) -> StepKind:
     return kinds[-1]
 
 
-def _aborted(store: Store, tx: Transaction, shown: Shown) -> bytes:
+def _aborted(store: Store, tx: Transaction, shown: RunView) -> bytes:
     """What clients are told from now on: what they were told until now, and that it is over."""
     run_id = shown.run.run_id
     details: dict[str, Any] = {"run_id": run_id}

@@ -69,7 +69,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Journal(Protocol):
-    """The record of one run. Writing one that is no longer one's own raises :class:`manglecp.store.runs.Fenced`."""
+    """The record of one run. Writing one that is no longer one's own raises :class:`manglecp.store.errors.Fenced`."""
 
     @property
     def cancel_asked(self) -> bool:
@@ -192,7 +192,7 @@ class Durable:
         return await _kept(self._store, self._identity, run, name)
 
     async def cancelling(self) -> None:
-        await self._write(lambda tx: self._store.runs.ask_cancel(tx, self._run, self._identity))
+        await self._write(lambda tx: self._store.runs.request_cancel(tx, self._run, self._identity))
         self.cancel_asked = True
 
     async def ended(

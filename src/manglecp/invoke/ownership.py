@@ -20,7 +20,7 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from manglecp.store import Busy, Claimed, Fenced, Run, Store, StoreError
+from manglecp.store import Busy, Fenced, OwnedRun, Run, Store, StoreError
 
 __all__ = [
     "Claim",
@@ -98,9 +98,9 @@ class Claims:
         if (claim := self._held.pop(run, None)) is not None:
             claim.drop()
 
-    def take(self, digests: Collection[str], most_takeovers: int, run: str | None) -> Claimed | None:
+    def take(self, digests: Collection[str], most_takeovers: int, run: str | None) -> OwnedRun | None:
         """A run whose claim has lapsed."""
-        return self._store.runs.claim(
+        return self._store.runs.take_over(
             self.owner, self.claim_ms, digests, most_takeovers, run_id=run, on_poisoned=self._poisoned
         )
 
@@ -131,6 +131,6 @@ class Claims:
     def _renew(self, held: Mapping[str, Claim]) -> set[str]:
         fences = {run: one.fence for run, one in held.items()}
         try:
-            return self._store.runs.renew(self.owner, fences, self.claim_ms)
+            return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)
         except Busy:  # on PostgreSQL, a deadlock with a batch of the writer, which locks rows of several runs as well
-            return self._store.runs.renew(self.owner, fences, self.claim_ms)
+            return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)

@@ -29,7 +29,7 @@ from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.results import Answer, decoded
 from manglecp.invoke.turns import Resumption
 from manglecp.pack import ActionDescription
-from manglecp.store import Claimed, Run, RunState, Step, StepState, Store, StoreError, pauses
+from manglecp.store import OwnedRun, Run, RunState, Step, StepState, Store, StoreError, pauses
 from manglecp.toolhost import Slots, apply_state
 from manglecp.wire import WireError
 
@@ -44,7 +44,7 @@ _STATUS: Mapping[StepState, Status] = {
 }
 
 
-def history_of(claimed: Claimed, plan: Plan, witnesses: Sequence[str]) -> History:
+def history_of(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
     """``witnesses`` are the ids of the run's turns so far, in their order."""
     last: dict[tuple[str, int], Step] = {}
     attempts: dict[tuple[str, int], int] = {}
@@ -137,7 +137,7 @@ class Recovery:
     documents: Documents
     actions: Mapping[str, ActionDescription]
 
-    def restore(self, claimed: Claimed) -> AdmittedRun:
+    def restore(self, claimed: OwnedRun) -> AdmittedRun:
         """Return a run as the journal has it. Blocks on the store."""
         assert claimed.values.plan is not None  # it has not ended
         assert claimed.values.args is not None
@@ -182,7 +182,7 @@ class RemoteRunWatcher:
 
     async def cancel(self, run: Run) -> None:
         """Ask the owner of a run to stop; it reads that at its next step."""
-        await self._store.writer.write(lambda tx: self._store.runs.ask_cancel(tx, run.run_id, run.identity))
+        await self._store.writer.write(lambda tx: self._store.runs.request_cancel(tx, run.run_id, run.identity))
 
     async def is_unclaimed(self, run: str, seconds: float) -> bool:
         """Wait until a process claims a run; True if none does in this time."""

@@ -5,7 +5,11 @@ from .database import (
 )
 from .errors import (
     Busy as Busy,
+    Fenced as Fenced,
     Invalid as Invalid,
+    KeyTaken as KeyTaken,
+    NoRun as NoRun,
+    NotOpen as NotOpen,
     Refused as Refused,
     StoreError as StoreError,
     Unusable as Unusable,
@@ -18,27 +22,14 @@ from .ledger.entries import (
     EntryKind as EntryKind,
     Note as Note,
 )
-from .opening import (
-    Store as Store,
-    open_database as open_database,
-    open_store as open_store,
-    place_of as place_of,
-    state_directory as state_directory,
-)
 from .registry import Kept as Kept
-from .runs.errors import (
-    Fenced as Fenced,
-    KeyTaken as KeyTaken,
-    NoRun as NoRun,
-    NotOpen as NotOpen,
-)
 from .runs.model import (
-    Claimed as Claimed,
     Decision as Decision,
     NewRun as NewRun,
+    OwnedRun as OwnedRun,
     Run as Run,
     RunState as RunState,
-    Shown as Shown,
+    RunView as RunView,
     Step as Step,
     StepEnd as StepEnd,
     StepKind as StepKind,
@@ -48,9 +39,16 @@ from .runs.model import (
     Values as Values,
     Verdict as Verdict,
 )
-from .runs.waiting import pauses as pauses
+from .runs.run_store import pauses as pauses
 from .schema import (
     Part as Part,
     append_only as append_only,
+)
+from .store import (
+    Store as Store,
+    open_database as open_database,
+    open_store as open_store,
+    place_of as place_of,
+    state_directory as state_directory,
 )
 from .writer import Writer as Writer

@@ -15,22 +15,32 @@ psycopg is imported where a database is opened, not before: most stores are file
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
 from manglecp.store.schema import Part, create_parts, has_parts
-from manglecp.store.urls import PostgresUrl, unreadable
+
+__all__ = [
+    "PostgresDatabase",
+    "PostgresTransaction",
+    "PostgresUrl",
+    "is_postgres",
+    "unreadable",
+]
+
+# --- postgresql ----------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PostgresDatabase", "PostgresTransaction"]
 
 SCHEMA: Final = "manglecp"
 
@@ -292,3 +302,50 @@ def _translated(sql: str) -> str:
     pieces = sql.replace("%", "%%").split("'")
     pieces[::2] = [piece.replace("?", "%s") for piece in pieces[::2]]
     return "'".join(pieces)
+
+
+# --- urls ----------------------------------------------------------------------------------------------------------
+
+_SCHEMES: Final = ("postgresql://", "postgres://")
+_HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^:@,\[\]]*)(?::[0-9]+)?"
+_PLACE: Final = re.compile(rf"(?:(?P<user>[^:@]*)(?::[^@]*)?@)?(?P<hosts>{_HOST}(?:,{_HOST})*)")
+
+
+def is_postgres(where: str) -> bool:
+    """Is it the address of a server, and not the path of a file?"""
+    return where.startswith(_SCHEMES)
+
+
+class PostgresUrl:
+    """``str()`` and ``repr()`` leave out the password; :attr:`secret` is for the driver only."""
+
+    __slots__ = ("_shown", "secret")
+
+    def __init__(self, url: str) -> None:
+        self.secret: Final = url
+        try:
+            parts = urlsplit(url)
+            query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
+        except ValueError:
+            raise unreadable() from None
+        place = _PLACE.fullmatch(parts.netloc)
+        if place is None or "@" in parts.path or parts.fragment:
+            raise unreadable()
+        user = place["user"] or query.get("user", [""])[0]
+        hosts = place["hosts"] or query.get("host", [""])[0]
+        self._shown: Final = f"postgresql://{f'{user}@' if user else ''}{unquote(hosts)}{parts.path}"
+
+    def __str__(self) -> str:
+        return self._shown
+
+    def __repr__(self) -> str:
+        return f"PostgresUrl({self._shown!r})"
+
+
+def unreadable() -> Unusable:
+    """Says what such a URL looks like, and nothing of this one."""
+    return Unusable(
+        "the URL of the PostgreSQL database cannot be read, or has an option that is unknown. It is "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE; in user and password, signs other than letters, digits, "
+        "'-', '.' and '_' are percent-encoded ('@' is %40)."
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from manglecp.store.opening import open_database
+from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench
 
 

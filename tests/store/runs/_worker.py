@@ -6,7 +6,7 @@ import itertools
 import sys
 
 from manglecp.store.ledger import Ledger
-from manglecp.store.opening import open_database
+from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, ending, new_run, start
 
 

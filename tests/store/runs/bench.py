@@ -9,13 +9,13 @@ from manglecp.store.database import Database, Transaction
 from manglecp.store.ledger import LEDGER
 from manglecp.store.runs import (
     RUNS,
-    Claimed,
     Decision,
     NewRun,
+    OwnedRun,
     Retention,
-    Runs,
     RunState,
-    Shown,
+    RunStore,
+    RunView,
     StepEnd,
     StepKind,
     StepSettled,
@@ -23,7 +23,7 @@ from manglecp.store.runs import (
     StepState,
     Values,
 )
-from manglecp.store.sealing import Seals
+from manglecp.store.seals import Seals
 
 PARTS = (RUNS, LEDGER)
 PACK = "sha256:pack"
@@ -114,7 +114,7 @@ class Bench:
 
     def __init__(self, database: Database, seals: Seals | None = None, retention: Retention | None = None) -> None:
         self.database = database
-        self.runs = Runs(database, seals or Seals(), retention)
+        self.runs = RunStore(database, seals or Seals(), retention)
 
     def accept(self, run_id: str = "r1", **members: Any) -> None:
         with self.database.write_transaction() as tx:
@@ -152,21 +152,21 @@ class Bench:
 
     def claim(
         self, owner: str = "second", *, claim_ms: int = HOUR, packs: Sequence[str] = (PACK,), most: int = 3, **rest: Any
-    ) -> Claimed | None:
-        return self.runs.claim(owner, claim_ms, packs, most, **rest)
+    ) -> OwnedRun | None:
+        return self.runs.take_over(owner, claim_ms, packs, most, **rest)
 
     def lapse(self, run: str = "r1") -> None:
         """As if the time of its claim had passed."""
         with self.database.write_transaction() as tx:
             tx.execute("UPDATE runs SET claim_until_ms = ? WHERE run_id = ?", (tx.now_ms(), run))
 
-    def shown(self, run: str = "r1") -> Shown:
+    def shown(self, run: str = "r1") -> RunView:
         with self.database.read_transaction() as tx:
             shown = self.runs.show(tx, run)
         assert shown is not None
         return shown
 
-    def loaded(self, run: str = "r1") -> Claimed:
+    def loaded(self, run: str = "r1") -> OwnedRun:
         with self.database.read_transaction() as tx:
             return self.runs.load(tx, run)
 

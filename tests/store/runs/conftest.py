@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from manglecp.store.database import Database
-from manglecp.store.opening import open_database
+from manglecp.store.store import open_database
 from tests.store.postgres import empty_database
 from tests.store.runs.bench import PARTS, Bench
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from manglecp.store.database import Transaction
-from manglecp.store.errors import Unusable
-from manglecp.store.opening import open_database
-from manglecp.store.runs import POISONED, Claimed, Fenced, Run, RunState, Values
+from manglecp.store.errors import Fenced, Unusable
+from manglecp.store.runs import POISONED, OwnedRun, Run, RunState, Values
+from manglecp.store.store import open_database
 from tests.store.runs.bench import HOUR, PACK, PARTS, Bench, ending, read, start
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -125,10 +125,10 @@ def test_a_heartbeat_keeps_all_runs_of_an_owner(bench: Bench) -> None:
     bench.accept("d", claim_ms=0)
     for run_id in ("a", "b"):
         bench.lapse(run_id)
-    assert bench.runs.renew("first", {"a": 1, "b": 1}, HOUR) == set()
+    assert bench.runs.heartbeat("first", {"a": 1, "b": 1}, HOUR) == set()
     assert {claim.run.run_id for claim in (bench.claim(), bench.claim()) if claim} == {"c", "d"}, "not those renewed"
     assert bench.claim() is None
-    assert bench.runs.renew("first", {}, HOUR) == set()
+    assert bench.runs.heartbeat("first", {}, HOUR) == set()
 
 
 def test_a_heartbeat_says_what_is_lost(bench: Bench) -> None:
@@ -142,9 +142,9 @@ def test_a_heartbeat_says_what_is_lost(bench: Bench) -> None:
     with bench.database.write_transaction() as tx:
         bench.runs.release(tx, "released", 1)
     mine = dict.fromkeys(("kept", "taken", "ended", "undecided", "released", "twice", "never"), 1)
-    assert bench.runs.renew("first", mine, HOUR) == set(mine) - {"kept"}
-    assert bench.runs.renew("second", {"taken": 2}, HOUR) == set()
-    assert bench.runs.renew("first", {"kept": 1, "twice": 2}, HOUR) == set()
+    assert bench.runs.heartbeat("first", mine, HOUR) == set(mine) - {"kept"}
+    assert bench.runs.heartbeat("second", {"taken": 2}, HOUR) == set()
+    assert bench.runs.heartbeat("first", {"kept": 1, "twice": 2}, HOUR) == set()
 
 
 def test_what_is_released_is_free_at_once_or_later(bench: Bench) -> None:
@@ -211,7 +211,7 @@ def test_threads_never_get_one_run(bench: Bench) -> None:
     for name in sorted(names):
         bench.accept(name, claim_ms=0)
     ready = threading.Barrier(4)
-    claims: list[tuple[str, Claimed]] = []
+    claims: list[tuple[str, OwnedRun]] = []
 
     def work(owner: str) -> None:
         ready.wait(60)

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from manglecp.store.errors import Invalid
+from manglecp.store.errors import Invalid, NotOpen
 from manglecp.store.ledger import Ledger
-from manglecp.store.runs import DID_NOT_HAPPEN, Decision, NotOpen, RunState, StepState
+from manglecp.store.runs import DID_NOT_HAPPEN, Decision, RunState, StepState
 from tests.store.runs.bench import Bench, ending, start
 
 
@@ -158,7 +158,7 @@ def test_poison_starts_anew(bench: Bench) -> None:
 
 def test_cancelling_waits_for_the_decision(doubtful: Bench) -> None:
     with doubtful.database.write_transaction() as tx:
-        assert doubtful.runs.ask_cancel(tx, "r1", "kim")
+        assert doubtful.runs.request_cancel(tx, "r1", "kim")
     doubtful.decide("happened", 2)
     claimed = doubtful.claim()
     assert claimed is not None

@@ -9,12 +9,13 @@ from typing import TypeAlias
 import pytest
 
 from manglecp.store.database import Transaction
+from manglecp.store.errors import Fenced
 from manglecp.store.ledger import Ledger
-from manglecp.store.opening import open_database
-from manglecp.store.runs import Fenced, Runs, RunState
+from manglecp.store.runs import RunState, RunStore
+from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, ending, everything, read, start
 
-Write: TypeAlias = Callable[[Runs, Transaction, int], object]
+Write: TypeAlias = Callable[[RunStore, Transaction, int], object]
 
 WRITES: dict[str, Write] = {
     "started": lambda runs, tx, fence: runs.started(tx, "r1", fence, [start(2)], settled=[read(3)], slots=b"late"),

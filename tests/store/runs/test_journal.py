@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.store.errors import Invalid
-from manglecp.store.runs import Fenced, NoRun, NotOpen, RunState, StepState, Values
+from manglecp.store.errors import Fenced, Invalid, NoRun, NotOpen
+from manglecp.store.runs import RunState, StepState, Values
 from tests.store.runs.bench import HOUR, Bench, ending, new_run, read, start
 
 
@@ -181,18 +181,18 @@ def test_no_end(bench: Bench, state: RunState) -> None:
 def test_cancelling(bench: Bench) -> None:
     bench.accept()
     with bench.database.write_transaction() as tx:
-        assert not bench.runs.ask_cancel(tx, "r1", "somebody else")
-        assert not bench.runs.ask_cancel(tx, "r2", "kim")
+        assert not bench.runs.request_cancel(tx, "r1", "somebody else")
+        assert not bench.runs.request_cancel(tx, "r2", "kim")
     assert not bench.started(start())
     with bench.database.write_transaction() as tx:
-        assert bench.runs.ask_cancel(tx, "r1", "kim")
+        assert bench.runs.request_cancel(tx, "r1", "kim")
     assert bench.finished(ending())
     assert bench.settled(read(2))
     assert bench.started(start(kind="undo"))
     assert bench.shown().run.cancel
     bench.end(RunState.CANCELLED)
     with bench.database.write_transaction() as tx:
-        assert not bench.runs.ask_cancel(tx, "r1", "kim")
+        assert not bench.runs.request_cancel(tx, "r1", "kim")
 
 
 def test_lists(bench: Bench) -> None:

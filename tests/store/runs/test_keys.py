@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
+from manglecp.store.errors import KeyTaken
 from manglecp.store.ledger import Ledger
-from manglecp.store.opening import open_database
-from manglecp.store.runs import KeyTaken, RunState
+from manglecp.store.runs import RunState
+from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, new_run
 
 

@@ -92,7 +92,7 @@ def test_killed_at_any_moment(bench: Bench, where: str, seed: int) -> None:
     assert len(left) <= 2
     for run_id in left:
         bench.lapse(run_id)
-        claimed = bench.runs.claim("next", 60_000, [PACK], 3, run_id=run_id)
+        claimed = bench.runs.take_over("next", 60_000, [PACK], 3, run_id=run_id)
         assert claimed is not None
         assert [step.number for step in claimed.steps] == list(range(1, len(claimed.steps) + 1))
         assert all(step.state == "done" for step in claimed.steps[:-1]), "at most the last one is in doubt"

@@ -21,9 +21,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from manglecp.store.errors import Refused
-from manglecp.store.opening import open_database
-from manglecp.store.runs import Fenced, KeyTaken, NotOpen, RunState, StepState
+from manglecp.store.errors import Fenced, KeyTaken, NotOpen, Refused
+from manglecp.store.runs import RunState, StepState
+from manglecp.store.store import open_database
 from tests.store.runs.bench import HOUR, PACK, PARTS, Bench, ending, read, start
 from tests.store.runs.conftest import Opened
 
@@ -126,7 +126,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(owner=owners, run=runs, lapsed=st.booleans())
     def claim(self, owner: str, run: str, lapsed: bool) -> None:
-        claimed = self.bench.runs.claim(owner, 0 if lapsed else HOUR, [PACK], MOST_TAKEOVERS, run_id=run)
+        claimed = self.bench.runs.take_over(owner, 0 if lapsed else HOUR, [PACK], MOST_TAKEOVERS, run_id=run)
         one = self.model.get(run)
         if one is None or one.state != "running" or not one.lapsed:
             assert claimed is None
@@ -146,7 +146,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(owner=owners, behind=late, lapsed=st.booleans())
     def renew(self, owner: str, behind: int, lapsed: bool) -> None:
         beat = {run: self.fence(run, behind) for run in RUN_IDS}
-        lost = self.bench.runs.renew(owner, beat, 0 if lapsed else HOUR)
+        lost = self.bench.runs.heartbeat(owner, beat, 0 if lapsed else HOUR)
         mine = {run for run, one in self.model.items() if one.state == "running" and one.owner == owner}
         assert lost == {run for run in RUN_IDS if run not in mine or self.model[run].fence != beat[run]}
         for run in mine:
@@ -268,7 +268,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(run=runs, identity=st.sampled_from(["kim", "eve"]))
     def ask_cancel(self, run: str, identity: str) -> None:
         with self.bench.database.write_transaction() as tx:
-            asked = self.bench.runs.ask_cancel(tx, run, identity)
+            asked = self.bench.runs.request_cancel(tx, run, identity)
         assert asked == (identity == "kim" and run in self.model and not self.model[run].over)
         if asked:
             self.model[run].cancel = True

@@ -8,9 +8,9 @@ import pytest
 
 from manglecp.store.database import Database
 from manglecp.store.errors import Unusable
-from manglecp.store.opening import open_database
 from manglecp.store.runs import RunState, StepSettled, StepState, Values
-from manglecp.store.sealing import Seals
+from manglecp.store.seals import Seals
+from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, ending, everything, start
 from tests.store.runs.conftest import Opened
 

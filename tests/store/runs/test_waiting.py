@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from manglecp.store.opening import open_database
 from manglecp.store.runs import RunState, pauses
+from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, start
 
 LONG = 120.0

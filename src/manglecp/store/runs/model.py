@@ -18,13 +18,13 @@ import msgspec
 
 __all__ = [
     "ENDS",
-    "Claimed",
     "Decision",
     "NewRun",
+    "OwnedRun",
     "Retention",
     "Run",
     "RunState",
-    "Shown",
+    "RunView",
     "Step",
     "StepEnd",
     "StepKind",
@@ -74,7 +74,7 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """An invocation that is being accepted, claimed by whoever accepts it."""
+    """An invocation that is being accepted, and owned by the process that accepts it."""
 
     run_id: str
     identity: str
@@ -193,8 +193,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     note: bytes | None = None
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is now the claimer's, with all that it takes to go on. No step of it is ``started``."""
+class OwnedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run with all that its owner needs to go on. After a takeover no step of it is ``started``."""
 
     run: Run
     admission: bytes
@@ -203,7 +203,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which they were recorded."""
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """A run as an operator may see it: no values."""
 
     run: Run

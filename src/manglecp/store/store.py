@@ -18,13 +18,12 @@ from manglecp.store.database import PATIENCE, Database, Synchronous, Transaction
 from manglecp.store.errors import Unusable
 from manglecp.store.ledger import LEDGER, Ledger
 from manglecp.store.nonces import NONCES, Nonces
-from manglecp.store.postgresql import PostgresDatabase
+from manglecp.store.postgresql import PostgresDatabase, PostgresUrl, is_postgres
 from manglecp.store.registry import REGISTRY, Registry
-from manglecp.store.runs import RUNS, Runs
+from manglecp.store.runs import RUNS, RunStore
 from manglecp.store.schema import Part
-from manglecp.store.sealing import Seals
+from manglecp.store.seals import Seals
 from manglecp.store.sqlite import SqliteDatabase
-from manglecp.store.urls import PostgresUrl, is_postgres
 from manglecp.store.writer import Writer
 
 __all__ = ["Store", "open_database", "open_store", "place_of", "state_directory"]
@@ -43,7 +42,7 @@ class Store:
     ledger: Ledger
     registry: Registry
     nonces: Nonces
-    runs: Runs
+    runs: RunStore
     seals: Seals
     writer: Writer
     """For event loops."""
@@ -84,7 +83,7 @@ def open_store(
     """Open it, or make it. ``key``: 32 bytes that values of runs are sealed with."""
     seals = Seals(key)
     database = open_database(where, synchronous=synchronous, patience=patience)
-    ledger, runs = Ledger(), Runs(database, seals)
+    ledger, runs = Ledger(), RunStore(database, seals)
     writer = Writer(database, ledger)
     return Store(database, ledger, Registry(), Nonces(), runs, seals, writer)
 

@@ -1,0 +1,708 @@
+"""The journal of runs with effects: what is recorded about a run before and after each step, and who owns it.
+
+* A step has a row before it is sent and another state after it; recovery continues at the first step without a row.
+* Ownership ends at a time of the database's clock unless a heartbeat extends it. A takeover raises the fencing token
+  (``fence``), and every statement of the owner before tests it: a late owner writes nothing and gets :class:`.Fenced`.
+* A step that was started and has no end is *in doubt*. An action that may be repeated is; for any other the database
+  refuses a second attempt until a person has decided.
+
+Methods that take a transaction are part of it: append to the ledger last, and commit both.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from manglecp.store.database import Database, Dialect, Transaction
+from manglecp.store.errors import Fenced, Invalid, KeyTaken, NoRun, NotOpen, Unusable
+from manglecp.store.runs.model import (
+    ENDS,
+    Decision,
+    NewRun,
+    OwnedRun,
+    Retention,
+    Run,
+    RunState,
+    RunView,
+    Step,
+    StepEnd,
+    StepKind,
+    StepSettled,
+    StepStart,
+    StepState,
+    Values,
+)
+from manglecp.store.seals import Seals
+
+__all__ = ["DID_NOT_HAPPEN", "POISONED", "OnPoisoned", "RunStore", "Swept", "pauses"]
+
+ABORTED: Final = "aborted"
+DID_NOT_HAPPEN: Final = "did_not_happen"
+OUTCOME_UNKNOWN: Final = "outcome_unknown"
+POISONED: Final = "poisoned"
+_MAX_UNREADABLE: Final = 100
+"""Runs that one search for a takeover passes over."""
+
+OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
+"""Called with a run that was parked, in the transaction that does so: the place for a ledger entry."""
+
+# --- SQL: runs -------------------------------------------------------------------------------------------------------
+
+_ACCEPT: Final = """
+    INSERT INTO runs (run_id, identity, macro_id, pack_digest, request_key, request_digest, state, fence, owner,
+        claim_until_ms, takeovers, cancel, revision, created_ms, touched_ms, slots)
+    VALUES (?, ?, ?, ?, ?, ?, 'running', 1, ?, ?, 0, 0, 0, ?, ?, ?)
+    ON CONFLICT DO NOTHING
+"""
+_PUT_VALUES: Final = "INSERT INTO run_values (run_id, admission, plan, args) VALUES (?, ?, ?, ?)"
+_CLOSE: Final = """
+    UPDATE runs SET state = ?, code = ?, step = NULL, kind = NULL, owner = NULL, claim_until_ms = 0,
+        revision = revision + 1, touched_ms = ?, ended_ms = ?,
+        answer_until_ms = CASE WHEN request_key IS NULL THEN CAST(? AS BIGINT) ELSE CAST(? AS BIGINT) END,
+        slots = NULL
+    WHERE run_id = ?
+"""
+_ERASE_VALUES: Final = "UPDATE run_values SET plan = NULL, args = NULL, answer = ? WHERE run_id = ?"
+_ANSWER: Final = "UPDATE run_values SET answer = ? WHERE run_id = ?"
+_NEEDS_DECISION: Final = """
+    UPDATE runs SET state = 'needs_decision', code = ?, step = ?, kind = ?, owner = NULL, claim_until_ms = 0
+    WHERE run_id = ?
+"""
+_REQUEST_CANCEL: Final = """
+    UPDATE runs SET cancel = 1, revision = revision + 1
+    WHERE run_id = ? AND identity = ? AND state IN ('running', 'needs_decision')
+"""
+# A step that is repeated keeps its value again.
+_KEEP: Final = """
+    INSERT INTO run_kept (run_id, name, value) VALUES (?, ?, ?)
+    ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value
+"""
+_KEPT: Final = """
+    SELECT k.value FROM run_kept k JOIN runs r ON r.run_id = k.run_id
+    WHERE k.run_id = ? AND k.name = ? AND r.identity = ?
+"""
+# The members of the structs, in their order: rows become structs by position.
+_RUN: Final = Run.__struct_fields__
+_STEP: Final = tuple(name for name in Step.__struct_fields__ if name not in ("input", "output", "note"))
+_SELECT_RUN: Final = f"SELECT {', '.join(_RUN)} FROM runs"
+_SELECT_VALUES: Final = """
+    SELECT admission, plan, args, slots FROM runs JOIN run_values USING (run_id) WHERE run_id = ?
+"""
+_SELECT_STEPS: Final = f"SELECT {', '.join(_STEP)} FROM steps WHERE run_id = ? ORDER BY seq"
+_SELECT_STEPS_WITH_VALUES: Final = (
+    f"SELECT {', '.join(_STEP)}, input, output, note FROM steps WHERE run_id = ? ORDER BY seq"
+)
+_OLD_ANSWERS: Final = """
+    SELECT run_id FROM runs WHERE answer_until_ms IS NOT NULL AND answer_until_ms <= ? ORDER BY answer_until_ms LIMIT ?
+"""
+_OLD_RUNS: Final = "SELECT run_id FROM runs WHERE ended_ms IS NOT NULL AND ended_ms <= ? ORDER BY ended_ms LIMIT ?"
+
+# --- SQL: ownership --------------------------------------------------------------------------------------------------
+
+_LAPSED: Final = """
+    SELECT run_id, takeovers + CASE WHEN owner IS NULL THEN 0 ELSE 1 END FROM runs
+    WHERE state = 'running' AND claim_until_ms <= ? AND pack_digest IN ({digests}) {which}
+    ORDER BY claim_until_ms LIMIT 1
+"""
+_TAKE_OVER: Final = """
+    UPDATE runs SET fence = fence + 1, owner = ?, claim_until_ms = ?, takeovers = ?, revision = revision + 1,
+        touched_ms = ?
+    WHERE run_id = ?
+"""
+_POISON: Final = f"""
+    UPDATE runs SET state = 'needs_decision', code = '{POISONED}', fence = fence + 1, owner = NULL, claim_until_ms = 0,
+        takeovers = ?, revision = revision + 1, touched_ms = ?, step = ?, kind = ?
+    WHERE run_id = ?
+"""
+# One statement for all runs of an owner, however many they are.
+_LISTED: Final[dict[Dialect, str]] = {
+    "sqlite": "SELECT value FROM json_each(?)",
+    "postgresql": "SELECT json_array_elements_text(CAST(? AS json))",
+}
+_HEARTBEAT: Final[dict[Dialect, str]] = {
+    dialect: f"""
+    UPDATE runs SET claim_until_ms = ? WHERE owner = ? AND state = 'running' AND run_id IN ({listed})
+    RETURNING run_id, fence
+    """
+    for dialect, listed in _LISTED.items()
+}
+_RELEASE: Final = """
+    UPDATE runs SET owner = NULL, claim_until_ms = ?, touched_ms = ?
+    WHERE run_id = ? AND fence = ? AND state = 'running'
+"""
+# The same clock as Transaction.now_ms(), in the statement itself: on PostgreSQL that saves a round trip.
+_NOW: Final[dict[Dialect, str]] = {
+    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+    "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+}
+_BYTES: Final[dict[Dialect, str]] = {"sqlite": "BLOB", "postgresql": "BYTEA"}
+_HOLD: Final[dict[Dialect, str]] = {
+    dialect: f"""
+    UPDATE runs SET revision = revision + ?, touched_ms = {now}, takeovers = takeovers * ?, slots = COALESCE(?, slots)
+    WHERE run_id = ? AND fence = ? AND state = 'running'
+    RETURNING cancel, touched_ms, revision
+    """
+    for dialect, now in _NOW.items()
+}
+
+# --- SQL: steps ------------------------------------------------------------------------------------------------------
+
+# The row comes from a SELECT, where PostgreSQL does not infer the type of a value that is missing.
+_START: Final = """
+    INSERT INTO steps (run_id, kind, number, attempt, seq, state, call_id, action, tier, repeatable, input_digest,
+        witness, started_ms, input)
+    SELECT ?, ?, ?, ?, revision - ?, 'started', ?, ?, ?, ?, ?, ?, touched_ms, CAST(? AS {blob}) FROM {held}
+    WHERE true ON CONFLICT DO NOTHING
+"""
+_SETTLE: Final = """
+    INSERT INTO steps (run_id, kind, number, attempt, seq, state, call_id, action, tier, repeatable, input_digest,
+        output_digest, code, started_ms, ended_ms, input, output, note)
+    SELECT ?, ?, ?, ?, revision - ?, ?, ?, ?, ?, ?, ?, ?, ?, touched_ms, touched_ms,
+        CAST(? AS {blob}), CAST(? AS {blob}), CAST(? AS {blob}) FROM {held}
+    WHERE true ON CONFLICT DO NOTHING
+"""
+_FINISH: Final = """
+    UPDATE steps SET state = ?, output_digest = ?, code = ?, ended_ms = touched_ms, output = ?, note = ? FROM {held}
+    WHERE run_id = ? AND kind = ? AND number = ? AND attempt = ? AND state = 'started'
+"""
+_DOUBT: Final = f"""
+    UPDATE steps SET state = 'unknown', code = '{OUTCOME_UNKNOWN}', ended_ms = ? WHERE run_id = ? AND state = 'started'
+"""
+_IN_DOUBT: Final = """
+    SELECT number, kind FROM steps WHERE run_id = ? AND state = 'unknown' AND repeatable = 0 ORDER BY seq LIMIT 1
+"""
+_ERASE_STEPS: Final = "UPDATE steps SET input = NULL, output = NULL, note = NULL WHERE run_id = ?"
+
+# --- SQL: decisions --------------------------------------------------------------------------------------------------
+
+_LOCK_UNDECIDED: Final = """
+    UPDATE runs SET fence = fence + 1, revision = revision + 1, touched_ms = ?
+    WHERE run_id = ? AND state = 'needs_decision'
+"""
+_DECIDE: Final = """
+    UPDATE steps SET state = ?, code = ?, decided_by = ?, output = ?, output_digest = ?
+    WHERE run_id = ? AND kind = ? AND number = ? AND attempt = ?
+"""
+_LAST_ATTEMPT: Final = """
+    SELECT attempt, state FROM steps WHERE run_id = ? AND kind = ? AND number = ? ORDER BY attempt DESC LIMIT 1
+"""
+_GO_ON: Final = """
+    UPDATE runs SET state = 'running', code = NULL, step = NULL, kind = NULL, owner = NULL, claim_until_ms = 0,
+        takeovers = 0
+    WHERE run_id = ?
+"""
+
+
+class Swept(NamedTuple):
+    """How many were deleted. If one of them is as large as the limit, there may be more to sweep."""
+
+    answers: int
+    runs: int
+
+
+class _Held(NamedTuple):
+    cancel: bool
+    now_ms: int
+    revision: int
+
+
+class _Statement(NamedTuple):
+    """Touches one row of steps, under a run that is held."""
+
+    sql: str
+    """``{held}`` stands once for a table with one row, ``held``: touched_ms and revision of the run as they are now.
+    ``{blob}`` is the type of bytes."""
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+    """Values for the places before and after ``{held}``."""
+    refusal: str
+    """The message if it touches no row."""
+
+
+class RunStore:
+    """The runs of one store. Threads may share it."""
+
+    def __init__(self, database: Database, seals: Seals, retention: Retention | None = None) -> None:
+        self._database = database
+        self._values = _ValueSeals(seals)
+        self._retention = retention or Retention()
+
+    def accept(self, tx: Transaction, new: NewRun) -> None:
+        """Record a run; it is acknowledged when this is committed, and owned by the caller under fence 1.
+
+        Raises :class:`.KeyTaken` if the identity has used the request key.
+        """
+        now_ms = tx.now_ms()
+        run_id, values = new.run_id, new.values
+        row = (
+            *(run_id, new.identity, new.macro_id, new.pack_digest, new.request_key, new.request_digest),
+            *(new.owner, now_ms + new.claim_ms, now_ms, now_ms, self._values.seal_run(values.slots, run_id, "slots")),
+        )
+        if tx.execute(_ACCEPT, row).rowcount == 1:
+            plan = self._values.seal_run(values.plan, run_id, "plan")
+            args = self._values.seal_run(values.args, run_id, "args")
+            tx.execute(_PUT_VALUES, (run_id, new.admission, plan, args))
+            return
+        taken = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
+        if taken is None:
+            raise NotOpen(f"there is a run {run_id} already")
+        raise KeyTaken(taken.run_id, taken.request_digest)
+
+    # --- ownership ---------------------------------------------------------------------------------------------------
+
+    def take_over(
+        self,
+        owner: str,
+        claim_ms: int,
+        pack_digests: Collection[str],
+        most_takeovers: int,
+        *,
+        run_id: str | None = None,
+        on_poisoned: OnPoisoned | None = None,
+    ) -> OwnedRun | None:
+        """Take over a run (or this one) whose ownership has lapsed; steps that were under way are then ``unknown``.
+
+        A run that changed hands more than ``most_takeovers`` times without progress is parked instead: it may be what
+        kills its owners.
+        """
+        if not pack_digests:
+            return None
+        unreadable: dict[str, Unusable] = {}
+        while True:
+            lapsed, which = _search(pack_digests, run_id, unreadable)
+            # Most of the time there is nothing to take over; finding that out must not block writers.
+            with self._database.read_transaction() as tx:
+                if tx.execute(lapsed, (tx.now_ms(), *which)).fetchone() is None:
+                    break
+            chosen = ""
+            try:
+                with self._database.write_transaction() as tx:
+                    now_ms = tx.now_ms()
+                    found = tx.locked(lapsed, (now_ms, *which)).fetchone()
+                    if found is None:  # another process was faster, or is writing about it at this moment
+                        break
+                    chosen, takeovers = found
+                    tx.execute(_DOUBT, (now_ms, chosen))
+                    if takeovers <= most_takeovers:
+                        tx.execute(_TAKE_OVER, (owner, now_ms + claim_ms, takeovers, now_ms, chosen))
+                        return self.load(tx, chosen)
+                    tx.execute(_POISON, (takeovers, now_ms, *(_first_in_doubt(tx, chosen) or (None, None)), chosen))
+                    if on_poisoned is not None:
+                        on_poisoned(tx, self.run(tx, chosen))
+            except Unusable as why:
+                # Sealed with another key, or damaged: it stays as it was, and the runs behind it do not wait for it.
+                if not chosen or len(unreadable) == _MAX_UNREADABLE:
+                    raise
+                unreadable[chosen] = why
+        for trouble in unreadable.values():
+            raise trouble
+        return None
+
+    def heartbeat(self, owner: str, runs: Mapping[str, int], claim_ms: int) -> set[str]:
+        """Extend the ownership of runs (id: fence) in one statement; return those that are lost."""
+        if not runs:
+            return set()
+        with self._database.write_transaction() as tx:
+            rows = tx.execute(_HEARTBEAT[tx.dialect], (tx.now_ms() + claim_ms, owner, json.dumps(list(runs))))
+            kept = dict(rows.fetchall())
+        return {run_id for run_id, fence in runs.items() if kept.get(run_id) != fence}
+
+    def release(self, tx: Transaction, run_id: str, fence: int, *, after_ms: int = 0) -> None:
+        """Leave the run to others, after a while; this does not count as a takeover."""
+        now_ms = tx.now_ms()
+        if tx.execute(_RELEASE, (now_ms + after_ms, now_ms, run_id, fence)).rowcount != 1:
+            raise Fenced(run_id, fence)
+
+    # --- progress ----------------------------------------------------------------------------------------------------
+
+    def started(
+        self,
+        tx: Transaction,
+        run_id: str,
+        fence: int,
+        starts: Sequence[StepStart],
+        *,
+        settled: Sequence[StepSettled] = (),
+        slots: bytes | None = None,
+    ) -> bool:
+        """Record calls that are about to be sent, after steps that ended; return whether cancelling was requested.
+
+        Raises :class:`.NotOpen` if another attempt at one of the steps is in the way.
+        """
+        changes = len(settled) + len(starts)
+        then = [self._settle(run_id, one, changes - at) for at, one in enumerate(settled, 1)]
+        then += [self._start(run_id, one, len(starts) - at) for at, one in enumerate(starts, 1)]
+        return self._write(tx, run_id, fence, then, changes, slots)
+
+    def finished(
+        self,
+        tx: Transaction,
+        run_id: str,
+        fence: int,
+        ends: Sequence[StepEnd],
+        *,
+        settled: Sequence[StepSettled] = (),
+        slots: bytes | None = None,
+        kept: Mapping[str, bytes] | None = None,
+    ) -> bool:
+        """Record the ends of calls, and values for later runs; return whether cancelling was requested."""
+        progress = any(one.state == StepState.DONE for one in ends)
+        then = [self._finish(run_id, one) for one in ends]
+        then += [self._settle(run_id, one, len(settled) - at) for at, one in enumerate(settled, 1)]
+        cancel = self._write(tx, run_id, fence, then, len(settled) + 1, slots, progress=progress)
+        for name, value in (kept or {}).items():
+            tx.execute(_KEEP, (run_id, name, self._values.seal_kept(value, run_id, name)))
+        return cancel
+
+    def settled(
+        self, tx: Transaction, run_id: str, fence: int, settled: Sequence[StepSettled], *, slots: bytes | None = None
+    ) -> bool:
+        """Record steps that ended without a record of their start; return whether cancelling was requested."""
+        return self.finished(tx, run_id, fence, (), settled=settled, slots=slots)
+
+    def end(self, tx: Transaction, run_id: str, fence: int, state: RunState, answer: bytes | None) -> None:
+        """End the run. Its values are deleted; the answer stays for repeated requests."""
+        if state not in ENDS:
+            raise Invalid("state", f"{state.value} is no end of a run")
+        held = _hold(tx, run_id, fence, changes=0)
+        self._close(tx, run_id, state, None, answer, held.now_ms)
+
+    def needs_decision(
+        self,
+        tx: Transaction,
+        run_id: str,
+        fence: int,
+        code: str,
+        *,
+        step: int | None = None,
+        kind: StepKind = "do",
+        answer: bytes | None = None,
+    ) -> None:
+        """Park the run until a person decides. ``answer`` is what clients get until then."""
+        held = _hold(tx, run_id, fence, changes=1)
+        tx.execute(_DOUBT, (held.now_ms, run_id))
+        tx.execute(_NEEDS_DECISION, (code, step, None if step is None else kind, run_id))
+        if answer is not None:
+            tx.execute(_ANSWER, (self._values.seal_run(answer, run_id, "answer"), run_id))
+
+    def _write(
+        self,
+        tx: Transaction,
+        run_id: str,
+        fence: int,
+        then: Sequence[_Statement],
+        changes: int,
+        slots: bytes | None,
+        *,
+        progress: bool = False,
+    ) -> bool:
+        sealed = self._values.seal_run(slots, run_id, "slots")
+        return _hold(tx, run_id, fence, changes=changes, progress=progress, slots=sealed, then=then).cancel
+
+    def _close(
+        self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int
+    ) -> None:
+        keep = self._retention
+        until = (None, None) if answer is None else (now_ms + keep.other_answers_ms, now_ms + keep.keyed_answers_ms)
+        tx.execute(_CLOSE, (state.value, code, now_ms, now_ms, *until, run_id))
+        tx.execute(_ERASE_VALUES, (self._values.seal_run(answer, run_id, "answer"), run_id))
+        tx.execute(_DOUBT, (now_ms, run_id))
+        tx.execute(_ERASE_STEPS, (run_id,))
+
+    def _start(self, run_id: str, one: StepStart, later: int) -> _Statement:
+        """``later``: how many changes of the run come after this one in the same transaction."""
+        place = (run_id, one.kind, one.number, one.attempt)
+        row = (
+            *(*place, later, one.call_id, one.action, one.tier, int(one.repeatable), one.input_digest, one.witness),
+            self._values.seal_step(one.input, *place, "input"),
+        )
+        return _Statement(_START, row, (), _in_the_way(*place))
+
+    def _settle(self, run_id: str, one: StepSettled, later: int) -> _Statement:
+        if one.state == StepState.DONE and one.tier > 0:
+            raise Invalid("state", "an effect is done only after it was started")
+        place = (run_id, one.kind, one.number, one.attempt)
+        row = (
+            *(*place, later, one.state.value, one.call_id, one.action, one.tier, int(one.tier == 0)),
+            *(one.input_digest, one.output_digest, one.code),
+            self._values.seal_step(one.input, *place, "input"),
+            self._values.seal_step(one.output, *place, "output"),
+            self._values.seal_step(one.note, *place, "note"),
+        )
+        return _Statement(_SETTLE, row, (), _in_the_way(*place))
+
+    def _finish(self, run_id: str, one: StepEnd) -> _Statement:
+        place = (run_id, one.kind, one.number, one.attempt)
+        output = self._values.seal_step(one.output, *place, "output")
+        note = self._values.seal_step(one.note, *place, "note")
+        changed = (one.state.value, one.output_digest, one.code, output, note)
+        return _Statement(_FINISH, changed, place, f"{_attempt_name(*place)} is not under way")
+
+    # --- decisions of people and clients -----------------------------------------------------------------------------
+
+    def decide(self, tx: Transaction, run_id: str, decision: Decision, by: str) -> RunState:
+        """Carry out a person's decision about a run in ``needs_decision``; return its new state.
+
+        A step whose outcome is unknown and that must not be repeated is in doubt: a person states whether it happened.
+        When no step is in doubt, the run goes on and may be taken over. A run that waits for another reason goes on
+        with ``resume``. Every decision raises the fence: the owner before has lost the run.
+        """
+        now_ms = tx.now_ms()
+        if tx.execute(_LOCK_UNDECIDED, (now_ms, run_id)).rowcount != 1:
+            raise NotOpen(f"run {run_id} is {self.run(tx, run_id).state.value}: there is nothing to decide")
+        if decision.verdict == "abort":
+            self._close(tx, run_id, RunState.FAILED, ABORTED, decision.answer, now_ms)
+            return RunState.FAILED
+        if decision.verdict != "resume":
+            self._decide_step(tx, run_id, decision, by)
+        doubted = _first_in_doubt(tx, run_id)
+        if doubted is None:
+            tx.execute(_GO_ON, (run_id,))
+            tx.execute(_ANSWER, (None, run_id))
+            return RunState.RUNNING
+        if decision.verdict == "resume":
+            raise NotOpen(f"run {run_id} cannot go on: say first whether the step in doubt happened")
+        tx.execute("UPDATE runs SET step = ?, kind = ? WHERE run_id = ?", (*doubted, run_id))
+        return RunState.NEEDS_DECISION
+
+    def _decide_step(self, tx: Transaction, run_id: str, decision: Decision, by: str) -> None:
+        if decision.step is None:
+            raise Invalid("step", f"{decision.verdict} is about a step: say which")
+        row = tx.execute(_LAST_ATTEMPT, (run_id, decision.kind, decision.step)).fetchone()
+        if row is None or row[1] != "unknown":
+            raise NotOpen(f"the outcome of {decision.kind} step {decision.step} of run {run_id} is not unknown")
+        place = (run_id, decision.kind, decision.step, row[0])
+        if decision.verdict == "happened":
+            output = self._values.seal_step(decision.output, *place, "output")
+            tx.execute(_DECIDE, ("done", None, by, output, decision.output_digest, *place))
+        else:
+            tx.execute(_DECIDE, ("failed", DID_NOT_HAPPEN, by, None, None, *place))
+
+    def free_key(self, tx: Transaction, run_id: str) -> None:
+        """Let the request key of a run that is over begin another one."""
+        tx.execute("UPDATE runs SET request_key = NULL WHERE run_id = ? AND ended_ms IS NOT NULL", (run_id,))
+
+    def request_cancel(self, tx: Transaction, run_id: str, identity: str) -> bool:
+        """Request that the owner stop. Return False if this identity has no such run, or it is over."""
+        return tx.execute(_REQUEST_CANCEL, (run_id, identity)).rowcount == 1
+
+    # --- queries -----------------------------------------------------------------------------------------------------
+
+    def run(self, tx: Transaction, run_id: str) -> Run:
+        """Return the run. Raises :class:`.NoRun`."""
+        row = tx.execute(f"{_SELECT_RUN} WHERE run_id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise NoRun(run_id)
+        return _run(row)
+
+    def by_key(self, tx: Transaction, identity: str, request_key: str) -> Run | None:
+        """Return the run that this identity requested under this key, if it is still known."""
+        row = tx.execute(f"{_SELECT_RUN} WHERE identity = ? AND request_key = ?", (identity, request_key)).fetchone()
+        return None if row is None else _run(row)
+
+    def answer(self, tx: Transaction, run_id: str) -> bytes | None:
+        """Return the answer; None if there is none yet, or none any more. Raises :class:`.NoRun`."""
+        row = tx.execute("SELECT answer FROM run_values WHERE run_id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise NoRun(run_id)
+        return self._values.open_run(row[0], run_id, "answer")
+
+    def kept(self, tx: Transaction, identity: str, run_id: str, name: str) -> bytes | None:
+        """Return what a run of this identity kept for later runs; None also if it is another identity's."""
+        row = tx.execute(_KEPT, (run_id, name, identity)).fetchone()
+        return None if row is None else self._values.open_kept(row[0], run_id, name)
+
+    def show(self, tx: Transaction, run_id: str) -> RunView | None:
+        """Return a run with its steps, without their values; None if there is none."""
+        try:
+            run = self.run(tx, run_id)
+        except NoRun:
+            return None
+        admission = tx.execute("SELECT admission FROM run_values WHERE run_id = ?", (run_id,)).fetchone()[0]
+        rows = tx.execute(_SELECT_STEPS, (run_id,)).fetchall()
+        return RunView(run=run, admission=admission, steps=tuple(Step(**_step_members(row)) for row in rows))
+
+    def load(self, tx: Transaction, run_id: str) -> OwnedRun:
+        """Return a run with all of its values. Raises :class:`.NoRun`."""
+        run = self.run(tx, run_id)
+        admission, *sealed = tx.execute(_SELECT_VALUES, (run_id,)).fetchone()
+        names = ("plan", "args", "slots")
+        values = {name: self._values.open_run(value, run_id, name) for name, value in zip(names, sealed, strict=True)}
+        rows = tx.execute(_SELECT_STEPS_WITH_VALUES, (run_id,)).fetchall()
+        steps = tuple(self._step(row, run_id) for row in rows)
+        return OwnedRun(run=run, admission=admission, values=Values(**values), steps=steps)
+
+    def list(self, tx: Transaction, state: RunState | None = None, limit: int = 100) -> Sequence[Run]:
+        """Return runs in one state or in any, the newest first."""
+        which, values = ("", ()) if state is None else (" WHERE state = ?", (state.value,))
+        rows = tx.execute(f"{_SELECT_RUN}{which} ORDER BY created_ms DESC, run_id LIMIT ?", (*values, limit))
+        return tuple(_run(row) for row in rows.fetchall())
+
+    def wait(self, run_id: str, timeout: float, *, seen: int | None = None) -> Run:
+        """Poll until the run is not running, or has another revision than ``seen``, or ``timeout`` seconds are over.
+
+        Polling works on every database and cannot miss anything: what is waited for is a state, not a signal.
+        """
+        deadline = time.monotonic() + timeout
+        pause = pauses()
+        while True:
+            with self._database.read_transaction() as tx:
+                run = self.run(tx, run_id)
+            left = deadline - time.monotonic()
+            if run.state != RunState.RUNNING or (seen is not None and run.revision != seen) or left <= 0:
+                return run
+            time.sleep(min(next(pause), left))
+
+    def sweep(self, tx: Transaction, *, limit: int = 500) -> Swept:
+        """Delete up to ``limit`` answers and runs past their retention. What needs a decision is never deleted."""
+        now_ms = tx.now_ms()
+        runs = tx.locked(_OLD_RUNS, (now_ms - self._retention.runs_ms, limit)).fetchall()
+        if runs:
+            for table in ("steps", "run_values", "run_kept", "runs"):
+                tx.executemany(f"DELETE FROM {table} WHERE run_id = ?", runs)
+        answers = tx.locked(_OLD_ANSWERS, (now_ms, limit)).fetchall()
+        if answers:
+            tx.executemany("UPDATE run_values SET answer = NULL WHERE run_id = ?", answers)
+            tx.executemany("UPDATE runs SET answer_until_ms = NULL WHERE run_id = ?", answers)
+        return Swept(len(answers), len(runs))
+
+    def _step(self, row: tuple[Any, ...], run_id: str) -> Step:
+        members = _step_members(row[:-3])
+        place = (run_id, members["kind"], members["number"], members["attempt"])
+        for name, sealed in zip(("input", "output", "note"), row[-3:], strict=True):
+            members[name] = self._values.open_step(sealed, *place, name)
+        return Step(**members)
+
+
+def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
+    """Yield seconds between one poll and the next."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(2 * pause, longest)
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _hold(
+    tx: Transaction,
+    run_id: str,
+    fence: int,
+    *,
+    changes: int,
+    progress: bool = False,
+    slots: bytes | None = None,
+    then: Sequence[_Statement] = (),
+) -> _Held:
+    """Test the fence and lock the run in one statement, then execute ``then``. Raises :class:`.Fenced`.
+
+    Until the transaction ends no other process can take the run over. ``changes``: by how much the revision grows.
+    On PostgreSQL the first statement about a step travels with it: a step costs mostly round trips there.
+    """
+    params = (changes, 0 if progress else 1, slots, run_id, fence)
+    travelling = then[0] if then and tx.dialect == "postgresql" else None
+    if travelling is None:
+        row = tx.execute(_HOLD[tx.dialect], params).fetchone()
+    else:
+        row = tx.execute(_combined(travelling.sql), (*params, *travelling.before, *travelling.after)).fetchone()
+    if row is None:
+        raise Fenced(run_id, fence)
+    cancel, now_ms, revision, *touched = row
+    if travelling is not None:
+        if touched != [1]:
+            raise NotOpen(travelling.refusal)
+        then = then[1:]
+    for one in then:
+        if tx.execute(_alone(one.sql, tx.dialect), (*one.before, run_id, *one.after)).rowcount != 1:
+            raise NotOpen(one.refusal)
+    return _Held(bool(cancel), now_ms, revision)
+
+
+@cache
+def _alone(sql: str, dialect: Dialect) -> str:
+    held = "(SELECT touched_ms, revision FROM runs WHERE run_id = ?) AS held"
+    return sql.replace("{held}", held).replace("{blob}", _BYTES[dialect])
+
+
+@cache
+def _combined(sql: str) -> str:
+    written = sql.replace("{held}", "held").replace("{blob}", _BYTES["postgresql"])
+    return f"""
+    WITH held AS ({_HOLD["postgresql"]}), written AS ({written} RETURNING 1)
+    SELECT cancel, touched_ms, revision, (SELECT count(*) FROM written) FROM held
+    """
+
+
+def _search(pack_digests: Collection[str], run_id: str | None, without: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the statement that finds the next run to take over, and its values."""
+    digests, others = (", ".join("?" for _ in some) for some in (pack_digests, without))
+    which = "" if run_id is None else "AND run_id = ?"
+    which += f" AND run_id NOT IN ({others})" if others else ""
+    return (
+        _LAPSED.format(digests=digests, which=which),
+        (*pack_digests, *(() if run_id is None else (run_id,)), *without),
+    )
+
+
+def _first_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:
+    row = tx.execute(_IN_DOUBT, (run_id,)).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def _in_the_way(run_id: str, kind: StepKind, number: int, attempt: int) -> str:
+    # The index steps_once decides.
+    return f"{_attempt_name(run_id, kind, number, attempt)} cannot begin: another attempt is in its way"
+
+
+def _attempt_name(run_id: str, kind: StepKind, number: int, attempt: int) -> str:
+    return f"attempt {attempt} to {kind} step {number} of run {run_id}"
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    values = dict(zip(_RUN, row, strict=True))
+    values["state"] = RunState(values["state"])
+    values["cancel"] = bool(values["cancel"])
+    return Run(**values)
+
+
+def _step_members(row: tuple[Any, ...]) -> dict[str, Any]:
+    members = dict(zip(_STEP, row, strict=True))
+    members["state"] = StepState(members["state"])
+    members["repeatable"] = bool(members["repeatable"])
+    return members
+
+
+class _ValueSeals:
+    """Seals values that may be missing; each is bound to its table, run, step and column, and opens nowhere else."""
+
+    def __init__(self, seals: Seals) -> None:
+        self._seals = seals
+
+    def seal_run(self, value: bytes | None, run_id: str, column: str) -> bytes | None:
+        return None if value is None else self._seals.seal(value, "runs", run_id, column)
+
+    def open_run(self, sealed: bytes | None, run_id: str, column: str) -> bytes | None:
+        return None if sealed is None else self._seals.unseal(sealed, "runs", run_id, column)
+
+    def seal_kept(self, value: bytes, run_id: str, name: str) -> bytes:
+        return self._seals.seal(value, "run_kept", run_id, name)
+
+    def open_kept(self, sealed: bytes, run_id: str, name: str) -> bytes:
+        return self._seals.unseal(sealed, "run_kept", run_id, name)
+
+    def seal_step(
+        self, value: bytes | None, run_id: str, kind: StepKind, number: int, attempt: int, column: str
+    ) -> bytes | None:
+        return None if value is None else self._seals.seal(value, "steps", run_id, f"{kind}/{number}/{attempt}", column)
+
+    def open_step(
+        self, sealed: bytes | None, run_id: str, kind: StepKind, number: int, attempt: int, column: str
+    ) -> bytes | None:
+        if sealed is None:
+            return None
+        return self._seals.unseal(sealed, "steps", run_id, f"{kind}/{number}/{attempt}", column)
