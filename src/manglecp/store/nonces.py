@@ -1,7 +1,7 @@
-"""Numbers that are used once: whoever burns one first has it, however many try at the same time.
+"""Nonces: burned once, whichever process is first.
 
-A nonce is burned in the transaction that does what it allows, so that a use that failed is none. It is remembered until
-whatever it came with has expired; after that the expiry refuses it.
+A nonce is burned in the transaction that does what it allows, so that a use that failed is none. It is kept until the
+token that carries it has expired; after that the expiry refuses it.
 """
 
 from __future__ import annotations

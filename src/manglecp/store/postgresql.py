@@ -1,16 +1,12 @@
-"""PostgreSQL behind the same protocol, for stores that several machines share.
+"""A store on a PostgreSQL server, which several machines share.
 
-The tables are in a schema of their own, ``manglecp``. Transactions that write are *read committed*: each statement sees
-what is committed when it begins, and what has to stay true is locked. Transactions that only read see one moment.
+The tables are in the schema ``manglecp``. Write transactions are *read committed*, and lock what has to stay true; read
+transactions see one snapshot. Threads take connections from a small pool; one that broke is replaced. A transaction
+under way is then :class:`.Busy` (the server has rolled it back), unless it broke while committing (:class:`.Unsure`).
+Lock time-outs, deadlocks and serialisation failures are ``Busy`` as well.
 
-Threads take connections from a small pool. A connection that broke is thrown away and the next transaction opens
-another: one that was under way is :class:`.Busy` (the server has undone it), unless it broke while committing
-(:class:`.Unsure`). A lock that is not free in time, a deadlock and a serialisation failure are ``Busy`` as well.
-
-``synchronous = "normal"`` does not wait until the server has written a commit (``synchronous_commit = off``): a client
-that dies loses nothing, a server that dies may lose the last moments. ``full`` waits for the disk.
-
-psycopg is imported where a database is opened, not before: most stores are files.
+``synchronous = "normal"`` does not wait until the server has written a commit (``synchronous_commit = off``): a server
+that crashes may lose the last moments. ``full`` waits for the disk. psycopg is imported when a database is opened.
 """
 
 from __future__ import annotations
@@ -317,7 +313,11 @@ def is_postgres(where: str) -> bool:
 
 
 class PostgresUrl:
-    """``str()`` and ``repr()`` leave out the password; :attr:`secret` is for the driver only."""
+    """``str()`` and ``repr()`` leave out the password; :attr:`secret` is for the driver only.
+
+    A URL whose password has signs such as ``@`` or ``/`` in it is split at the wrong places, and an error of the driver
+    would quote a piece of the password. So such a URL is refused here, and nothing of it is quoted.
+    """
 
     __slots__ = ("_shown", "secret")
 

@@ -1,9 +1,9 @@
-"""Values that only who has the store key can read, and that cannot be moved.
+"""Encryption of values with the store key.
 
-Without a key a value is kept as it is, behind one byte that says so. With one it is encrypted and authenticated
-(AES-256-GCM, a fresh random nonce each time), together with the place that it belongs to: table, run, step, column.
-Somebody who can write to the database can delete such a value, but neither read nor alter it, nor put it into another
-row. A store with a key takes no value without: else a value could be replaced by a forged one.
+Without a key a value is stored as it is, behind one byte that marks it. With one it is encrypted and authenticated
+(AES-256-GCM, a fresh random nonce each), together with its place: table, run, step, column. A writer of the database
+can delete such a value, but neither read nor alter it, nor move it to another row. A store with a key refuses values
+without one, or they could be forged.
 
 The first eight bytes of the digest of the key stand in front, so that a wrong key is told from a damaged value.
 """

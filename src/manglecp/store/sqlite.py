@@ -1,11 +1,11 @@
-"""One SQLite file: opened so that several processes can share it, brought up to date, used in transactions.
+"""A store in one SQLite file that several processes share.
 
-Write-ahead logging lets readers read while one process writes. A transaction that writes takes the write lock when it
-begins (``BEGIN IMMEDIATE``): what it reads stays true until it commits, and it never fails half-way because somebody
-else was first. A process that dies leaves nothing of its open transaction behind.
+The write-ahead log lets readers read while one process writes. A write transaction takes the write lock when it begins
+(``BEGIN IMMEDIATE``), so it never fails half-way because another process was first. A process that dies leaves nothing
+of its open transaction behind.
 
 Threads that write take turns on one connection. Threads that read a file have connections of their own, so that a long
-question (is the whole ledger in order?) does not keep anybody from writing.
+query (verifying the ledger) blocks no writer. SQLite checkpoints the log by itself, on the thread that commits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Find a store, open it, bring it up to date.
+"""Locate a store, open it, and create what is missing.
 
-A store is where somebody says: a path, ``sqlite:///path``, ``postgresql://…`` or ``:memory:``. Who says nothing gets a
-file in the state directory of this user, which nobody else may enter.
+A store is a path, ``sqlite:///path``, ``postgresql://…`` or ``:memory:``; by default a file in the state directory of
+the user, which no other user may enter.
 """
 
 from __future__ import annotations
