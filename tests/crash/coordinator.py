@@ -157,7 +157,8 @@ async def heir(site: Site, case: str, point: str) -> None:
         assert run is not None
         while run.state == RunState.RUNNING and await invoker.take_over(run.run_id) is None:
             await asyncio.sleep(0.01)
-            run = store.runs.wait(run.run_id, 0.0)
+            with store.read_transaction() as tx:
+                run = store.runs.run(tx, run.run_id)
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------

@@ -129,9 +129,9 @@ def test_no_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_store_seals() -> None:
     store = open_store(":memory:", key=KEY)
-    sealed = store.seal(SECRET, *PLACE)
+    sealed = store.seals.seal(SECRET, *PLACE)
     assert sealed != b"\0" + SECRET
-    assert store.unseal(sealed, *PLACE) == SECRET
+    assert store.seals.unseal(sealed, *PLACE) == SECRET
     store.close()
     with pytest.raises(Invalid):
         open_store(":memory:", key=b"password")

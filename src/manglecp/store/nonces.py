@@ -40,11 +40,6 @@ class Nonces:
         """False if this identity has used it already. The caller has made sure that it is not expired."""
         return tx.execute(_BURN, (identity, nonce, expires_ms)).rowcount == 1
 
-    def is_burned(self, tx: Transaction, identity: str, nonce: str) -> bool:
-        """For a refusal before anything is begun; :meth:`burn` is what decides."""
-        found = tx.execute("SELECT 1 FROM nonce WHERE identity = ? AND nonce = ?", (identity, nonce)).fetchone()
-        return found is not None
-
     def sweep(self, tx: Transaction, now_ms: int) -> int:
         """Forget what has expired; how many that were."""
         return tx.execute("DELETE FROM nonce WHERE expires_ms <= ?", (now_ms,)).rowcount

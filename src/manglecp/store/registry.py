@@ -74,11 +74,10 @@ _PUT: Final = """
         kept_ms = excluded.kept_ms, drop_ms = excluded.drop_ms
 """
 _FIND: Final = """
-    SELECT identity, macro_id, pack_digest, content, not_before_ms, expires_at_ms
+    SELECT macro_id, pack_digest, content, not_before_ms, expires_at_ms
     FROM registry JOIN registry_document USING (digest)
-    WHERE {which} AND registry.drop_ms > ?
+    WHERE identity = ? AND macro_id = ? AND registry.drop_ms > ?
 """
-_FIND_ONE: Final = _FIND.format(which="identity = ? AND macro_id = ?")
 _ENTRIES: Final = "SELECT macro_id, digest, drop_ms FROM registry WHERE identity = ? AND macro_id IN ({marks})"
 _DROP: Final = """
     DELETE FROM registry WHERE (identity, macro_id) IN (
@@ -157,18 +156,8 @@ class Registry:
 
     def find(self, tx: Transaction, identity: str, macro_id: str, now_ms: int) -> Kept | None:
         """What was announced to this identity, whether it is valid now or not."""
-        return self.find_all(tx, [(identity, macro_id)], now_ms)[0]
-
-    def find_all(self, tx: Transaction, wanted: Sequence[tuple[str, str]], now_ms: int) -> list[Kept | None]:
-        """The same of several, in their order: what was announced to an identity under a macro_id."""
-        distinct = sorted(set(wanted))
-        if len(distinct) == 1:
-            sql = _FIND_ONE
-        else:
-            sql = _FIND.format(which=f"(identity, macro_id) IN (VALUES {', '.join(['(?, ?)'] * len(distinct))})")
-        rows = tx.execute(sql, [text for pair in distinct for text in pair] + [now_ms]).fetchall()
-        found = {(identity, macro_id): Kept(macro_id, *rest) for identity, macro_id, *rest in rows}
-        return [found.get(one) for one in wanted]
+        row = tx.execute(_FIND, (identity, macro_id, now_ms)).fetchone()
+        return None if row is None else Kept(*row)
 
     def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
         """Of these tools those that are there: the digest of the definition, and until when they are, at least."""

@@ -59,14 +59,6 @@ class Store:
         """As :meth:`Database.read_statement`."""
         return self.database.read_statement()
 
-    def seal(self, value: bytes, *place: str) -> bytes:
-        """As :meth:`Seals.seal`."""
-        return self.seals.seal(value, *place)
-
-    def unseal(self, sealed: bytes, *place: str) -> bytes:
-        """As :meth:`Seals.unseal`."""
-        return self.seals.unseal(sealed, *place)
-
     def close(self) -> None:
         """End the writer's threads, and close the database."""
         self.writer.close()

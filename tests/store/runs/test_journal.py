@@ -225,8 +225,8 @@ def test_a_run_that_is_not_there(bench: Bench) -> None:
             bench.runs.answer(tx, "r1")
     with pytest.raises(NoRun):
         bench.decide("abort")
-    with pytest.raises(NoRun):
-        bench.runs.wait("r1", 0)
+    with pytest.raises(NoRun), bench.database.read_transaction() as tx:
+        bench.runs.run(tx, "r1")
     with pytest.raises(Fenced):
         bench.started(start())
 

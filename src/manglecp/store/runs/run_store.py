@@ -12,7 +12,6 @@ Methods that take a transaction are part of it: append to the ledger last, and c
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -541,21 +540,6 @@ class RunStore:
         which, values = ("", ()) if state is None else (" WHERE state = ?", (state.value,))
         rows = tx.execute(f"{_SELECT_RUN}{which} ORDER BY created_ms DESC, run_id LIMIT ?", (*values, limit))
         return tuple(_run(row) for row in rows.fetchall())
-
-    def wait(self, run_id: str, timeout: float, *, seen: int | None = None) -> Run:
-        """Poll until the run is not running, or has another revision than ``seen``, or ``timeout`` seconds are over.
-
-        Polling works on every database and cannot miss anything: what is waited for is a state, not a signal.
-        """
-        deadline = time.monotonic() + timeout
-        pause = pauses()
-        while True:
-            with self._database.read_transaction() as tx:
-                run = self.run(tx, run_id)
-            left = deadline - time.monotonic()
-            if run.state != RunState.RUNNING or (seen is not None and run.revision != seen) or left <= 0:
-                return run
-            time.sleep(min(next(pause), left))
 
     def sweep(self, tx: Transaction, *, limit: int = 500) -> Swept:
         """Delete up to ``limit`` answers and runs past their retention. What needs a decision is never deleted."""
