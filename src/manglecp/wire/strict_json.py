@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
-from manglecp.base.diagnostic import Diagnostic, JsonPath
+from manglecp.base.diagnostic import JsonPath
 from manglecp.base.text import quote
 
 JSON: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
@@ -40,7 +40,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class Fault(Exception):
-    """A JSON value that is refused: one diagnostic, whose path grows while the exception leaves the value's parts.
+    """A JSON value that is refused: message, fix, and a path that grows while the exception leaves the value's parts.
 
     Text of the value is quoted only through :mod:`manglecp.base.text`, truncated and without control characters.
     """
@@ -60,11 +60,6 @@ class Fault(Exception):
     def path(self) -> str:
         """The path as text, ``$.args[1]``."""
         return str(JsonPath(self.steps))
-
-    @property
-    def diagnostic(self) -> Diagnostic:
-        """The fault as a value."""
-        return Diagnostic("value", self.message, JsonPath(self.steps), fix=self.fix)
 
 
 def decode(data: bytes) -> JSON:
