@@ -38,7 +38,7 @@ from manglecp.invoke.errors import interrupted, left_behind
 from manglecp.invoke.executor import Released
 from manglecp.invoke.invocations import Invocations, Outcome
 from manglecp.invoke.large_values import is_large, run_in_thread_if
-from manglecp.invoke.ownership import Claims
+from manglecp.invoke.ownership import Claim, Claims
 from manglecp.invoke.progress import OnProgress, RunObserver
 from manglecp.invoke.recovery import Recovery, RemoteRunWatcher
 from manglecp.invoke.results import Answer
@@ -224,6 +224,8 @@ class Invoker:
             answer = await self._carry_out(accepted, watch)
         except Released:
             return await self._elsewhere(accepted, watch)
+        except Fenced:
+            return await self._remote.wait(accepted.admission.run, watch, keyed=_keyed(accepted))
         if accepted.plan.has_effects:
             await self.settle()
         if accepted.first:  # a chain without effects that ran twice has one answer all the same
@@ -243,16 +245,20 @@ class Invoker:
     # --- carrying out ------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, accepted: AdmittedRun, watch: RunObserver) -> Answer:
+        """Return the answer to a run. Raises :class:`Released` if it was handed over, :class:`Fenced` if lost."""
         run, task = accepted.admission.run, asyncio.current_task()
         assert task is not None
+        claim = self._claims.of(run)
         if self._remote.closed:
-            self._claims.drop(run)
+            if claim is not None:
+                self._claims.drop(claim)
             return _left_behind(accepted)
         self._carriers.add(task)
         try:
             return await self._driver.drive(accepted, watch)
         except Released:
-            await self._release(run)
+            if claim is not None:
+                await self._release(claim)
             raise
         except asyncio.CancelledError:
             if not self._remote.closed:
@@ -261,8 +267,8 @@ class Invoker:
             _log.warning("run %s is left as it is", run)
             return _left_behind(accepted)
         except Fenced:
-            _log.warning("run %s was taken over by another process", run)
-            return await self._remote.wait(run, watch, keyed=_keyed(accepted))
+            _log.warning("run %s was taken over by another carrier", run)
+            raise
         except StoreError as error:
             _log.error("run %s cannot be written down: %s", run, error)
             return interrupted(run, acknowledged=accepted.plan.has_effects)
@@ -271,7 +277,8 @@ class Invoker:
             return interrupted(run, acknowledged=accepted.plan.has_effects)
         finally:
             self._carriers.discard(task)
-            self._claims.drop(run)
+            if claim is not None:
+                self._claims.drop(claim)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -294,12 +301,9 @@ class Invoker:
             await self.take_over(run, watch=msgspec.structs.replace(watch, leaving=lambda: False))
         return await self._remote.wait(run, watch, keyed=_keyed(accepted))
 
-    async def _release(self, run: str) -> None:
-        claim = self._claims.of(run)
-        if claim is not None:
-            fence = claim.fence
-            with contextlib.suppress(StoreError):  # it lapses by itself
-                await self._store.writer.write(lambda tx: self._store.runs.release(tx, run, fence))
+    async def _release(self, claim: Claim) -> None:
+        with contextlib.suppress(StoreError):  # it lapses by itself
+            await self._store.writer.write(lambda tx: self._store.runs.release(tx, claim.run, claim.fence))
 
     # --- runs of others ----------------------------------------------------------------------------------------------
 
@@ -307,12 +311,16 @@ class Invoker:
         return await self._remote.wait(run, watch, keyed=True) if its == asked else conflict()
 
     async def take_over(self, run: str | None = None, *, watch: RunObserver | None = None) -> str | None:
-        """Claim a run that nobody carries out any more (or this one), and carry it out; its id, or None."""
+        """Claim a run that nobody carries out any more (or this one), and carry it out; its id.
+
+        None if there is none, or if it was lost on the way: a worker that waited for its end could wait for ever, since
+        all that could claim it may wait as well.
+        """
         since = time.monotonic()
         claimed = await asyncio.to_thread(self._claims.take, [self.domain.digest], self._settings.most_takeovers, run)
         if claimed is None:
             return None
-        self._claims.hold(claimed.run.run_id, claimed.run.fence, since)
+        claim = self._claims.hold(claimed.run.run_id, claimed.run.fence, since)
         try:
             self._point("claimed")
             accepted = await asyncio.to_thread(self._recovery.restore, claimed)
@@ -321,8 +329,10 @@ class Invoker:
             )
         except Released:
             _log.info("run %s is left to others", claimed.run.run_id)
+        except Fenced:
+            return None
         finally:
-            self._claims.drop(claimed.run.run_id)  # whoever cannot read it does not keep it from others
+            self._claims.drop(claim)  # whoever cannot read it does not keep it from others
         return claimed.run.run_id
 
     # --- small things ------------------------------------------------------------------------------------------------

@@ -85,18 +85,25 @@ class Claims:
                 await self._beating
         self._thread.shutdown()
 
-    def hold(self, run: str, fence: int, since: float) -> None:
-        """``since``: a moment of the monotonic clock before the claim was written."""
-        self._held[run] = Claim(run, fence, self.claim_ms / 1_000, since)
+    def hold(self, run: str, fence: int, since: float) -> Claim:
+        """Return the new claim. ``since``: a moment of the monotonic clock before it was written.
+
+        A lapsed claim of this process may be claimed again by this process: the earlier claim is over then.
+        """
+        if (earlier := self._held.get(run)) is not None:
+            earlier.drop()
+        claim = self._held[run] = Claim(run, fence, self.claim_ms / 1_000, since)
+        return claim
 
     def of(self, run: str) -> Claim | None:
         """The claim on this run, if this process has it."""
         return self._held.get(run)
 
-    def drop(self, run: str) -> None:
-        """Forget the run, if it was held; whoever carries it out finds that out at the next step."""
-        if (claim := self._held.pop(run, None)) is not None:
-            claim.drop()
+    def drop(self, claim: Claim) -> None:
+        """End the claim; its carrier finds that out at the next step. A later claim on the same run stays."""
+        claim.drop()
+        if self._held.get(claim.run) is claim:
+            del self._held[claim.run]
 
     def take(self, digests: Collection[str], most_takeovers: int, run: str | None) -> OwnedRun | None:
         """A run whose claim has lapsed."""
@@ -124,7 +131,7 @@ class Claims:
                 if self._held.get(run) is not claim:
                     continue
                 if run in lost:
-                    self.drop(run)
+                    self.drop(claim)
                 else:
                     claim.renewed(since)
 
