@@ -60,7 +60,8 @@ class Modules:
         name = self.names.get(path)
         if name is None:
             return self._naming(PurePosixPath(path))
-        if name.startswith(("tests.", "examples.")) and name not in self.tests and self._downstream(name) == {name}:
+        supports = name.startswith(("tests.", "examples.")) and name not in self.tests and not name.endswith("conftest")
+        if supports and self._downstream(name) == {name}:
             return {name} | self._naming(PurePosixPath(path).with_suffix(""))  # a program, or part of a pack
         return {name}
 

@@ -11,36 +11,24 @@ from tools import affected
 from tools.affected import Modules
 
 
-@pytest.fixture(scope="module")
-def modules() -> Modules:
-    return Modules()
-
-
 @pytest.mark.parametrize(
     ("file", "yes", "no"),
     [
         (
             "src/manglecp/mangle/lexer.py",
             "tests.mangle.test_lexer tests.intent.test_domain",
-            "tests.harness.test_digests",
+            "tests.lanes.test_affected",
         ),
         ("src/manglecp/cli/fmt.py", "tests.cli.test_fmt", "tests.mangle.test_values tests.intent.test_domain"),
         ("src/manglecp/intent/rules/0_vocabulary.mg", "tests.intent.test_domain", "tests.mangle.test_parser"),
-        ("tests/mangle/test_lexer.py", "tests.mangle.test_lexer", "tests.mangle.test_parser"),
-        ("tests/mangle/strategies.py", "tests.mangle.test_parser", "tests.harness.test_digests"),
-        ("tests/store/conftest.py", "tests.store.test_sqlite tests.store.runs.test_model", "tests.cli.test_fmt"),
-        ("tests/conftest.py", "tests.cli.test_fmt tests.mangle.test_lexer", ""),
-        ("tests/conformance/mangle/001-new.mg", "tests.mangle.test_conformance", "tests.harness.test_vectors"),
-        ("tests/store/_claimer.py", "tests.store.test_processes", "tests.store.test_sqlite"),
-        ("docs/how-to/run-tests.md", "tests.docs.test_pages", "tests.mangle.test_lexer"),
-        ("README.md", "tests.docs.test_readme", "tests.mangle.test_lexer"),
+        ("tests/conformance/mangle/001-new.mg", "tests.mangle.test_conformance", "tests.cli.test_fmt"),
         ("examples/incident/rules/new.mg", "tests.examples.test_incident", "tests.mangle.test_lexer"),
-        ("examples/incident/actions.py", "tests.examples.test_incident", "tests.mangle.test_lexer"),
-        (".editorconfig", "", "tests.mangle.test_lexer tests.docs.test_pages"),
+        ("README.md", "tests.docs.test_readme", "tests.mangle.test_lexer"),
+        ("tests/conftest.py", "tests.cli.test_fmt tests.mangle.test_lexer", ""),
     ],
 )
-def test_a_change_and_what_it_affects(modules: Modules, file: str, yes: str, no: str) -> None:
-    chosen = modules.affected([file])
+def test_a_change_of_this_project(file: str, yes: str, no: str) -> None:
+    chosen = Modules().affected([file])
     assert set(yes.split()) <= chosen
     assert not set(no.split()) & chosen
 
@@ -75,6 +63,41 @@ def test_a_name_that_a_package_passes_on_leads_to_its_module(tmp_path: Path, mon
     assert modules.affected(["src/manglecp/a/command.py"]) == {"tests.test_all"}, "loaded by its name"
     (tmp_path / "tests" / "test_two.py").write_text("from manglecp.a.one import One\n")
     assert Modules().affected(["src/manglecp/a/one.py"]) == {"tests.test_one", "tests.test_two", "tests.test_all"}
+
+
+@pytest.mark.parametrize(
+    ("file", "chosen"),
+    [
+        ("tests/a/test_one.py", "tests.a.test_one"),
+        ("tests/a/support.py", "tests.a.test_one tests.b.test_three"),
+        ("tests/a/conftest.py", "tests.a.test_one tests.a.test_two"),
+        ("tests/a/program.py", "tests.a.test_two"),
+        ("tests/a/data/numbers.json", "tests.a.test_two"),
+        ("tests/a/nobody-reads-this", "tests.a.test_one tests.a.test_two tests.b.test_three"),
+        ("tests/cases/wire/001.json", "tests.b.test_three"),
+        ("examples/shop/pack.toml", "tests.b.test_three"),
+        ("examples/shop/actions.py", "tests.b.test_three"),
+        ("docs/page.md", "tests.docs.test_pages"),
+        ("Makefile", "tests.docs.test_pages"),
+        (".editorconfig", ""),
+    ],
+)
+def test_files_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, chosen: str) -> None:
+    files = {
+        "tests/__init__.py": "",
+        "tests/a/__init__.py": "",
+        "tests/a/conftest.py": "",
+        "tests/a/support.py": "",
+        "tests/a/program.py": "",
+        "tests/a/test_one.py": "from .support import one\n",
+        "tests/a/test_two.py": "PROGRAM, DATA = Path('program.py'), Path('data')\n",
+        "tests/b/__init__.py": "",
+        "tests/b/test_three.py": "from tests.a import support\nread('cases', 'wire')\nread('examples/shop')\n",
+        "tests/docs/__init__.py": "",
+        "tests/docs/test_pages.py": "TARGETS = Path('Makefile')\n",
+        "examples/shop/actions.py": "",
+    }
+    assert written(tmp_path, files, monkeypatch).affected([file]) == set(chosen.split())
 
 
 def test_where_a_change_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
