@@ -104,7 +104,7 @@ async def test_a_worker_does_not_wait_for_runs_that_it_lost(stopping: bool, monk
         with monkeypatch.context() as patch:
             stop_heartbeat(s, patch)
             await lapsed()
-        other = store.runs.claim("another process", CLAIM_MS, [s.domain.digest], 5)
+        other = store.runs.take_over("another process", CLAIM_MS, [s.domain.digest], 5)
         assert other is not None  # and that one dies
         await lapsed()
         if stopping:
